@@ -1,14 +1,14 @@
 //! Puts the commit into the version that `signet --version` prints, as `BUILD_VERSION`, and by itself into
 //! `BUILD_COMMIT_OF_SOURCES`, for the metrics.
 //!
-//! The variable `BUILD_COMMIT` says which it is, else git does; where neither knows, such as in an archive of the
-//! sources, the version stands alone. Runs again when the sources change, which are compiled then anyway, and not at
-//! every commit. Sources that differ from the commit are told as `modified`.
+//! The commit comes from the variable `BUILD_COMMIT` or from git; without both, such as in an archive of the sources, the
+//! version has no commit. The script runs again when the sources change, not at every commit. Sources that differ from
+//! the commit are marked `modified`.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of.
+/// Files and folders that the program is built from.
 const SOURCES: [&str; 5] = ["Cargo.lock", "Cargo.toml", "build.rs", "migrations", "src"];
 
 fn main() {

@@ -452,7 +452,7 @@ impl Auth {
         }
         let entity = self.enabled_entity(&caller.entity_id).await?;
         if entity.map_or(Vec::new(), |entity| entity.policies.clone()) != caller.identity_policies() {
-            return Err(Error::new(Kind::Busy, "what the caller may do has changed meanwhile, try again"));
+            return Err(Error::new(Kind::Busy, "the caller's rights changed while the request waited; retry"));
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ pub fn load(file: &Path) -> Result<Config> {
 fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
     let text = read(file).map_err(|e| describe_unreadable(flag, file, e))?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
-        return Err(Error::invalid(format!("{}: is larger than 1 MiB, which no configuration is", file.display())));
+        return Err(Error::invalid(format!("{}: larger than the limit of 1 MiB", file.display())));
     }
     let environment = Environment::for_file(file)?;
     let describe = |name: &str| environment.describe(&named(name));
@@ -491,7 +491,7 @@ mod tests {
                 "database_url: must not be given with data_dir",
             ),
             ("seal_key = \"00\"", "seal_key: is taken from the environment only, as SIGNET_SEAL_KEY"),
-            ("tls_renew.mount = \"pki\"", "tls_renew.mount: must be given with tls_certificate_file"),
+            ("tls_renew.mount = \"pki\"", "tls_renew.mount: requires tls_certificate_file"),
             ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
             ("public_listen = \"127.0.0.1:8200\"", "public_listen: must be another address than listen"),
             ("public_listen = \"[::1]:1\"\nmetrics_listen = \"[::1]:1\"", "public_listen: must be another address"),
@@ -579,7 +579,7 @@ mod tests {
         }
         let whole = renewed("role = \"r\"\nnames = \"a.test\"");
         for (good, bad, problem) in [
-            ("\"k\"", "\"c\"", "tls_key_file: must be another file than tls_certificate_file"),
+            ("\"k\"", "\"c\"", "tls_key_file: must differ from tls_certificate_file"),
             ("\"pki/\"", "\"../sys\"", "tls_renew.mount: must be the path of a mount"),
             ("\"pki/\"", "\"sys\"", "tls_renew.mount: must be the path of a mount"),
         ] {
@@ -618,7 +618,7 @@ mod tests {
     #[test]
     fn what_is_no_file_is_not_read_without_an_end() {
         let error = load(Path::new("/dev/zero")).err().unwrap();
-        assert_eq!(error.text(), "/dev/zero: is larger than 1 MiB, which no configuration is");
+        assert_eq!(error.text(), "/dev/zero: larger than the limit of 1 MiB");
     }
 
     #[test]

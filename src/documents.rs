@@ -2,7 +2,7 @@
 //!
 //! A document is a JSON body under (mount, kind, name) with a version. Writes are compare-and-set on the version, so
 //! concurrent writers never overwrite each other unnoticed. The storage layer seals every body with these four values
-//! as associated data: private keys stay secret, and a row that was altered, moved or rolled back does not open.
+//! as associated data: private keys stay secret, and a row that was altered or moved does not open.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -168,7 +168,7 @@ pub struct DocumentWrite {
 pub const MAX_CHANGE_ATTEMPTS: usize = 8;
 
 /// Text of the rejection when too many changes of one caller are queued.
-pub const TOO_MANY_CHANGES: &str = "too many changes of this caller wait, try again shortly";
+pub const TOO_MANY_CHANGES: &str = "too many queued changes of this caller; retry";
 
 /// Longest delay before the second attempt, about the time of a few commits, and how often it doubles.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(8);
@@ -200,7 +200,7 @@ pub async fn backoff(times: usize) {
 
 /// Error after the last attempt that conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
-    Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
+    Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }
 
 #[cfg(test)]

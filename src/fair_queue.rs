@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(turns.take(), Some((2, 100)));
         assert_eq!((turns.take(), turns.waiting()), (None, 9), "all places are taken");
         turns.ended(1);
-        assert_eq!(turns.take(), Some((2, 101)), "whoever has fewer under way");
+        assert_eq!(turns.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
         turns.ended(1);
         // Each has one running job, so the caller served last comes second.
         turns.ended(2);

@@ -350,7 +350,7 @@ fn parse_error(error: &serde_json::Error, longest: usize, most: usize) -> Error 
     }
     if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY_VALUES) {
         return Error::malformed(format!(
-            "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are taken"
+            "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are allowed"
         ));
     }
     Error::malformed("request body: not valid JSON")
@@ -576,7 +576,7 @@ mod tests {
         let read =
             |body: &str| parse_with_list_limit(body.as_bytes(), MAX_TEXT_BYTES, 1000).map_err(|e| e.text().to_owned());
         let ids = |many: usize| format!("{{\"data\":[{}{{}}]}}", "{\"type\":\"x\",\"id\":\"y\"},".repeat(many - 1));
-        assert!(read(&ids(3000)).is_ok(), "whoever it is for counts it");
+        assert!(read(&ids(3000)).is_ok(), "the handler checks the count");
         let long = read(&ids(4000)).unwrap_err();
         assert_eq!(long, "request body: a list may have at most 1000 elements");
         assert!(read(&format!("[{}0]", "0,".repeat(20_000))).unwrap_err().contains("a list may have"));

@@ -166,9 +166,9 @@ impl Keyring {
         loop {
             let until = Instant::now() + TICK_INTERVAL;
             if let Err(error) = self.tick().await {
-                telemetry::warn_task_failed("the data keys were not looked after and are soon", &error);
+                telemetry::warn_task_failed("data key maintenance failed; it is retried", &error);
             } else if let Err(error) = self.re_seal(until).await {
-                telemetry::warn_task_failed("re-sealing of stored values stopped and goes on soon", &error);
+                telemetry::warn_task_failed("re-sealing of stored values failed; it is retried", &error);
             }
             let _ = tokio::time::timeout_at(until.into(), self.changed.notified()).await;
         }

@@ -212,7 +212,7 @@ impl Follower {
         // The cause does not matter: a node that cannot follow rejects requests for now.
         let result = self.take_over(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
-            _ => Error::unavailable("storage: what other nodes changed cannot be taken over", error),
+            _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
         });
         let mut last = self.last();
         match &result {
@@ -236,7 +236,7 @@ impl Follower {
         }
         self.mounts(state, &changes).await?;
         if changes.is_other_timeline {
-            tracing::warn!("the database goes on from an earlier state, or elsewhere: everything was read again");
+            tracing::warn!("the database lost commits or was replaced; all state was reloaded");
             state.seen.clear();
         }
         for change in &changes.mounts {

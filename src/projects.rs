@@ -99,7 +99,7 @@ impl Projects {
                 async move { last_use::record_use(&mut tx, &caller).await }.boxed_local()
             });
             if let Err(refusal) = noted.await {
-                tracing::debug!("the use of a token was not noted: {}", refusal.kind.words());
+                tracing::debug!("cannot record the use of a token: {}", refusal.kind.words());
             }
         });
     }
@@ -116,7 +116,7 @@ impl Projects {
             match step.await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(refusal) => return tracing::debug!("left to the sweep: {}", refusal.kind.words()),
+                Err(refusal) => return tracing::debug!("deletion left to the sweep: {}", refusal.kind.words()),
             }
         }
     }
@@ -183,7 +183,7 @@ impl Projects {
         match ran.await? {
             Ok(()) | Err(SqlError::Rejected) => {
                 let outcome = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-                outcome.unwrap_or_else(|| Err(Error::internal("work in a session that has no outcome").into()))
+                outcome.unwrap_or_else(|| Err(Error::internal("a store session ended without a result").into()))
             }
             Err(failure) => Err(failure.into()),
         }

@@ -264,7 +264,7 @@ impl Server {
     fn operator(&self) -> Option<operator::OperatorSocket> {
         let listening =
             operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
-        listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
+        listening.inspect_err(|error| tracing::error!("operator commands unavailable: {error}")).ok()
     }
 
     fn bind(&self, pulse: &Heartbeats) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
@@ -524,7 +524,7 @@ impl RunningServer {
             alive.abort();
         }
         supervisor.stopping();
-        tracing::info!("stopping: requests under way are finished");
+        tracing::info!("stopping: waiting for running requests");
         self.stop().await
     }
 
@@ -533,7 +533,7 @@ impl RunningServer {
         let read = tokio::task::spawn_blocking(move || libraries()).await;
         match read.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
             Ok(libraries) => self.server.shared.managed_keys.use_libraries(libraries).await,
-            Err(error) => tracing::error!("the PKCS #11 libraries in use stay: {error}"),
+            Err(error) => tracing::error!("PKCS #11 libraries not reloaded, the current ones stay in use: {error}"),
         }
     }
 
@@ -543,7 +543,7 @@ impl RunningServer {
         };
         let done = tokio::task::spawn_blocking(move || reload_certificate(&certificate)).await;
         if let Err(error) = done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
-            tracing::error!("the TLS certificate in use stays: {error}");
+            tracing::error!("TLS certificate not reloaded, the current one stays in use: {error}");
         }
     }
 

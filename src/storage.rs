@@ -275,7 +275,7 @@ impl Storage {
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
     pub(crate) async fn pause_checkpoints(&self) -> Result<CheckpointPause> {
         let Some(file) = self.reader.file_hold() else {
-            return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
+            return Err(Error::new(Kind::Conflict, "backup: only an embedded store can be copied"));
         };
         tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
     }

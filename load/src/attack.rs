@@ -136,7 +136,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let shown: Vec<Value> = parts.iter().map(Part::json).collect();
     args.outputs.write_json(&json!({ "scenario": "attack", "store": store, "parts": shown }))?;
     let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(Part::title).collect();
-    if missed.is_empty() { Ok(()) } else { Err(format!("over the limits: {}", missed.join("; "))) }
+    if missed.is_empty() { Ok(()) } else { Err(format!("limits exceeded: {}", missed.join("; "))) }
 }
 
 struct Peers {
@@ -355,7 +355,7 @@ async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victi
     let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
     let Figures { classes, server_mib, samples, .. } =
         drive(place, vec![victim.class(server.place().provisioner.name())], &bounds, server.watched()).await?;
-    let answered = classes.into_iter().next().ok_or("a run without its class")?;
+    let answered = classes.into_iter().next().ok_or("internal error: the run returned no class")?;
     let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
     Ok(Measured { answered, resident_mib: resident })
 }

@@ -59,7 +59,7 @@ impl Peer {
         let tls = match (scheme, ca_file) {
             ("https", None) => return Err("ca_file: an https address needs one".to_owned()),
             ("https", Some(file)) => Some((connector(file)?, server_name(name)?)),
-            (_, Some(_)) => return Err("ca_file: the address must be https then".to_owned()),
+            (_, Some(_)) => return Err("ca_file: only valid with an https address".to_owned()),
             _ => None,
         };
         let token_header = HeaderName::from_bytes(token_header.as_bytes())
@@ -271,7 +271,7 @@ mod tests {
         std::fs::write(&file, made.cert.pem()).unwrap();
         assert!(Peer::new("https://bao.example", VAULT_HEADER, Some(&file)).unwrap().tls.is_some());
         assert_eq!(refused("https://a", VAULT_HEADER, None), "ca_file: an https address needs one");
-        assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: the address must be https then");
+        assert_eq!(refused("http://a", VAULT_HEADER, Some(&file)), "ca_file: only valid with an https address");
         std::fs::write(&file, "no PEM").unwrap();
         assert!(refused("https://a", VAULT_HEADER, Some(&file)).ends_with("holds no certificate in PEM"));
     }

@@ -112,8 +112,8 @@ impl Side {
     }
 
     fn text(&self) -> String {
-        let store = self.store.as_deref().unwrap_or("a store that was not told");
-        let process = self.process.as_deref().unwrap_or("its process is not known");
+        let store = self.store.as_deref().unwrap_or("store not specified");
+        let process = self.process.as_deref().unwrap_or("process unknown");
         let stock =
             self.stock.map_or_else(String::new, |stock| format!(", {} certificates before", stock.certificates));
         format!("{store}, {process}{stock}")
@@ -272,7 +272,7 @@ fn print_side(side: &Side) {
 fn turn_text(turn: &Turn) -> String {
     let Measures { rate, latency, cpu } = Measures::of(&turn.figures);
     let (Some(rate), [Some(p50), Some(p99), Some(p999)]) = (rate, latency) else {
-        return "nothing was answered".to_owned();
+        return "no request succeeded".to_owned();
     };
     let cpu = cpu.map_or_else(String::new, |cpu| format!("  CPU {cpu:.1} µs"));
     format!("{rate:>9.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms{cpu}")
@@ -282,7 +282,7 @@ fn turn_text(turn: &Turn) -> String {
 fn print_turn(turn: &Turn) {
     println!("  round {} {:<12} {}", turn.round, turn.server, turn_text(turn));
     if turn.figures.unsent > 0 {
-        println!("    NOT SENT      {} requests that were due: all connections waited", turn.figures.unsent);
+        println!("    NOT SENT      {} due requests: all connections were busy", turn.figures.unsent);
     }
     for (cause, count) in turn.figures.classes.iter().flat_map(|class| &class.errors) {
         println!("    errors        {count} × {cause}");
@@ -303,7 +303,7 @@ fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
     }
 }
 
-const NOT_SENT: &str = "NOT SENT, of all rounds";
+const NOT_SENT: &str = "NOT SENT, all rounds";
 
 /// Returns the number of unsent requests of each server; `None` if all were sent.
 fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn who_answered_nothing_has_no_figures_and_is_not_compared() {
         let (nothing, some) = (turn("signet", 0, 0), turn("bao", 1000, 0));
-        assert_eq!(turn_text(&nothing), "nothing was answered");
+        assert_eq!(turn_text(&nothing), "no request succeeded");
         assert!(turn_text(&some).contains("100 per second  p50 2.00"), "{}", turn_text(&some));
         let pair = (Measures::of(&nothing.figures), Measures::of(&some.figures));
         assert_eq!((pair.0.rate, pair.0.latency, pair.0.cpu), (None, [None; 3], None));
@@ -394,10 +394,7 @@ mod tests {
         let mut side = Side { name, store: Some("memory".to_owned()), process, stock: None };
         assert_eq!((side.text().as_str(), &side.json()["store"]), ("memory, bao (pid 7)", &json!("memory")));
         side.store = None;
-        assert_eq!(
-            (side.text().as_str(), &side.json()["store"]),
-            ("a store that was not told, bao (pid 7)", &Value::Null)
-        );
+        assert_eq!((side.text().as_str(), &side.json()["store"]), ("store not specified, bao (pid 7)", &Value::Null));
     }
 
     #[test]

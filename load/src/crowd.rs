@@ -87,10 +87,10 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let wrong = parts.iter().filter(|part| !part.answers.keys().all(|answer| is_fair(answer)));
     let wrong: Vec<&str> = wrong.map(|part| part.name).collect();
     if !wrong.is_empty() {
-        return Err(format!("the crowd was told that the server is at fault: {}", wrong.join(", ")));
+        return Err(format!("server errors for requests of the crowd: {}", wrong.join(", ")));
     }
     let missed: Vec<&str> = parts.iter().filter(|part| !part.holds()).map(|part| part.name).collect();
-    if missed.is_empty() { Ok(()) } else { Err(format!("p99 over {MOST} ms beside: {}", missed.join(", "))) }
+    if missed.is_empty() { Ok(()) } else { Err(format!("p99 above {MOST} ms during: {}", missed.join(", "))) }
 }
 
 impl Part {
@@ -122,7 +122,7 @@ async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answere
     };
     let place = Place { token, ..server.place() };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
-    figures.classes.into_iter().next().ok_or_else(|| "a run without its class".to_owned())
+    figures.classes.into_iter().next().ok_or_else(|| "internal error: the run returned no class".to_owned())
 }
 
 /// Connections that repeat one request until they are stopped, on a separate thread.
@@ -155,7 +155,7 @@ impl Crowd {
 
     pub(crate) fn end(self) -> Result<Answers, String> {
         self.over.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| "the crowd died".to_owned())
+        self.thread.join().map_err(|_| "the thread of the crowd panicked".to_owned())
     }
 }
 
@@ -221,7 +221,7 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
     let paths: Vec<String> = (0..1_000).map(|n| format!("secret/a/path/number/{n}")).collect();
     let values: serde_json::Map<String, Value> = (0..9_000).map(|n| (format!("key-{n}"), n.into())).collect();
     Ok(vec![
-        get("a page of 100 with all beside it", format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}")),
+        get("a page of 100 with all includes", format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}")),
         get("a page of 20", WORKSPACES_PATH.to_owned()),
         post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers.into()),
         post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),

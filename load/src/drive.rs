@@ -232,7 +232,7 @@ pub(crate) async fn drive(
         running.push(tasks.collect::<Vec<_>>());
         crowds.push(crowd);
     }
-    let [first, ..] = &crowds[..] else { return Err("there is nothing to ask for".to_owned()) };
+    let [first, ..] = &crowds[..] else { return Err("no class of requests given".to_owned()) };
     let bar = bar(bounds);
     local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
@@ -373,13 +373,13 @@ async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     while let Some((number, from)) = crowd.next().await {
         let (path, body) = class.request(&class.bodies[(number % class.bodies.len() as u64) as usize]);
         let Ok(outcome) = tokio::time::timeout_at(last, client.exchange(class.method.clone(), path, body)).await else {
-            return crowd.failed(format!("no answer until {} s after the end", GRACE.as_secs()));
+            return crowd.failed(format!("no response within {} s after the end of the run", GRACE.as_secs()));
         };
         let latency = from.elapsed();
         match outcome {
             Ok(answer) if !class.accepts(answer.status) => crowd.failed(answer.status.as_u16().to_string()),
             Ok(answer) if !plausible(class, number, &answer.body) => {
-                crowd.failed("success without what was asked for".to_owned());
+                crowd.failed("success status, but the response lacks the expected content".to_owned());
             }
             Ok(_) => crowd.succeeded(latency),
             Err(cause) => {

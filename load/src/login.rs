@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     // A login needs no token, and the server ignores one.
     let place = Place { token: "", ..open.place() };
     let figures = drive(&place, vec![class], &plan.bounds(), open.watched).await?;
-    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
     if !class.errors.is_empty() || (class.count() == 0 && !figures.interrupted) {
         return Err(format!("some logins failed: {:?}", class.errors));
     }
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         columns: 1,
     })?;
     figures.outcome()?;
-    if verdict.holds() == Some(false) { Err("a login costs more than it may".to_owned()) } else { Ok(()) }
+    if verdict.holds() == Some(false) { Err("the CPU time of a login exceeds the limit".to_owned()) } else { Ok(()) }
 }
 
 /// Creates a method with a role. Returns the clients that log in, and the CPU microseconds of verifying their JWT.

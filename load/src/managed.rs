@@ -136,7 +136,7 @@ async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
     let (key_type, bits) = match key_type.as_str() {
         "rsa" => Kind::Rsa2048.parameters(),
         "ec" => Kind::P256.parameters(),
-        other => return Err(format!("sign-managed: nothing to compare a key of type {other} with")),
+        other => return Err(format!("sign-managed: keys of type {other} are not supported (rsa or ec)")),
     };
     let software = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
     Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
@@ -198,7 +198,7 @@ impl Issuer {
 
 /// Returns the results of the only class. All of its requests must have succeeded.
 fn part(figures: &Figures) -> Result<Part, String> {
-    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
     if !class.errors.is_empty() {
         return Err(format!("sign: some requests failed: {:?}", class.errors));
     }

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         println!("  {name:<35} {clients:4} clients, {rate:7.0} per second, {cost:6.1} µs of CPU with the database's");
     }
     let verdict = if holds { "held" } else { "missed" };
-    println!("  two that are as busy by one: {by_one:.3}, at most {MOST}: {verdict}");
+    println!("  two nodes at full load, relative to one: {by_one:.3} (limit {MOST}): {verdict}");
     let json = json!({
         "at_most": MOST, "by_one": by_one, "held": holds, "one_node": told(&one), "two_nodes": told(&two),
         "two_nodes_sharing": told(&shared),
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
             .collect(),
         columns: 2,
     })?;
-    if holds { Ok(()) } else { Err("a certificate on two nodes costs more than it may".to_owned()) }
+    if holds { Ok(()) } else { Err("the CPU time of a certificate on two nodes exceeds the limit".to_owned()) }
 }
 
 async fn node(started: Started, plan: &Plan) -> Result<Node, String> {

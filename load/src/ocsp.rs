@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(hits_and_misses(page), Some((40.0, 60.0)));
         assert_eq!(hits_and_misses("else"), None);
         assert_eq!(share((40.0, 60.0), (70.0, 70.0)), Some(0.75));
-        assert_eq!(share((40.0, 60.0), (40.0, 60.0)), None, "with nonces nobody asks");
+        assert_eq!(share((40.0, 60.0), (40.0, 60.0)), None, "requests with nonces use no cached response");
     }
 
     #[test]

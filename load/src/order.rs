@@ -145,7 +145,7 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let unbounded = if scenario == Scenario::Revoke { REQUESTS } else { u64::MAX };
     let rsa_clients = fields.whole("rsa_clients", 1, MOST_CLIENTS)?;
     if rsa_clients.is_some() && scenario != Scenario::Mixed {
-        return Err("rsa_clients: is for the scenario mixed".to_owned());
+        return Err("rsa_clients: only valid with the scenario mixed".to_owned());
     }
     let plan = Plan {
         scenario,
@@ -179,10 +179,10 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     target.check(scenario, wanted, "target.")?;
     other.as_ref().map_or(Ok(()), |other| other.check(scenario, wanted, "other."))?;
     if rounds.is_some() && other.is_none() {
-        return Err("rounds: is for a plan with other, the server to compare with".to_owned());
+        return Err("rounds: only valid with other, the server to compare with".to_owned());
     }
     if at_once && other.is_none() {
-        return Err("at_once: is for a plan with other, the server to compare with".to_owned());
+        return Err("at_once: only valid with other, the server to compare with".to_owned());
     }
     fields.end()?;
     Ok(Order { name: own_name, plan, target, other, rounds: rounds.unwrap_or(3), at_once, wanted })
@@ -280,18 +280,18 @@ impl Fields {
                 ("store", target.store.is_some()),
             ];
             return match not_beside.iter().find(|(_, given)| *given) {
-                Some((field, _)) => wrong(field, "must not be given beside server, which is started here"),
+                Some((field, _)) => wrong(field, "must not be combined with server, which is started here"),
                 None => Ok(target),
             };
         }
         if target.postgres.is_some() {
-            return wrong("postgres", "is for server, which is started here");
+            return wrong("postgres", "only valid with server, which is started here");
         }
         if rsa_stock.is_some() {
-            return wrong("rsa_stock", "is for server, which is started here");
+            return wrong("rsa_stock", "only valid with server, which is started here");
         }
         if target.access_log {
-            return wrong("access_log", "is for server, which is started here");
+            return wrong("access_log", "only valid with server, which is started here");
         }
         if target.addr.is_empty() {
             return wrong("addr", "must be given, or server");
@@ -389,9 +389,9 @@ mod tests {
             ("key_type = \"dsa\"", "key_type: must be one of ec, ed25519, rsa, and is \"dsa\""),
             ("no_store = \"yes\"", "no_store: must be true or false, and is \"yes\""),
             ("revoked = 5", "revoked: must not be more than preload"),
-            ("rsa_clients = 5", "rsa_clients: is for the scenario mixed"),
-            ("rounds = 3", "rounds: is for a plan with other"),
-            ("at_once = true", "at_once: is for a plan with other"),
+            ("rsa_clients = 5", "rsa_clients: only valid with the scenario mixed"),
+            ("rounds = 3", "rounds: only valid with other"),
+            ("at_once = true", "at_once: only valid with other"),
             ("scenario = \"sign\"\nkey_type = \"rsa\"", "sign: the key type must be ec of 256 or 384 bits"),
             (
                 "scenario = \"sign\"\nkey_bits = 521",
@@ -410,12 +410,12 @@ mod tests {
             ("addr = \"http://a\"\ntoken_header = \"X Y\"", "target.token_header: must be the name of a header"),
             ("addr = \"http://a\"\nprepared = true", "target.role: must be given with target.prepared for issue"),
             ("addr = \"http://a\"\nprepared = true\nrole = \"web\"\nkeep = true", "target.keep: must not be given"),
-            ("addr = \"http://a\"\naccess_log = true", "target.access_log: is for server"),
+            ("addr = \"http://a\"\naccess_log = true", "target.access_log: only valid with server"),
             ("addr = \"http://a\"\nmount = \"/pki\"", "target.mount: must be a path without a slash"),
-            ("addr = \"http://a\"\npostgres = \"auto\"", "target.postgres: is for server"),
-            ("addr = \"http://a\"\nrsa_stock = 9", "target.rsa_stock: is for server"),
-            ("server = \"./signet\"\nstore = \"memory\"", "target.store: must not be given beside server"),
-            ("addr = \"http://a\"\nserver = \"./signet\"", "target.addr: must not be given beside server"),
+            ("addr = \"http://a\"\npostgres = \"auto\"", "target.postgres: only valid with server"),
+            ("addr = \"http://a\"\nrsa_stock = 9", "target.rsa_stock: only valid with server"),
+            ("server = \"./signet\"\nstore = \"memory\"", "target.store: must not be combined with server"),
+            ("addr = \"http://a\"\nserver = \"./signet\"", "target.addr: must not be combined with server"),
             ("addr = \"http://a\"\ntoken_file = \"/nowhere\"", "target.token_file: /nowhere: "),
             ("addr = \"http://a\"\ntoken = \"x\"", "target.token: there is no such field"),
         ] {

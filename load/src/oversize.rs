@@ -68,9 +68,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let wrong: Vec<&str> =
         answers.iter().filter(|(_, of)| !of.keys().all(|a| refusal(a))).map(|(name, _)| *name).collect();
     if !wrong.is_empty() {
-        return Err(format!("not refused as their sender's mistake: {}", wrong.join(", ")));
+        return Err(format!("not rejected with a client error: {}", wrong.join(", ")));
     }
-    if ratio > MOST { Err(format!("p99 beside them {ratio:.2} x, at most {MOST} x")) } else { Ok(()) }
+    if ratio > MOST { Err(format!("p99 during them {ratio:.2} x (limit {MOST} x)")) } else { Ok(()) }
 }
 
 /// `true` if the status blames the client.
@@ -88,7 +88,7 @@ fn only(figures: Figures) -> Result<Answered, String> {
     match <[Answered; 1]>::try_from(figures.classes) {
         Ok([class]) if class.errors.is_empty() => Ok(class),
         Ok([class]) => Err(format!("issue: some requests failed: {:?}", class.errors)),
-        Err(_) => Err("a run of one class has another".to_owned()),
+        Err(_) => Err("internal error: not exactly one class".to_owned()),
     }
 }
 
@@ -293,7 +293,7 @@ fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio:
         println!("  {name:<28} {}", counts.join(", "));
     }
     let verdict = if ratio <= MOST { "holds" } else { "MISSED" };
-    println!("  {verdict}  p99 beside them {ratio:.2} x, at most {MOST} x");
+    println!("  {verdict}  p99 during them {ratio:.2} x (limit {MOST} x)");
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
         let Stock { certificates, revoked } = wanted;
         return Err(format!(
-            "preload: the mount holds {} certificates, {} of them revoked, after {certificates} and {revoked} were made",
+            "preload: the mount has {} certificates ({} revoked) instead of {certificates} ({revoked})",
             stock.certificates, stock.revoked
         ));
     }
@@ -334,6 +334,6 @@ mod tests {
         double.hold("pki", 5, 0);
         let wanted = Stock { certificates: 30, revoked: 0 };
         let refused = fill(&open(&double).await.place(), wanted, None, true).await.err().unwrap();
-        assert!(refused.starts_with("preload: the mount holds 5 certificates, 0 of them revoked"), "{refused}");
+        assert!(refused.starts_with("preload: the mount has 5 certificates (0 revoked)"), "{refused}");
     }
 }

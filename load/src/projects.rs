@@ -165,7 +165,7 @@ fn enough(counted: &str, many: u64) -> Result<u64, String> {
     let there: u64 = counted.parse().map_err(|_| format!("projects: they cannot be counted: {counted}"))?;
     if there < many {
         return Err(format!(
-            "projects: the database in the data folder has {there} of them, {many} are wanted; another folder takes as many"
+            "projects: the database in the data folder has {there} projects, {many} requested; use another data folder"
         ));
     }
     Ok(there)

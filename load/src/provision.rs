@@ -90,7 +90,7 @@ impl Provisioner {
     /// Creates an object with a readable path. Fails if the path exists and the run did not create it.
     pub(crate) async fn create_absent(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<(), String> {
         if !self.owns(path) && self.exists(path).await? {
-            return Err(format!("{kind}: the {kind} {name} exists: --prepared uses it"));
+            return Err(format!("{kind}: the {kind} {name} exists already; use --prepared to use it"));
         }
         self.create(kind, name, path, body).await.map(drop)
     }

@@ -102,7 +102,7 @@ impl Figures {
         // A few requests that are due at the very end may remain unsent.
         if self.unsent as f64 > (due as f64 * MOST_UNSENT).max(1.0) {
             return Err(format!(
-                "the rate was not kept: {} of {due} requests that were due were not sent",
+                "rate not reached: {} of {due} due requests were not sent; use more clients or a lower rate",
                 self.unsent
             ));
         }
@@ -245,7 +245,7 @@ impl Report<'_> {
         }
         figures.print_classes();
         if figures.unsent > 0 {
-            println!("  NOT SENT        {} requests that were due: all connections waited", figures.unsent);
+            println!("  NOT SENT        {} due requests: all connections were busy", figures.unsent);
         }
         if let Some(drift) = timeline::drift(&figures.samples) {
             println!("  memory drift    {:+.1} % from the third quarter of the run to the last", drift * 100.0);
@@ -482,7 +482,7 @@ mod tests {
         figures.unsent = 10;
         assert_eq!(figures.outcome(), Ok(()));
         figures.unsent = 11;
-        let says = "the rate was not kept: 11 of 10001 requests that were due were not sent";
+        let says = "rate not reached: 11 of 10001 due requests were not sent; use more clients or a lower rate";
         assert_eq!(figures.outcome(), Err(says.to_owned()));
         figures.classes[0].errors = [("503".to_owned(), 1)].into();
         assert_eq!(figures.outcome(), Err("some requests failed".to_owned()));

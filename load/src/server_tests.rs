@@ -288,7 +288,7 @@ async fn a_comparison_at_a_rate_that_one_cannot_keep_is_an_error_after_it_is_wri
     order.target.token = "root".to_owned();
     order.other.as_mut().unwrap().token = "root".to_owned();
     let refused = order::run(&order, &outputs).await.err().unwrap();
-    assert!(refused.contains("other, round 1: the rate was not kept: "), "{refused}");
+    assert!(refused.contains("other, round 1: rate not reached: "), "{refused}");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert!(json["runs"][1]["figures"]["due_and_not_sent"].as_u64().unwrap() > 50, "{}", json["runs"][1]);
 }
@@ -389,9 +389,9 @@ async fn existing_mounts_and_roles_are_refused_and_not_rewritten() {
     let before = double.configured();
     for scenario in ["issue", "sign", "revoke", "mixed", "crl-get", "ocsp-get"] {
         for (role, refusal) in [
-            (Some("web"), "signet: role: the role web exists: --prepared uses it"),
-            (Some("else"), "signet: mount: the mount pki exists: --prepared uses it"),
-            (None, "signet: mount: the mount pki exists: --prepared uses it"),
+            (Some("web"), "signet: role: the role web exists already; use --prepared to use it"),
+            (Some("else"), "signet: mount: the mount pki exists already; use --prepared to use it"),
+            (None, "signet: mount: the mount pki exists already; use --prepared to use it"),
         ] {
             let order = order(scenario, "", &format!("addr = \"{}\"\nmount = \"pki\"", double.addr));
             let given = Target { token: "root".to_owned(), role: role.map(str::to_owned), ..order.target.clone() };

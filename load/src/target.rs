@@ -160,9 +160,11 @@ impl Target {
         if let Some(role) = &self.role
             && place.provisioner.exists(&place.path(&format!("roles/{role}"))).await == Ok(true)
         {
-            return Err(format!("role: the role {role} exists: --prepared uses it and its mount {mount} as they are"));
+            return Err(format!(
+                "role: the role {role} exists already; use --prepared to use it and its mount {mount}"
+            ));
         }
-        Err(format!("mount: the mount {mount} exists: --prepared uses it as it is"))
+        Err(format!("mount: the mount {mount} exists already; use --prepared to use it"))
     }
 
     fn at(&self, peer: Peer, watched: Watched, process: Option<Process>) -> Result<Open, String> {

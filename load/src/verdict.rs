@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     print(&long, &lines);
     args.outputs.write_json(&json!({ "scenario": "crl", "store": long.store, "revoked_before": long.stock.revoked,
         "lines": lines.iter().map(Line::json).collect::<Vec<_>>() }))?;
-    if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} aims missed", lines.len())) }
+    if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} limits exceeded", lines.len())) }
 }
 
 /// Measures few revoked certificates, in a temporary store.
@@ -125,7 +125,7 @@ async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, 
     preload::auto_rebuild(&server.place(), true).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let figures = revoke(args, server, bodies).await?;
-    let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
+    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
     let cpu = figures.cpu.sum().ok_or("the server's CPU time is not known")?;
     Ok(Cost { p50_ms: class.percentile(50.0), cpu_us: cpu * 1e6 / requests as f64 })
 }

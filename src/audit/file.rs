@@ -34,7 +34,7 @@ pub fn append_options() -> OpenOptions {
 pub fn describe_open_error(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
-            "a pipe that nobody reads, or a socket".to_owned()
+            "a pipe without a reader, or a socket".to_owned()
         }
         // A missing file is created, so the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
@@ -243,7 +243,7 @@ mod tests {
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         let refused = LogFile::open(path.clone(), 0o600, false).err().unwrap();
-        assert_eq!(describe_open_error(&refused), "a pipe that nobody reads, or a socket");
+        assert_eq!(describe_open_error(&refused), "a pipe without a reader, or a socket");
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {

@@ -487,9 +487,9 @@ impl AuditWriterShared {
     /// Handles a failed write; entries that arrived since then fail, too.
     fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
         let is_news = self.queue.fail_pending(waiting);
-        let what = format!("audit device {}: an entry was not taken: {why}", self.name);
+        let what = format!("audit device {}: write failed: {why}", self.name);
         if is_news {
-            tracing::error!("{what}; it is tried about each second, and this is not said again until it is over");
+            tracing::error!("{what}; retrying every second, not logged again until recovery");
         } else {
             tracing::debug!("{what}");
         }

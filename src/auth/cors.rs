@@ -19,8 +19,8 @@ const CORS_DOCUMENT: &str = "cors";
 /// The entry that matches every origin.
 const ANY_ORIGIN: &str = "*";
 /// The rule for an origin. It does not quote the value, which may be a secret in the wrong field.
-const ORIGIN_RULE: &str = "must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a \
-                      path, and without the port that is the scheme's own";
+const ORIGIN_RULE: &str = "must be an origin (scheme://host[:port], lower case, without path and default port), such \
+                      as https://console.example:8443";
 
 /// The CORS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn validate_origins(origins: Vec<String>) -> Result<Vec<String>> {
         return Err(Error::invalid("allowed_origins: at least one origin, or '*', must be named"));
     }
     if origins.len() > 1 && origins.iter().any(|origin| origin == ANY_ORIGIN) {
-        return Err(Error::invalid("allowed_origins: '*' is for all origins, and stands alone"));
+        return Err(Error::invalid("allowed_origins: '*' cannot be combined with other origins"));
     }
     match origins.iter().position(|origin| origin != ANY_ORIGIN && !is_origin(origin)) {
         Some(at) => Err(Error::invalid(format!("allowed_origins: entry {}: {ORIGIN_RULE}", at + 1))),
@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(refused.text(), format!("allowed_origins: entry 2: {ORIGIN_RULE}"), "{origin}");
         }
         let beside = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
-        assert_eq!(beside.text(), "allowed_origins: '*' is for all origins, and stands alone");
+        assert_eq!(beside.text(), "allowed_origins: '*' cannot be combined with other origins");
         let none = validate_origins(Vec::new()).unwrap_err();
         assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
         for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {

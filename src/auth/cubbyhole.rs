@@ -24,7 +24,10 @@ impl Auth {
         if path == WRAPPED_RESPONSE_PATH
             && let Some(answer) = self.own_wrapped_response(caller).await?
         {
-            let text = answer.body.expose_text().ok_or_else(|| Error::invalid("response: no text, unwrap it"))?;
+            let text = answer
+                .body
+                .expose_text()
+                .ok_or_else(|| Error::invalid("response: not valid UTF-8; use sys/wrapping/unwrap"))?;
             let member = serde_json::json!({ WRAPPED_RESPONSE_PATH: text });
             return serde_json::to_vec(&member).map(Secret::new).map(Some).map_err(Error::internal);
         }
@@ -85,7 +88,7 @@ impl Auth {
 /// Batch tokens are not stored, so they have no cubbyhole.
 fn require_service_token(caller: &Caller) -> Result<()> {
     match caller.is_batch() {
-        true => Err(Error::invalid("cubbyhole: only service tokens have one")),
+        true => Err(Error::invalid("cubbyhole: not available to batch tokens")),
         false => Ok(()),
     }
 }

@@ -171,7 +171,9 @@ impl Logins {
     /// # Errors
     /// `Invalid` when the role no longer exists; `Unavailable` when the mount is not open on this node yet.
     pub(crate) fn terms(&self, mount: MountId, role: &str) -> Result<TokenTerms> {
-        let open = self.any(mount).ok_or_else(|| Error::new(Kind::Unavailable, "auth: the method is not open here"))?;
+        let open = self
+            .any(mount)
+            .ok_or_else(|| Error::new(Kind::Unavailable, "auth: the method is not loaded on this node yet; retry"))?;
         open.terms(role).ok_or_else(|| Error::invalid(format!("role {role} does not exist during renewal")))
     }
 }

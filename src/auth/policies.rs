@@ -150,7 +150,7 @@ impl Policies {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
         if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
             return Err(Error::invalid(format!(
-                "policy: the texts of all policies would be longer than {MAX_ALL_POLICIES_BYTES} bytes"
+                "policy: all policy texts together would exceed {MAX_ALL_POLICIES_BYTES} bytes; delete unused policies"
             )));
         }
         Ok(())
@@ -312,7 +312,7 @@ impl Auth {
 
     /// The warning for a policy name that is stored in another spelling.
     pub fn renamed_policy_warning(name: &str) -> String {
-        format!("the policy name was changed to {name:?}: names are in lower case and without blanks around them")
+        format!("the policy is stored as {name:?}: names are lower case, without leading or trailing blanks")
     }
 
     /// Deletes a policy; succeeds if there is none.
@@ -410,7 +410,7 @@ impl Auth {
 fn check_cas(known: Option<&PolicyEntry>, cas: Option<i64>) -> Result<()> {
     match (known, cas) {
         (Some(entry), None) if entry.stored.cas_required => {
-            Err(Error::invalid("cas: must be given for this policy, which has cas_required"))
+            Err(Error::invalid("cas: required, because the policy has cas_required"))
         }
         // -1 and 0 both mean: only if the policy does not exist.
         (known, Some(cas)) if known.map_or(0, |entry| entry.version) != u64::try_from(cas).unwrap_or(0) => {
@@ -652,6 +652,9 @@ mod tests {
         let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
         assert!(policies.check_room("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
         let refused = policies.check_room("other", "y").unwrap_err();
-        assert_eq!(refused.text(), "policy: the texts of all policies would be longer than 67108864 bytes");
+        assert_eq!(
+            refused.text(),
+            "policy: all policy texts together would exceed 67108864 bytes; delete unused policies"
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A quota applies to one role of a mount, one path, one mount or everything ([`RateLimitChange`]); a request counts
 //! against the most specific one only. A quota names its mount by accessor, so it follows the mount when that moves.
 //! All quotas are one document, compiled into one published view ([`Quotas`]). Each node counts separately. Parts:
-//! `limiter` (the buckets), `network` (their keys), `places` (the bound on their number), `rule` (configuration).
+//! `limiter` (the buckets), `network` (their keys), `bucket_slots` (the bound on their number), `rule` (configuration).
 //!
 //! Requests are counted before the token is read. The projects API has a limit of its own.
 
@@ -98,7 +98,9 @@ impl Auth {
                 return Err(Error::invalid(text));
             }
             if stored.rate_limits.len() >= MAX_QUOTAS && !stored.rate_limits.contains_key(name) {
-                return Err(Error::invalid(format!("name: there are {MAX_QUOTAS} quotas, and no more are taken")));
+                return Err(Error::invalid(format!(
+                    "name: limit of {MAX_QUOTAS} quotas reached; delete a quota first"
+                )));
             }
             stored.rate_limits.insert(name.to_owned(), rule);
             Ok(())
@@ -190,7 +192,7 @@ fn resolve_mount<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> 
         return Ok(None);
     }
     if path.strip_suffix('*').unwrap_or(path).contains('*') {
-        return Err(Error::invalid("path: a '*' may stand at the end only"));
+        return Err(Error::invalid("path: '*' is allowed only at the end"));
     }
     let nothing = || Error::invalid("invalid mount path: nothing is mounted there");
     let (mount, below) = table.route(path).ok_or_else(nothing)?;
@@ -309,7 +311,7 @@ mod tests {
         auth.rate_limit_write("role", of_role("pki", "web")).await.unwrap();
         for (refused, text) in [
             (change("none/x", 1.0), "invalid mount path: nothing is mounted there"),
-            (change("pki/*/x", 1.0), "path: a '*' may stand at the end only"),
+            (change("pki/*/x", 1.0), "path: '*' is allowed only at the end"),
             (change("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
             (of_role("pki", "web"), "quota rule with similar properties exists under the name \"role\""),
             (change("pki", -1.0), "'rate' is invalid"),

@@ -98,7 +98,7 @@ impl Auth {
         let longest = self.mounts.load().get(TOKEN_MOUNT_PATH).map_or(SYSTEM_TTL, |mount| mount.max_ttl());
         if ttl > longest {
             let seconds = longest.as_secs();
-            return Err(Error::invalid(format!("wrap-ttl: longer than tokens live, which is {seconds}s at most")));
+            return Err(Error::invalid(format!("wrap-ttl: exceeds the maximum token lifetime of {seconds}s")));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Auth {
         let Some(kept) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
         // The use is taken, so the response cannot be fetched again; a remaining row is swept.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
-            telemetry::warn_task_failed("a wrapping token that was used stays until it is swept", &error);
+            telemetry::warn_task_failed("a used wrapping token was not deleted and stays until the next sweep", &error);
         }
         WrappedResponse::of(&Zeroizing::new(kept.body)).map(Some)
     }

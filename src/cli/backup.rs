@@ -125,7 +125,7 @@ fn report_copy(data: &Path, copied: CopyMethod) {
     if copied == CopyMethod::WithServer
         && let Err(error) = notify_server(data)
     {
-        let text = "the copy is made, but its server could not be told, whose metrics do not count it";
+        let text = "the copy is complete, but the server could not be notified, so its metrics do not include it";
         output::print_warnings(&[format!("{text}: {error}")]);
     }
 }
@@ -147,7 +147,7 @@ fn copy_through_server(
     let copy = |stop: &AtomicBool| backup::copy(folder, to, CopyPace::Shared, stop, progress);
     let (partial, released) = server.run_then_send(copy, &json!({ "release": true }))?;
     if released["held"] != true {
-        return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
+        return Err(Error::new(Kind::Unavailable, "the server did not keep its file unchanged; nothing was copied"));
     }
     Ok(partial)
 }
@@ -156,7 +156,7 @@ fn copy_offline(folder: &Path, to: &Path, progress: &ProgressCounters) -> Result
     let _locked = backup::lock(folder).map_err(|error| match error.kind() {
         Kind::Conflict => Error::new(
             Kind::Conflict,
-            format!("{error}; it does not listen to operators, for it is starting or stopping, or of an older version"),
+            format!("{error}; its operator socket is unavailable: it is starting, stopping, or of an older version"),
         ),
         _ => error,
     })?;
@@ -200,7 +200,7 @@ fn explain_seal_key_error(copy: &Path, error: Error) -> Error {
         return if error.text().contains(&name) { error } else { error.within(&name) };
     }
     let text = format!(
-        "{name}: {error}: a copy that was made under another seal key wants that one (SIGNET_SEAL_KEY_FILE=…, or a \
+        "{name}: {error}: a copy that was made under another seal key requires that key (SIGNET_SEAL_KEY_FILE=…, or a \
          configuration that names its file), here and for the server"
     );
     Error::new(error.kind(), text)

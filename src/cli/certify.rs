@@ -350,7 +350,7 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
     let chain = chain.iter().map(|text| PemCertificate::read(text)).collect::<Result<Vec<_>>>();
     let chain = chain.map_err(|_| missing("issuing_ca"))?;
     if !chain.first().is_some_and(|issuer| leaf.certificate.is_signed_by(issuer.certificate.key())) {
-        let text = "the server's answer is a certificate that the authority beside it did not sign";
+        let text = "the returned certificate is not signed by the returned authority";
         return Err(Error::new(Kind::BadGateway, text));
     }
     let key = match expected {

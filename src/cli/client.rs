@@ -150,7 +150,7 @@ impl AuthenticatedClient {
             };
             match wait.map(with_jitter).filter(|wait| begun.elapsed() + *wait <= self.patience) {
                 Some(wait) => {
-                    tracing::info!(seconds = wait.as_secs(), "the server is busy or out of reach; it is asked again");
+                    tracing::info!(seconds = wait.as_secs(), "the server is busy or unreachable; retrying");
                     tokio::time::sleep(wait).await;
                     pause = (pause * 2).min(RETRY_PAUSES.1);
                 }
@@ -434,8 +434,7 @@ fn parse_retry_after(after: &str) -> Option<Duration> {
 }
 
 fn token_header(token: &str) -> Result<HeaderValue> {
-    let mut token =
-        HeaderValue::from_str(token).map_err(|_| Error::invalid("token: has characters that no token has"))?;
+    let mut token = HeaderValue::from_str(token).map_err(|_| Error::invalid("token: invalid characters"))?;
     token.set_sensitive(true);
     Ok(token)
 }
@@ -444,7 +443,7 @@ impl ClientResponse {
     pub(super) fn denial_hint(&self, token_place: &str) -> String {
         match &self.denial {
             Some(denial) => format!(" ({denial}; the token is from {token_place})"),
-            None => format!(" (does the token in {token_place} grant it?)"),
+            None => format!(" (does the token from {token_place} have this permission?)"),
         }
     }
 

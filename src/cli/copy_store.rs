@@ -109,10 +109,10 @@ async fn move_store(
 fn require_known_outcome(outcome: TransferOutcome, more: &str) -> Result<()> {
     let TransferOutcome::Unknown(lost) = outcome else { return Ok(()) };
     let text = format!(
-        "{lost}: the last step was not answered, and the database cannot be asked: it has all of the store or nothing. Run \
-         copy-store again when it is there. Where that says that the database is not empty, the copy is complete: look \
-         through it (signet operator verify-backup --database-url URL) and go on with it. Where that copies, the first one \
-         was lost, and nothing else is to be done.{more}"
+        "{lost}: the commit was not confirmed, and the database is unreachable: it contains either the whole store or \
+         nothing. Run copy-store again when the database is available. If it reports that the database is not empty, \
+         the copy is complete: check it (signet operator verify-backup --database-url URL) and use it. If it copies, \
+         the first attempt was lost, and no further step is needed.{more}"
     );
     Err(Error::unavailable(text, lost))
 }

@@ -83,7 +83,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         let answer = match ask("crl", "application/pkix-crl", der).await.map_err(refused) {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
-                let text = format!("{}; it is left out, and what it revokes is good here", error.text());
+                let text = format!("{}; skipped: its revoked certificates count as valid", error.text());
                 display.around(|| print_notice("warning", &text));
                 continue;
             }
@@ -275,7 +275,7 @@ impl ImportFolder {
             }
         }
         if bundle.is_empty() {
-            print_notice("warning", "no private key: what is brought signs nothing");
+            print_notice("warning", "no private key found: the imported authority cannot sign");
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
@@ -284,7 +284,7 @@ impl ImportFolder {
             match parse_crl(der, &authorities) {
                 Ok(list) => lists.push((path, list)),
                 Err(error) if without_refused => {
-                    report_skipped(&path, &format!("{}; what it revokes is good here", error.text()));
+                    report_skipped(&path, &format!("{}; its revoked certificates count as valid", error.text()));
                 }
                 Err(error) => return Err(Error::invalid(format!("{}: {}", path.display(), error.text()))),
             }

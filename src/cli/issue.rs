@@ -179,7 +179,7 @@ impl CertificateOrder {
                 None => return Err(refused),
             }
         }
-        Err(Error::new(Kind::BadGateway, "the role takes no kind of key that it says it wants"))
+        Err(Error::new(Kind::BadGateway, "the role rejected every key type that it requires"))
     }
 }
 
@@ -260,15 +260,14 @@ impl IssueFiles {
                 let key = needs_key.then_some(&self.key);
                 let mut own = [&self.certificate, &self.own_ca].into_iter().chain(key);
                 own.find(|file| path_exists(file)).map_or(Ok(ExistingFiles::Nothing), |file| {
-                    let text = format!("{} (--existing keep or replace says otherwise)", exists_error(file).text());
+                    let text = format!("{} (use --existing keep or --existing replace)", exists_error(file).text());
                     Err(Error::new(Kind::Conflict, text))
                 })
             }
             ExistingPolicy::Keep => match (has_content(&self.certificate), has_content(&self.key)) {
                 (true, false) if needs_key => {
                     let text = format!(
-                        "{} is there, and {} is not: a certificate without its key is of no use (--existing replace \
-                         makes both)",
+                        "{} exists without its key {}; use --existing replace to create both",
                         self.certificate.display(),
                         self.key.display()
                     );
@@ -278,7 +277,7 @@ impl IssueFiles {
                     let leaf = read_leaf(OUT_ARGUMENT, &self.certificate)?;
                     if needs_key && read_key(KEEP_ARGUMENT, &self.key)?.public().spki() != leaf.certificate.key().spki()
                     {
-                        let text = format!("{} is no key of {}", self.key.display(), self.certificate.display());
+                        let text = format!("{} is not the key of {}", self.key.display(), self.certificate.display());
                         return Err(Error::new(Kind::Conflict, text));
                     }
                     Ok(ExistingFiles::All(Box::new(leaf)))
@@ -360,14 +359,14 @@ fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNa
     let mut lacking = Vec::new();
     if leaf.not_after() < Clock::system().now().unix_timestamp() {
         lacking.push(format!(
-            "{file}: is kept, and has expired on {} (signet renew, or --existing replace, makes the next)",
+            "{file}: kept, but it expired on {}; use signet renew or --existing replace for a new certificate",
             format_time(leaf.not_after())
         ));
     }
     let missing = names.beyond(&TypedNames::with(leaf.common_name(), leaf.sans()?));
     if !missing.is_empty() {
         let missing = missing.join(", ");
-        lacking.push(format!("{file}: is kept, and is not for {missing} (--existing replace makes one that is)"));
+        lacking.push(format!("{file}: kept, but it lacks {missing}; use --existing replace for a new certificate"));
     }
     Ok(lacking)
 }

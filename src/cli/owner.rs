@@ -61,7 +61,7 @@ fn wrong_owner_error(file: &Path, of: &Metadata) -> Error {
         None => format!("setpriv --reuid {} --regid {} --clear-groups signet …", of.uid(), of.gid()),
     };
     let text = format!(
-        "{}: belongs to another user, who could not open what root makes beside it; run this as that user: {run}",
+        "{}: belongs to another user, who could not read files that root creates there; run this as that user: {run}",
         file.display()
     );
     Error::new(Kind::Forbidden, text)

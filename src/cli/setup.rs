@@ -104,7 +104,7 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     ];
     if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
         let file = arguments.config.display();
-        return Err(Error::new(Kind::Conflict, format!("{flag}: {file} is there and says it: change it there")));
+        return Err(Error::new(Kind::Conflict, format!("{flag}: {file} exists already; change the setting there")));
     }
     let config = config::load(&arguments.config)?;
     let mut wanted = arguments.wanted;

@@ -42,9 +42,8 @@ impl TokenArguments {
     /// # Errors
     /// `Invalid` when it is missing or not readable.
     pub(super) fn token(&self) -> Result<Secret> {
-        self.given()?.ok_or_else(|| {
-            Error::invalid("SIGNET_TOKEN: must hold the token that asks (or --token-file name the file that has it)")
-        })
+        self.given()?
+            .ok_or_else(|| Error::invalid("SIGNET_TOKEN: not set; set it to a token, or name a file with --token-file"))
     }
 
     /// Returns the token, if one is given.
@@ -107,7 +106,7 @@ impl ClientTokenSource {
         match text.expose_text().map(str::trim) {
             Some("") => Err(Error::invalid(format!("{place}: must hold a token"))),
             Some(token) if !token.contains(char::is_control) => Ok(Secret::new(token)),
-            _ => Err(Error::invalid(format!("{place}: has characters that no token has"))),
+            _ => Err(Error::invalid(format!("{place}: invalid characters"))),
         }
     }
 }

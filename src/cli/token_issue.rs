@@ -74,6 +74,6 @@ async fn issue_through_server(
     shown?;
     match heard?["taken"] == true {
         true => Ok(()),
-        false => Err(Error::new(Kind::Unavailable, "the token was not taken in time, and is revoked again")),
+        false => Err(Error::new(Kind::Unavailable, "the token's receipt was not confirmed in time; it was revoked")),
     }
 }

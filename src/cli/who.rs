@@ -65,8 +65,8 @@ fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error 
         closed => format!("; the token may not read {}cert-record/+", closed.join("cert-record/+, ")),
     };
     let text = format!(
-        "{serial}: no record of it ({looked} looked at{closed}). Roles with no_store keep none, and tidy removes those of \
-         certificates that have ended"
+        "{serial}: no record found ({looked} searched{closed}). Roles with no_store keep no records, and tidy removes \
+         those of expired certificates"
     );
     Error::new(Kind::NotFound, text)
 }

@@ -96,7 +96,7 @@ fn parse_file_target(fields: &Fields) -> Result<AuditTarget> {
         Some(text) => {
             let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| mode & !0o666 == 0 && mode & 0o600 == 0o600);
             mode.ok_or_else(|| {
-                Error::invalid("mode must be octal digits such as \"0640\", for the owner to read and write and for nobody to execute")
+                Error::invalid("mode must be octal, such as \"0640\": read and write for the owner, no execute bits")
             })?
         }
     };

@@ -116,7 +116,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
 fn key_id(read: &mut SettingReader<'_>) -> Option<Vec<u8>> {
     let key_id = text(read, "seal.key_id")?;
     Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.id().unwrap_or_else(|_| {
-        read.problem("seal.key_id", "must be the octets of the identifier, hexadecimal");
+        read.problem("seal.key_id", "must be the identifier in hexadecimal");
         None
     })
 }
@@ -229,7 +229,7 @@ mod tests {
                 "seal.slot: must be a decimal number",
             ),
             (format!("{TOKEN}slot = \"1\"\npin_file = \"p\""), "seal.key_label: must be given"),
-            (format!("{TOKEN}slot = \"1\"\nkey_id = \"abc\"\npin_file = \"p\""), "seal.key_id: must be the octets"),
+            (format!("{TOKEN}slot = \"1\"\nkey_id = \"abc\"\npin_file = \"p\""), "seal.key_id: must be the identifier"),
             (format!("{TOKEN}slot = \"1\"\nkey_id = \"ab\""), "seal.pin_file: must be given"),
             (
                 format!("{TOKEN}slot = \"1\"\ntoken_label = \"t\"\nkey_id = \"ab\"\npin_file = \"p\""),

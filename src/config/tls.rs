@@ -36,11 +36,11 @@ pub(super) fn renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) ->
         return None;
     }
     let Some(files) = files else {
-        read.problem(texts[0], "must be given with tls_certificate_file and tls_key_file, which it writes anew");
+        read.problem(texts[0], "requires tls_certificate_file and tls_key_file, which it writes");
         return None;
     };
     if files.certificate == files.key {
-        read.problem("tls_key_file", "must be another file than tls_certificate_file, as tls_renew writes each anew");
+        read.problem("tls_key_file", "must differ from tls_certificate_file, because tls_renew writes both files");
     }
     let given = [("tls_renew.mount", mount.is_some()), ("tls_renew.role", role.is_some())];
     for (name, _) in given.into_iter().chain([("tls_renew.names", names.is_some())]).filter(|(_, given)| !given) {

@@ -209,7 +209,7 @@ impl CpuQueueState {
 }
 
 fn busy_error() -> Error {
-    Error::new(Kind::Busy, "too many requests of this caller wait for the processor, try again shortly")
+    Error::new(Kind::Busy, "too many queued CPU jobs of this caller; retry")
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl ListError {
     pub(super) fn of(self, name: &str, wanted: &str, cap: ListLimit) -> Error {
         match self {
             Self::WrongType => type_error(name, wanted),
-            Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
+            Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are allowed", cap.entries)),
             Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
             Self::OnlyEmptyEntries => {
                 Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []"))
@@ -195,7 +195,7 @@ mod tests {
         for above in
             [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
         {
-            assert_eq!(refusal(above.clone()), "f: at most 3 entries are taken", "{above}");
+            assert_eq!(refusal(above.clone()), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!(["abcdef"]), json!("a,abcdef"), json!("[\"abcdef\"]"), json!(123_456)] {
             assert_eq!(refusal(long.clone()), "f: an entry is longer than 5 bytes", "{long}");
@@ -215,7 +215,7 @@ mod tests {
             json!("{\"a\":1,\"b\":2,\"c\":3,\"d\":4}"),
         ] {
             let refusal = one(above.clone()).map_within("f", FEW).unwrap_err();
-            assert_eq!(refusal.text(), "f: at most 3 entries are taken", "{above}");
+            assert_eq!(refusal.text(), "f: at most 3 entries are allowed", "{above}");
         }
         for long in [json!({"abc":"def"}), json!("abc=def"), json!(["abc=def"]), json!("{\"abc\":\"def\"}")] {
             let refusal = one(long.clone()).map_within("f", FEW).unwrap_err();

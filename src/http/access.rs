@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_request_beside_the_wires_is_traffic_whether_or_not_it_leaves_a_line() {
-        assert!(!access::is_enabled(), "nobody has set up the log of this process");
+        assert!(!access::is_enabled(), "the access log is not set up in this process");
         let request = TestRequest::get().uri("/favicon.ico").to_http_request();
         let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));
         std::thread::sleep(Duration::from_millis(50));

@@ -43,8 +43,10 @@ pub struct BodyBudget<'a> {
 impl BodyBudget<'_> {
     fn grow_to(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
         room.grow_to(self.bodies, self.sender, octets).map_err(|lack| match lack {
-            Exhausted::Total => Error::new(Kind::Busy, "too many request bodies at once"),
-            Exhausted::PerCaller => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
+            Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
+            Exhausted::PerCaller => {
+                Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
+            }
         })
     }
 }
@@ -289,8 +291,11 @@ mod tests {
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();
-        assert_eq!(text(keep(one(&bodies), 20_000).await), "too many large request bodies of one sender at once");
-        assert_eq!(text(keep(other, 100_000).await), "too many request bodies at once");
+        assert_eq!(
+            text(keep(one(&bodies), 20_000).await),
+            "request body: too many large concurrent bodies of this caller; retry"
+        );
+        assert_eq!(text(keep(other, 100_000).await), "request body: the memory for bodies is used up; retry");
         drop(single);
         let some = [keep(one(&bodies), 20_000).await.unwrap(), keep(one(&bodies), 17_000).await.unwrap()];
         assert!(keep(one(&bodies), 20_000).await.is_err());

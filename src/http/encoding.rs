@@ -19,7 +19,7 @@ use futures_util::stream::{self, Stream};
 use crate::fair_queue::cpu;
 
 /// Error text for an encoded request body.
-pub const ENCODED_BODY_ERROR: &str = "Content-Encoding: bodies are taken without one only";
+pub const ENCODED_BODY_ERROR: &str = "Content-Encoding: not supported for request bodies; send the body unencoded";
 /// Smallest response that is compressed, in bytes.
 const MIN_COMPRESSED_BYTES: u64 = 8 << 10;
 /// Suffix of the entity tag of a compressed response, before the closing quote.

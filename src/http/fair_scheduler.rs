@@ -291,7 +291,7 @@ mod tests {
             .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
-        assert!(!passes.0.state.borrow().ends, "nobody waits any more");
+        assert!(!passes.0.state.borrow().ends, "no request waits");
         done.take()
     }
 

@@ -398,7 +398,7 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
         None => None,
     };
     match current {
-        None => unmet("If-Match: there is nothing here that has an entity tag"),
+        None => unmet("If-Match: the resource has no entity tag"),
         Some(tag) if demanded.name(&tag) => Ok(()),
         Some(_) => unmet("If-Match: the resource has changed since"),
     }

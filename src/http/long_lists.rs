@@ -75,7 +75,7 @@ impl LongLists {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
         }
         if places.taken.iter().filter(|place| place.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
-            return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of tokens that count as one"));
+            return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of this caller"));
         }
         if places.taken.len() >= MAX_LONG_LISTS {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
@@ -93,10 +93,7 @@ impl LongLists {
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
     pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
-        self.0
-            .first
-            .enter_bounded("list: too many lists of this caller wait; try again, or ask for a part (limit)")
-            .await
+        self.0.first.enter_bounded("list: too many queued lists of this caller; retry, or request a page (limit)").await
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
@@ -105,7 +102,8 @@ impl LongLists {
 }
 
 fn limit_error(kind: Kind, most: usize, whose: &str) -> Error {
-    let text = format!("list: {most} long lists{whose} are under way; try again, or ask for a part (after, limit)");
+    let text =
+        format!("list: limit of {most} concurrent long lists{whose} reached; retry, or request a page (after, limit)");
     Error::new(kind, text)
 }
 
@@ -123,7 +121,7 @@ impl ListSlot {
     /// # Errors
     /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].
     pub async fn turn(&self) -> Result<fair_queue::Permit> {
-        let late = || Error::new(Kind::Busy, "a list took longer than an hour");
+        let late = || Error::new(Kind::Busy, "list: not complete after one hour; request pages (after, limit)");
         if self.end <= Instant::now() {
             return Err(late());
         }

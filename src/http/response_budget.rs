@@ -61,8 +61,11 @@ impl ResponseBudget {
 
 fn reservation_error(lack: Exhausted) -> Error {
     match lack {
-        Exhausted::Total => Error::new(Kind::Busy, "too many large answers wait for their clients"),
-        Exhausted::PerCaller => Error::new(Kind::Quota, "too many large answers of one sender wait to be taken"),
+        Exhausted::Total => Error::new(Kind::Busy, "response: the memory for responses is used up; retry"),
+        Exhausted::PerCaller => Error::new(
+            Kind::Quota,
+            "response: too many large responses of this caller are still being sent; read them first",
+        ),
     }
 }
 

@@ -92,7 +92,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handler_response`], for a request of another entrance.
+/// As [`handle`], for a request of another entrance.
 pub async fn handle_at(
     entrance: EntryPoint,
     state: WorkerState,
@@ -542,10 +542,7 @@ mod tests {
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
             assert!(route.access != RouteAccess::Open || bounded, "{kind} {pattern}: a body of anybody");
-            assert!(
-                !route.public || route.access == RouteAccess::Open,
-                "{kind} {pattern}: nobody's token is read there"
-            );
+            assert!(!route.public || route.access == RouteAccess::Open, "{kind} {pattern}: public routes must be open");
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
         assert_eq!([of(&unknown), senders.of(None, here)], [Sender::at(here), Sender::at(here)]);
         senders.note(&one, None);
-        assert_eq!([of(&one), of(&other)], [Sender::at(here), Sender::User(7)], "a token that was deleted is nobody's");
+        assert_eq!([of(&one), of(&other)], [Sender::at(here), Sender::User(7)], "a deleted token has no owner");
     }
 
     #[test]

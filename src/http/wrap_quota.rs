@@ -46,8 +46,10 @@ impl WrapQuota {
         if self.0.left(sender, now) > 0.0 {
             return Ok(());
         }
-        let text =
-            format!("wrap-ttl: too much was wrapped: {0} MiB at once, and {0} MiB in an hour", WRAP_QUOTA_BYTES >> 20);
+        let text = format!(
+            "wrap-ttl: limit of {} MiB of wrapped responses per hour reached; retry later",
+            WRAP_QUOTA_BYTES >> 20
+        );
         Err(Error::new(Kind::Quota, text))
     }
 

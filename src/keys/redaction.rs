@@ -13,7 +13,7 @@ pub(crate) const REDACTED: &str = "redacted";
 pub(crate) fn replace_secret(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
     match written {
         Some(written) if written.expose() == REDACTED.as_bytes() => {
-            let text = || format!("{name}: {REDACTED:?} is what is shown in its place, and there is none yet");
+            let text = || format!("{name}: {REDACTED:?} is a placeholder without a stored secret; send the secret");
             if is_set(standing) { Ok(()) } else { Err(Error::invalid(text())) }
         }
         Some(written) => {
@@ -42,7 +42,7 @@ mod tests {
     fn what_stands_for_a_secret_leaves_it_and_is_none_itself() {
         let mut secret = Secret::default();
         let error = replace_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
-        assert!(error.text().starts_with("secret_key: \"redacted\" is what is shown"), "{error}");
+        assert!(error.text().starts_with("secret_key: \"redacted\" is a placeholder"), "{error}");
         replace_secret("secret_key", &mut secret, Some(Secret::new("s"))).unwrap();
         for kept in [None, Some(Secret::new(REDACTED))] {
             replace_secret("secret_key", &mut secret, kept).unwrap();

@@ -74,7 +74,7 @@ impl SecretSource {
         let whole = Secret::new(bytes);
         let trimmed = whole.expose().trim_ascii_end();
         if trimmed.is_empty() || whole.expose().len() as u64 == MAX_SECRET_BYTES {
-            return Err(Error::invalid(format!("{name}: {} holds no secret, or too much", path.display())));
+            return Err(Error::invalid(format!("{name}: {} must contain 1 to 1023 bytes", path.display())));
         }
         Ok(Secret::new(trimmed))
     }

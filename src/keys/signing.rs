@@ -195,10 +195,10 @@ impl ManagedKey {
     }
 
     fn replaced(&self) -> Error {
-        let why = "its backend has another key in its place";
+        let why = "the backend has a different key than before";
         let mount = telemetry::mount_path(self.mount.0);
         tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
-        Error::new(Kind::BadGateway, format!("managed key {:?} is not to be trusted: {why}", self.name))
+        Error::new(Kind::BadGateway, format!("managed key {:?}: {why}", self.name))
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
         let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
         let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
-        assert!(replaced.text().contains("another key"), "{replaced}");
+        assert!(replaced.text().contains("a different key"), "{replaced}");
         let wrong = |key: &PrivateKey, algorithm, _: &SigningInput| {
             let signature = key.sign(algorithm, b"another message");
             async { signature }.boxed()

@@ -63,7 +63,7 @@ impl Mounts {
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_one(mount, InitialMountState::Stored).await {
-                tolerate("a mount of another node does not open", error)?;
+                tolerate("a mount of another node cannot be opened", error)?;
             }
         }
         Ok(())

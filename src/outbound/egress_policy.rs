@@ -50,7 +50,7 @@ impl EgressPolicy {
             Host::Ipv6(address) => !self.admits(IpAddr::V6(address)),
         };
         if is_refused {
-            return Err(Error::invalid(format!("{field}: the host is an address that is not called")));
+            return Err(Error::invalid(format!("{field}: the address of the host is not permitted")));
         }
         Ok(url)
     }
@@ -195,7 +195,7 @@ mod tests {
             assert!(!OPEN.admits(address) && !USUAL.admits(address), "{text}");
             let host = if address.is_ipv6() { format!("[{text}]") } else { text.to_owned() };
             let error = OPEN.url("jwks_url", &format!("https://{host}/keys")).unwrap_err();
-            assert_eq!(error.text(), "jwks_url: the host is an address that is not called", "{text}");
+            assert_eq!(error.text(), "jwks_url: the address of the host is not permitted", "{text}");
         }
         for text in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"] {
             let address: IpAddr = text.parse().unwrap();

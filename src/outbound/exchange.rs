@@ -127,7 +127,7 @@ impl OutboundRequest {
             if left == 0 || asked.is_some_and(|pause| pause > tries.max_retry_after) {
                 return Err(failure);
             }
-            tracing::debug!(error = %failure, left, "a request to elsewhere is sent again");
+            tracing::debug!(error = %failure, left, "retrying an outbound request");
             tokio::time::sleep(add_jitter(wait).max(asked.unwrap_or_default()).min(tries.longest)).await;
             wait = wait.saturating_mul(2).min(tries.longest);
         }

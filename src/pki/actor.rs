@@ -418,7 +418,7 @@ impl Handler<MountChange> for ControlActor {
             return self.next_change(ctx);
         };
         let refuse = |change: MountChange| {
-            let busy = Error::new(Kind::Busy, "too many changes of this mount wait, try again shortly");
+            let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
             drop(change.reply.send(Err(busy)));
         };
         match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {

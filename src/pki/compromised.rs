@@ -104,7 +104,10 @@ impl<T> AdditionOutcome<T> {
     /// Returns a warning if keys were left out.
     pub(crate) fn warning(&self) -> Option<String> {
         self.is_full.then(|| {
-            format!("sys/compromised-keys: the list is full ({MAX_COMPROMISED_KEYS} keys), so this key may be certified again")
+            format!(
+                "sys/compromised-keys: the list is full ({MAX_COMPROMISED_KEYS} keys), so this key was not added and \
+                 can be certified again"
+            )
         })
     }
 }

@@ -350,7 +350,7 @@ impl Authority {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
                 Ok(crl::format_build_warnings(vec![text].into()))
             }
-            Err(error) => Err(error.with_side_effect("it is revoked, and its CRL could not be built yet")),
+            Err(error) => Err(error.with_side_effect("the certificate is revoked, but its CRL could not be built yet")),
             published => published,
         }
     }

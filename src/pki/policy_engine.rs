@@ -201,7 +201,7 @@ fn format_causes(error: &reqwest::Error) -> String {
 }
 
 fn busy_error() -> Error {
-    Error::new(Kind::Busy, "external policy: too many calls to the engine are on their way")
+    Error::new(Kind::Busy, "external policy: too many concurrent calls to the engine; retry shortly")
 }
 
 fn breaker_open_error() -> Error {

@@ -88,7 +88,7 @@ impl Authority {
             }
             // Another run was first.
         }
-        Err(Error::new(Kind::Busy, "tidy: other runs begin and end at this moment"))
+        Err(Error::new(Kind::Busy, "tidy: other runs are starting and ending; retry"))
     }
 
     fn start_tidy(self: &Arc<Self>, id: i64, report: TidyReport) {

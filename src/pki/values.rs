@@ -40,7 +40,7 @@ impl ListLimits {
     pub(crate) fn hold(self, field: &str, list: &[String]) -> Result<()> {
         let Self { entries, bytes } = self;
         if list.len() > entries {
-            return Err(Error::invalid(format!("{field}: at most {entries} entries are taken")));
+            return Err(Error::invalid(format!("{field}: at most {entries} entries are allowed")));
         }
         if list.iter().any(|entry| entry.len() > bytes) {
             return Err(Error::invalid(format!("{field}: an entry is longer than {bytes} bytes")));

@@ -71,7 +71,7 @@ impl StoreAdmission {
                 metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
                 Err(Error::internal("a request at the project store panicked"))
             }
-            Err(_) => Err(Error::internal("a request at the project store ended with its thread")),
+            Err(_) => Err(Error::internal("a task of the project store was cancelled")),
         }
     }
 

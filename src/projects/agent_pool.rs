@@ -105,7 +105,7 @@ impl AgentPoolFields {
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > most {
                     let rule =
-                        format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, those of others included");
+                        format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including hidden ones");
                     attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
                 }
                 *list = named;
@@ -276,7 +276,7 @@ async fn reject_scope_excluding_users(
     given: &AgentPoolFields,
 ) -> WorkResult<()> {
     let refused = |user: &str| {
-        let detail = format!("the agent pool is in use by {user}, which it would not be for any more");
+        let detail = format!("the agent pool is in use by {user}, which the new scope would exclude");
         Err(ApiRejection::conflict(detail).into())
     };
     let row: SqlValue = pool.id.into();
@@ -367,7 +367,7 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
         return Ok(Vec::new());
     }
     if rows.len() > 1 && count_named_resources(tx, &rows).await? > MAX_NAMED_RESOURCES {
-        let named = "workspaces and projects, added up: ask for fewer pools";
+        let named = "workspaces and projects in total; use a smaller page";
         return Err(ApiRejection::parameter(
             "page[size]",
             format!("the pools name more than {MAX_NAMED_RESOURCES} {named}"),

@@ -155,7 +155,7 @@ impl<'a> AttributeReader<'a> {
         });
         // A leap second parses as the last nanosecond of the previous second.
         if time.as_value().is_some_and(|time| time.nanosecond() % 1000 != 0) {
-            let rule = "may have at most 6 digits after the point of its seconds, and be in no leap second";
+            let rule = "must have at most 6 fractional digits of seconds, and must not be in a leap second";
             self.fault(name, format!("{} {rule}", display_name(name)));
             return AttributeValue::Absent;
         }

@@ -28,7 +28,7 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
     if find_covered_teams(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
         return Ok(());
     }
-    Err(ApiRejection::forbidden("the team may do more than you: only those who may do all of that give it away").into())
+    Err(ApiRejection::forbidden("the team has rights that you lack; managing it requires all of its rights").into())
 }
 
 /// Returns the row ids of the teams whose rights the member has all.

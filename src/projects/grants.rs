@@ -91,7 +91,7 @@ fn parse_grant(grant: &str) -> Option<(i64, ProjectRights)> {
 }
 
 fn malformed_grants() -> WorkError {
-    SqlError::Engine(Error::internal("grants are not told as pairs of numbers")).into()
+    SqlError::Engine(Error::internal("malformed aggregate of grants")).into()
 }
 
 /// Returns the grants of the member's teams on these projects. Owners need no grants.

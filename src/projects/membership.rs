@@ -126,7 +126,7 @@ async fn load_visible_teams(
     );
     let rows = tx.rows(&sql, &filter.values).await?;
     if rows.len() > most {
-        let detail = format!("the members are in more than {most} teams, added up: ask for fewer members");
+        let detail = format!("the members are in more than {most} teams in total; use a smaller page");
         return Err(ApiRejection::parameter(by, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
@@ -242,8 +242,7 @@ pub async fn list_own(
         WHERE x.user_id = $1 AND x.org_id = ANY($2) ORDER BY t.name_lc LIMIT $3";
     let teams = tx.rows(teams, &[user.into(), rows.into(), (MAX_TEAM_MEMBERSHIPS as i64 + 1).into()]).await?;
     if teams.len() > MAX_TEAM_MEMBERSHIPS {
-        let detail =
-            format!("the user is in more than {MAX_TEAM_MEMBERSHIPS} teams, added up: ask for fewer memberships");
+        let detail = format!("the user is in more than {MAX_TEAM_MEMBERSHIPS} teams in total; use a smaller page");
         return Err(ApiRejection::parameter("page[size]", detail).into());
     }
     let mut teams_of: HashMap<i64, Vec<(i64, String)>> = HashMap::new();

@@ -216,13 +216,11 @@ impl From<SqlError> for ApiRejection {
         match failure {
             SqlError::Constraint(name) => reject_constraint(&name),
             SqlError::Timeout => {
-                Self::new(Kind::Unavailable, "the query takes too long: narrow it down, or ask for an earlier page")
+                Self::new(Kind::Unavailable, "the query timed out; narrow the filters, or request an earlier page")
             }
-            SqlError::SerializationConflict => {
-                Self::new(Kind::Unavailable, "too many changes at once, try again shortly")
-            }
+            SqlError::SerializationConflict => Self::new(Kind::Unavailable, "concurrent modification; retry shortly"),
             SqlError::Engine(error) => error.into(),
-            SqlError::Rejected => Error::internal("a refusal without a reason").into(),
+            SqlError::Rejected => Error::internal("the work was rejected without a reason").into(),
         }
     }
 }
@@ -247,18 +245,18 @@ fn reject_constraint(name: &str) -> ApiRejection {
             ApiRejection::at("/data/relationships/team", "Team already has access to the workspace")
         }
         "organization_memberships_user_id_org_id_key" => {
-            ApiRejection::attribute("email", "Email is already that of a member")
+            ApiRejection::attribute("email", "Email already belongs to a member")
         }
         "users_username_lc_key" => ApiRejection::attribute("username", "Username has already been taken"),
         "users_email_lc_key" => ApiRejection::attribute("email", "Email has already been taken"),
-        "api_tokens_lookup_key" => ApiRejection::conflict("the text of the token is that of another one"),
-        "workspaces_project_fk" => ApiRejection::conflict("the project holds workspaces, or is gone"),
+        "api_tokens_lookup_key" => ApiRejection::conflict("the token text is already in use"),
+        "workspaces_project_fk" => ApiRejection::conflict("the project contains workspaces, or was deleted"),
         "projects_agent_pool_fk" | "workspaces_agent_pool_fk" | "organizations_agent_pool_fk" => {
             ApiRejection::conflict("the agent pool is in use, or is gone")
         }
         // PostgreSQL generates these names for unnamed foreign keys; SQLite reports no name.
         name if name == "foreign_key" || name.ends_with("_fkey") => {
-            ApiRejection::conflict("the resource is in use, or something that it names is gone")
+            ApiRejection::conflict("the resource is in use, or a referenced resource was deleted")
         }
         _ => ApiRejection {
             cause: Some(Error::internal(name.to_owned())),

@@ -5,7 +5,7 @@
 use std::ops::{BitOr, BitOrAssign};
 
 /// Message for a member who grants a team a right that the member lacks.
-pub const GRANT_EXCEEDS_OWN_RIGHTS: &str = "you may not give a team what you may not do yourself";
+pub const GRANT_EXCEEDS_OWN_RIGHTS: &str = "you may not grant a team rights that you do not have yourself";
 
 /// The rights of a caller on one project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

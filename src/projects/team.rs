@@ -383,7 +383,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
     if before.is_owners && (name != before.name || access != before.access) {
-        let detail = "the owners team keeps its name, and may do everything in the organization";
+        let detail = "the name and the rights of the owners team cannot be changed";
         return Err(ApiRejection::conflict(detail).into());
     }
     let sql = "UPDATE teams SET name = $1, name_lc = $2, visibility = $3, org_access = $4, sso_team_id = $5,

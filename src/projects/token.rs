@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_chosen_text_is_a_token_too() {
-        let text = "x.pjv1.a text that somebody chose";
+        let text = "x.pjv1.a text that a user chose";
         let token = from_text(text).unwrap();
         let (lookup, hash) = split(text).unwrap();
         assert!(lookup == token.lookup && constant_time_eq(&hash, &token.hash) && lookup.starts_with("given-"));
-        assert_ne!(split("x.pjv1.a text that somebody chosf").unwrap().0, lookup);
+        assert_ne!(split("x.pjv1.a text that a user chosf").unwrap().0, lookup);
         assert!(split("").is_none() && split(&"x".repeat(MAX_TOKEN_BYTES + 1)).is_none());
     }
 }

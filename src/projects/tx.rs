@@ -139,7 +139,7 @@ impl Tx<'_> {
     /// Those of the store; `Internal` when there is none.
     pub async fn one(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<SqlRow> {
         let row = self.row(sql, values).await?;
-        row.ok_or_else(|| SqlError::Engine(Error::internal("a row is missing that is always there")).into())
+        row.ok_or_else(|| SqlError::Engine(Error::internal("a required row is missing")).into())
     }
 
     /// Executes a statement and returns the number of changed rows.

@@ -84,7 +84,7 @@ pub async fn find_account(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResul
 pub fn read_change(attributes: &mut AttributeReader<'_>, stored: &User) -> String {
     let email = attributes.text("email");
     if email.as_value().is_some_and(|email| !email.eq_ignore_ascii_case(&stored.email)) {
-        attributes.fault("email", "Email cannot be changed: nothing confirms another address");
+        attributes.fault("email", "Email cannot be changed: address verification is not supported");
     }
     match attributes.text("username") {
         AttributeValue::Absent => stored.username.clone(),
@@ -141,7 +141,7 @@ pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult
     // A concurrent session created the user; this statement sees the committed row.
     match tx.row(OF, &lowered).await? {
         Some(mut row) => Ok((row.get()?, false)),
-        None => Err(ApiRejection::attribute("email", "Email is what somebody else is called").into()),
+        None => Err(ApiRejection::attribute("email", "Email is already the username of another user").into()),
     }
 }
 
@@ -195,7 +195,7 @@ pub async fn issue_token(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> WorkR
     // No username equals the email address of another user, so at most one row matches.
     let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1";
     let Some(mut row) = tx.row(named, &[name.to_lowercase().into()]).await? else {
-        let text = format!("user: nobody in the projects API has the name or the address {name:?}");
+        let text = format!("user: no user of the projects API has the username or email address {name:?}");
         return Err(ApiRejection::new(Kind::NotFound, text).into());
     };
     let ends = two_years_after(tx.now);

@@ -91,7 +91,7 @@ pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Connec
         given if given > possible => {
             tracing::warn!(
                 files,
-                "public_max_connections: {possible} in place of {given}: more would be taken from the main listener"
+                "public_max_connections: reduced from {given} to {possible}; the rest is reserved for the main listener"
             );
             possible
         }
@@ -107,7 +107,7 @@ pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Co
     let total = match wanted.max {
         0 => possible.min(DEFAULT_MAX_CONNECTIONS),
         given if given > possible => {
-            tracing::warn!(files, "max_connections: {possible} in place of {given}: more open files are not allowed");
+            tracing::warn!(files, "max_connections: reduced from {given} to {possible} by the limit of open files");
             possible
         }
         given => given,

@@ -98,7 +98,7 @@ mod tests {
     fn one_worker_that_hangs_is_enough_and_one_that_has_ended_is_missing() {
         let within = 3 * HEARTBEAT_INTERVAL;
         let pulse = Heartbeats::new(2);
-        assert!(!pulse.all_alive(within), "nobody has begun");
+        assert!(!pulse.all_alive(within), "no worker has begun");
         let (_first, _thread) = worker(&pulse);
         wait_until("the first begins", || pulse.last().len() == 1);
         assert!(!pulse.all_alive(within), "the second has not begun");

@@ -43,7 +43,7 @@ pub(super) fn require_distinct_files(files: &TlsFiles) -> Result<()> {
     let [key, certificate] = [&files.key, &files.certificate].map(|file| [place(file), place(&sibling_path(file))]);
     let is_one = of(&files.key).is_some() && of(&files.key) == of(&files.certificate);
     if is_one || key.iter().any(|place| certificate.contains(place)) {
-        let text = "must be another file than that of the certificate, which is written beside it";
+        let text = "must not be the certificate file or its .new file";
         return Err(Error::invalid(format!("tls_key_file: {}: {text}", files.key.display())));
     }
     Ok(())

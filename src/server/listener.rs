@@ -85,7 +85,7 @@ where
 {
     let ListenerSetup { address, setting, tls, workers, connections } = setup;
     let refused = |e: io::Error| {
-        let text = format!("{address}: cannot listen there ({}){}", e.kind(), suggest_fix(e.kind(), setting));
+        let text = format!("{address}: cannot listen on this address ({}){}", e.kind(), suggest_fix(e.kind(), setting));
         Error::unavailable(text, e)
     };
     let socket = listen(address).map_err(refused)?;
@@ -110,9 +110,9 @@ where
 /// Suggests what to do when the address cannot be bound.
 fn suggest_fix(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
-        io::ErrorKind::AddrInUse => format!(": another program does; end it, or choose another port with {setting}"),
-        io::ErrorKind::AddrNotAvailable => format!(": this machine has no such address; {setting} names it"),
-        io::ErrorKind::PermissionDenied => ": ports below 1024 want the right CAP_NET_BIND_SERVICE".to_owned(),
+        io::ErrorKind::AddrInUse => format!(": the port is in use; end the other program, or change {setting}"),
+        io::ErrorKind::AddrNotAvailable => format!(": this machine does not have the address; correct {setting}"),
+        io::ErrorKind::PermissionDenied => ": ports below 1024 require CAP_NET_BIND_SERVICE".to_owned(),
         _ => String::new(),
     }
 }

@@ -72,7 +72,7 @@ static PLAIN_TO_TLS: AtomicI64 = AtomicI64::new(0);
 
 fn warn_once_a_minute(last: &AtomicI64, what: &str) {
     if is_new_minute(last, Clock::system().now().unix_timestamp()) {
-        tracing::warn!("{what}; said at most once a minute");
+        tracing::warn!("{what} (logged at most once a minute)");
     }
 }
 

@@ -61,7 +61,7 @@ impl Supervisor {
                 if pulse.all_alive(limit / 2) {
                     supervisor.tell("WATCHDOG=1");
                 } else {
-                    tracing::error!("a worker hangs: the service manager is not told that this process lives");
+                    tracing::error!("a worker is blocked; watchdog notification withheld");
                 }
             }
         }))
@@ -70,7 +70,7 @@ impl Supervisor {
     fn tell(&self, lines: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(lines.as_bytes())) {
             let told = lines.trim_end().replace('\n', ", ");
-            tracing::error!("the service manager was not told {told}: {error}");
+            tracing::error!("cannot notify the service manager of {told}: {error}");
         }
     }
 }

@@ -66,7 +66,7 @@ impl OperatorSocket {
     /// # Errors
     /// `Unavailable` when the socket cannot be created.
     pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<ServerState>) -> Result<Self> {
-        let failed = |e| Error::unavailable(format!("data folder {}: takes no socket", folder.display()), e);
+        let failed = |e| Error::unavailable(format!("data folder {}: cannot create a socket", folder.display()), e);
         let listener = socket_path::bind(folder).map_err(failed)?;
         let task = tokio::task::spawn_local(serve(listener, Rc::new(OperatorContext { storage, shared })));
         Ok(Self { path: folder.join(socket_path::SOCKET_NAME), task })
@@ -78,7 +78,7 @@ impl OperatorSocket {
         // The task was aborted, so this is always an error.
         let _ = self.task.await;
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, "the operator's socket stays behind");
+            tracing::warn!(%error, "cannot remove the operator socket");
         }
     }
 }
@@ -94,7 +94,7 @@ async fn serve(listener: UnixListener, context: Rc<OperatorContext>) {
                     conversations.spawn_local(handle_connection(stream, Rc::clone(&context), free));
                 }
                 Err(error) => {
-                    let what = "the operator's socket takes no connection";
+                    let what = "the operator socket cannot accept a connection";
                     if let Some(why) = OUTAGES.told(what, format!("{what}: {error}")) {
                         tracing::warn!("{why}");
                     }
@@ -126,11 +126,11 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
 
 async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
     let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.hear()).await;
-    let line = first.map_err(|_| Error::malformed("no command came"))??;
+    let line = first.map_err(|_| Error::malformed("timeout: no command received"))??;
     let name = line["command"].as_str().unwrap_or_default();
     let known = COMMANDS.iter().find(|(known, ..)| *known == name);
     let Some((_, longest, run)) = known else {
-        return Err(Error::malformed("command: this server does not know it"));
+        return Err(Error::malformed("command: unknown to this server"));
     };
     tracing::info!(command = name, "operator command");
     let done = tokio::time::timeout(*longest, run(context, &line, conversation)).await;

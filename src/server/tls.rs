@@ -75,7 +75,7 @@ impl ServerCertificate {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let first = match read(&files, &provider, &clock) {
             Err(error) if renewal.is_some() && key_pair_files::finish_interrupted(&files)? => {
-                tracing::warn!("a renewal of the TLS certificate had ended half-way: {error}");
+                tracing::warn!("completed an interrupted renewal of the TLS certificate: {error}");
                 read(&files, &provider, &clock)?
             }
             first => first?,

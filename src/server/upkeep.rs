@@ -42,7 +42,7 @@ pub(super) async fn sweep_organizations(shared: Arc<ServerState>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         if let Err(error) = shared.projects.sweep().await {
-            telemetry::warn_task_failed("what a deleted organization had was not removed", &error);
+            telemetry::warn_task_failed("the data of a deleted organization could not be removed", &error);
         }
     }
 }

@@ -87,7 +87,7 @@ async fn verify_domains(
     let mounts = auth.mounts();
     for (id, _) in stored {
         if *id != SYSTEM_MOUNT && mounts.by_id(*id).is_none() {
-            findings.add(format!("mount: {} has rows and no document", id.0));
+            findings.add(format!("mount: {} has data but no mount document", id.0));
         }
     }
     for mount in mounts.iter().filter(|mount| mount.kind == MountKind::Pki) {
@@ -141,12 +141,12 @@ impl AuthorityVerifier<'_> {
             let path = &self.mount.path;
             match amended {
                 0 => self.findings.add_doubtful(format!(
-                    "{path}: {list} does not come out of the stored revocations and settings (harmless when settings of \
-                     CRLs were changed after it was signed: crl/rotate before the copy rules that out)"
+                    "{path}: {list} cannot be reproduced from the stored revocations and settings (harmless if CRL \
+                     settings were changed after it was signed; run crl/rotate before the copy to rule that out)"
                 )),
                 some => self.findings.note(format!(
-                    "{path}: {list} cannot be looked at: reasons of {some} revocations were changed after it was signed \
-                     (crl/rotate before the copy rules that out)"
+                    "{path}: {list} cannot be checked: reasons of {some} revocations were changed after it was signed \
+                     (run crl/rotate before the copy to rule that out)"
                 )),
             }
         }

@@ -50,12 +50,13 @@ impl CheckpointPause {
     /// # Errors
     /// `Unavailable` when it has not, or the free space is unknown.
     pub(crate) fn require_room(&self) -> Result<()> {
-        let free =
-            disk_space::free_bytes(&self.0.folder).map_err(|e| Error::unavailable("the disk does not tell", e))?;
+        let free = disk_space::free_bytes(&self.0.folder)
+            .map_err(|e| Error::unavailable("backup: cannot determine the free space of the data folder", e))?;
         if free >= MIN_FREE_BYTES_FOR_COPY {
             return Ok(());
         }
-        Err(Error::new(Kind::Unavailable, "backup: less than 512 MiB are left on the disk of the data folder"))
+        let text = "backup: less than 512 MiB are free on the disk of the data folder; free some space and retry";
+        Err(Error::new(Kind::Unavailable, text))
     }
 }
 

@@ -21,8 +21,8 @@ pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
 /// Age of a seal at which all running nodes have taken over its root key: they check every ten seconds.
 const HANDOVER_TIME: Duration = Duration::from_secs(60);
 /// Error of a node that knows no current key of the store.
-const SEAL_CHANGED: &str = "seal: the store was sealed anew while this node was away, and the seal of its configuration does not \
-                    open it so far; give the node the one that the store has now";
+const SEAL_CHANGED: &str = "seal: the seal was changed while this node was offline, and the configured seal does not \
+                            open the store; configure the current one";
 
 pub(super) struct StoreKeys {
     ring: Arc<Ring>,
@@ -217,7 +217,7 @@ impl StoreKeys {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(Kind::Busy, "data keys: others change them all the time; try again"))
+        Err(Error::new(Kind::Busy, "data keys: concurrent modification; retry"))
     }
 
     /// Removes the root key handed over to running nodes, once they had time to take it. `true` if none is left.
@@ -256,7 +256,7 @@ impl StoreKeys {
                 done => return done,
             }
         }
-        Err(Error::new(Kind::Conflict, "seal: the data keys are changed by others all the time; try again"))
+        Err(Error::new(Kind::Conflict, "seal: concurrent modification of the data keys; retry"))
     }
 
     async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
@@ -338,7 +338,7 @@ impl StoreKeys {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
                 Kind::Busy,
                 format!(
-                    "seal: a data key was made a moment ago, which not every node knows yet; try again in {} seconds",
+                    "seal: some nodes may not know the newest data key yet; retry in {} seconds",
                     (KEY_PROPAGATION_TIME - age).as_secs() + 1
                 ),
             )),

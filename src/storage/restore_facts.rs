@@ -40,10 +40,10 @@ pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
     }
     Err(Error::new(
         Kind::Conflict,
-        "storage: the store was copied into a database by copy-store, or such a copy was interrupted: with a server on \
-         both there would be two authorities with one key. Run copy-store again: one that was interrupted is done then, \
-         and of one that was complete it says that the database is not empty. Where nothing runs on the database, and this \
-         store is to go on: signet operator after-restore",
+        "storage: the store was copied into a database by copy-store, or such a copy was interrupted; servers on both \
+         would be two authorities with the same keys. Run copy-store again: it completes an interrupted copy, and \
+         reports that the database is not empty if the copy was complete. To continue with this store (no server may \
+         run on the database), run signet operator after-restore",
     ))
 }
 
@@ -55,8 +55,8 @@ pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
 pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: &[Fact]) -> Result<Fact> {
     if this_update > now.unix_timestamp() {
         return Err(Error::invalid(
-            "storage: the store has CRLs of a later time than it is by this machine's clock; CRL numbers after a \
-             restore begin at the time: set the clock",
+            "storage: this machine's clock is behind the newest CRL of the store, and CRL numbers after a restore \
+             start at the current time; correct the clock and retry",
         ));
     }
     let now = micros(now).max(0).unsigned_abs();
@@ -68,7 +68,7 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
     let ahead = used >= now || number >= made_before;
     let floor = if ahead { used.saturating_add(MAX_CRLS_SINCE_COPY).max(now) } else { now };
     if i64::try_from(floor).is_err() {
-        return Err(Error::invalid("storage: a CRL has so high a number that a restored store has none above it"));
+        return Err(Error::invalid("storage: no CRL numbers are left above those of the store"));
     }
     if ahead {
         tracing::warn!(number = used, "CRL numbers are ahead of the clock: after the restore they begin far above");
@@ -79,7 +79,7 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
 /// Error for a read-only store whose schema has another version than the program.
 pub(super) fn other_version_error(found: usize, own: usize) -> Error {
     Error::invalid(format!(
-        "schema: has version {found}, this program's is {own}: look through it with the program that wrote it"
+        "schema: version {found}, expected {own}; check the store with the program version that wrote it"
     ))
 }
 

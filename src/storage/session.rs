@@ -64,7 +64,7 @@ fn capture_result<T: Send + 'static>(
 fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> {
     match ran {
         Ok(()) => {}
-        Err(SqlError::Rejected) => return Err(Error::new(Kind::Conflict, "storage: somebody else was faster")),
+        Err(SqlError::Rejected) => return Err(Error::new(Kind::Conflict, "storage: concurrent modification; retry")),
         Err(SqlError::Engine(error)) => return Err(error),
         Err(SqlError::SerializationConflict | SqlError::Timeout) => {
             return Err(Error::new(Kind::Unavailable, "storage: a step took too long"));

@@ -302,9 +302,9 @@ pub(super) mod conflict {
     pub(crate) const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
     pub(crate) const CRL_PUBLISHED: &str =
         "storage: a CRL with this or a higher number, or of later revocations, is published";
-    pub(crate) const TIDY_TAKEN: &str = "storage: another run of tidy has taken the place of this one";
+    pub(crate) const TIDY_TAKEN: &str = "storage: another tidy run has replaced this one";
     pub(crate) const PARENT_GONE: &str = "storage: the parent token is gone";
-    pub(crate) const TOKEN_GONE: &str = "the token that asks has ended meanwhile";
+    pub(crate) const TOKEN_GONE: &str = "the token has expired or was revoked";
     pub(crate) const TOKEN_TAKEN: &str = "storage: the token is gone or used up";
     pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all";
     pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
@@ -312,5 +312,5 @@ pub(super) mod conflict {
     pub(crate) const ENTITY_CHANGED: &str = "storage: the entity has changed meanwhile, or its name is taken";
     pub(crate) const ALIAS_CHANGED: &str = "storage: the alias has changed meanwhile, or its name is taken";
     pub(crate) const ENTITY_GONE: &str = "storage: the entity is gone";
-    pub(crate) const DATA_KEYS_CHANGED: &str = "storage: another process changed the data keys first";
+    pub(crate) const DATA_KEYS_CHANGED: &str = "storage: concurrent modification of the data keys; retry";
 }

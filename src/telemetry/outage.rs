@@ -36,12 +36,9 @@ impl StoreOutage {
     /// Records a failure with its reason. Call it for every failure.
     pub fn fails(&self, why: &str) {
         if self.0.note(Instant::now()) {
-            tracing::error!(
-                "the store fails: {why}; what needs it is answered 503 meanwhile, and this is not said again until it \
-                 is over"
-            );
+            tracing::error!("store unavailable: {why}; requests that need it get 503; not logged again until recovery");
         } else {
-            tracing::debug!("the store fails: {why}");
+            tracing::debug!("store unavailable: {why}");
         }
     }
 
@@ -122,7 +119,7 @@ mod tests {
     fn the_cause_is_told_beside_the_text_and_once() {
         let told = |error: Error| describe_for_log_in(&OutageTable::new(), error.kind(), error.text(), &error).unwrap();
         let cause = || std::io::Error::other("the disk");
-        let once = "key: away (the disk); not said again until it is over";
+        let once = "key: away (the disk); not logged again until recovery";
         assert_eq!(told(Error::unavailable("key: away", cause())), once);
         assert_eq!(told(Error::unavailable("key: away (the disk)", cause())), once);
         assert_eq!(told(Error::not_found()), "not found");
@@ -133,7 +130,7 @@ mod tests {
     fn what_is_tried_again_and_again_is_told_once_with_its_cause() {
         let others = OutageTable::new();
         let told = || record_recurring_failure(&others, "no key", &Error::internal("no randomness"));
-        let once = "no key: internal error (no randomness); not said again until it is over";
+        let once = "no key: internal error (no randomness); not logged again until recovery";
         assert_eq!([told().as_deref(), told().as_deref()], [Some(once), None]);
     }
 

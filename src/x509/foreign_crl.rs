@@ -195,7 +195,7 @@ struct CrlExtensions {
 impl CrlExtensions {
     fn of(extensions: &[RawExtension]) -> Result<Self> {
         if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
-            return Err(Error::invalid("crl: is a delta CRL; the complete one is wanted"));
+            return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
         }
         let number = find(extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
         Ok(Self { number, is_partial: read_scope(extensions)? })
@@ -224,7 +224,7 @@ fn read_number(value: &[u8]) -> Result<u64> {
     let fits = octets.len() <= size_of::<u64>();
     let number = octets.iter().take(size_of::<u64>()).fold(0, |number, octet| number << 8 | u64::from(*octet));
     if !fits || number >= MAX_CRL_NUMBER {
-        return Err(Error::invalid("crl: its CRL number is 2^62 or above: none could follow it here"));
+        return Err(Error::invalid("crl: CRL number must be below 2^62"));
     }
     Ok(number)
 }
@@ -249,7 +249,7 @@ fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
     let (indirect, attributes) = (flag(4)?, flag(5)?);
     fields.done()?;
     match (reasons, indirect, attributes) {
-        (true, ..) => Err(DerError("is for some reasons only (onlySomeReasons); one for all of them is wanted")),
+        (true, ..) => Err(DerError("onlySomeReasons is not supported; send a CRL for all reasons")),
         (_, true, _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
         (.., true) => Err(DerError("is a CRL of attribute certificates")),
         _ => Ok(named || users || authorities),
@@ -416,7 +416,7 @@ mod tests {
         };
         let refused =
             |extensions: &[&Extensions]| ForeignCrl::read(list(&[], extensions)).unwrap_err().text().to_owned();
-        assert!(refused(&[&number, &delta_crl_indicator(1)]).starts_with("crl: is a delta CRL"));
+        assert!(refused(&[&number, &delta_crl_indicator(1)]).starts_with("crl: delta CRLs are not supported"));
         assert!(refused(&[&number, &extension(&[0x2a, 3, 4], true, &[5, 0])]).contains("critical extension 1.2.3.4"));
         assert!(refused(&[&number, &scope(&[0x84, 1, 0xff])]).contains("indirect"));
         assert!(refused(&[&number, &scope(&[0x85, 1, 0xff])]).contains("attribute certificates"));

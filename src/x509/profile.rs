@@ -190,7 +190,10 @@ fn authority_key_id(value: &[u8]) -> DerResult<()> {
     let issuer = fields.optional(context_constructed(1))?;
     let serial = fields.optional(context(2))?;
     fields.done()?;
-    require(issuer.is_some() == serial.is_some(), "issuer and serial number stand together (RFC 5280 4.2.1.1)")?;
+    require(
+        issuer.is_some() == serial.is_some(),
+        "issuer and serial number must be both present or both absent (RFC 5280 4.2.1.1)",
+    )?;
     serial.map_or(Ok(()), |serial| integer(serial.content))?;
     issuer.map_or(Ok(()), |issuer| validate_names(issuer.reader()))
 }
@@ -217,7 +220,7 @@ fn named_bits(content: &[u8]) -> DerResult<()> {
         [0] => Ok(()),
         [unused @ 0..=7, .., last] if last.trailing_zeros() == u32::from(*unused) => {
             let bits = (content.len() - 1) * 8 - usize::from(*unused);
-            require(bits <= 9, "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)")
+            require(bits <= 9, "has undefined bits (RFC 5280 4.2.1.3, 4.2.1.13)")
         }
         _ => Err(DerError("ends in zero bits (X.690 11.2.2)")),
     }
@@ -232,7 +235,7 @@ fn alt_names(value: &[u8]) -> DerResult<()> {
 /// RFC 5280 4.2.1.9, for CA and end-entity certificates.
 fn basic_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
-    require(fields.optional_boolean()? != Some(false), "cA FALSE is written out (X.690 11.5)")?;
+    require(fields.optional_boolean()? != Some(false), "cA encodes the default FALSE (X.690 11.5)")?;
     if !fields.is_empty() {
         fields.small()?;
     }
@@ -319,11 +322,11 @@ fn bits(value: &[u8]) -> DerResult<()> {
 
 /// RFC 3779 2.3 and 3.3 require the resources to be among the issuer's, which is not checked here.
 fn resources(_: &[u8]) -> DerResult<()> {
-    Err(DerError("is not supported: resources are not held against the issuer's (RFC 3779 2.3, 3.3)"))
+    Err(DerError("is not supported: resources are not validated against the issuer's (RFC 3779 2.3, 3.3)"))
 }
 
 fn proxy(_: &[u8]) -> DerResult<()> {
-    Err(DerError("is not supported: no authority issues a proxy certificate (RFC 3820 3.1)"))
+    Err(DerError("is not supported: a CA must not issue proxy certificates (RFC 3820 3.1)"))
 }
 
 fn crl_only(_: &[u8]) -> DerResult<()> {
@@ -350,7 +353,7 @@ fn template(value: &[u8]) -> DerResult<()> {
 fn reason(value: &[u8]) -> DerResult<()> {
     match DerReader::only(value, ENUMERATED)?.content {
         [0..=6 | 8..=10] => Ok(()),
-        _ => Err(DerError("is no reason (RFC 5280 5.3.1)")),
+        _ => Err(DerError("unknown reason code (RFC 5280 5.3.1)")),
     }
 }
 

@@ -234,7 +234,7 @@ fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
     match (value.tag, value.content) {
         // 0x28 is EXTERNAL and 0x2b is EMBEDDED PDV.
         (SEQUENCE | SET | 0x28 | 0x2b, _) => Ok(()),
-        (0x20..=0x3f, _) => Err(DerError("a string in pieces is not DER (X.690 10.2)")),
+        (0x20..=0x3f, _) => Err(DerError("constructed strings are not allowed in DER (X.690 10.2)")),
         (0x10 | 0x11, _) => Err(DerError("a SEQUENCE or SET is not constructed (X.690 8.9)")),
         (0, _) => Err(DerError("unexpected DER tag")),
         (BOOLEAN, [0 | 0xff]) => Ok(()),

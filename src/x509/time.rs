@@ -122,7 +122,7 @@ pub(crate) fn read(reader: &mut DerReader<'_>) -> DerResult<i64> {
         .with_hms(parse_two_digits(&rest[4..6])?, parse_two_digits(&rest[6..8])?, parse_two_digits(&rest[8..10])?)
         .map_err(|_| MALFORMED_TIME)?;
     let at = at.assume_utc().unix_timestamp();
-    if at < MIN_EPOCH { Err(DerError("a time is of the year 0000, which not every reader has")) } else { Ok(at) }
+    if at < MIN_EPOCH { Err(DerError("the year 0000 is not supported")) } else { Ok(at) }
 }
 
 const MALFORMED_TIME: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");

@@ -37,7 +37,7 @@ const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 /// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
 fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
-        return Some("the RSA public exponent is above 2^31 - 1, which not every reader takes");
+        return Some("the RSA public exponent is above 2^31 - 1, which some readers reject");
     }
     let modulus = BigUint::from_bytes_be(modulus);
     if has_guessable_primes(&modulus) {

@@ -421,7 +421,7 @@ fn more_connections_than_files_are_a_warning_and_not_a_promise() {
     site.init();
     let mut command = signet_by("prlimit", &["--nofile=512:512"]);
     let served = Served::start(command.args(["serve", "--config"]).arg(site.path("signet.toml")), &site.path("log"));
-    served.wait_for_log("in place of 5000");
+    served.wait_for_log("reduced from 5000");
     served.terminate();
 }
 

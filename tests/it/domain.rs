@@ -188,7 +188,7 @@ async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
     }
     let beyond = one.scope(numbered(&domain, most + 1, None, &done));
     let refused = tokio::time::timeout(Duration::from_secs(60), beyond).await.unwrap().unwrap_err();
-    assert_eq!((refused.kind(), refused.text().contains("try again")), (Kind::Busy, true));
+    assert_eq!((refused.kind(), refused.text().contains("retry")), (Kind::Busy, true));
     let mut others = Box::pin(other.scope(numbered(&domain, 1_000, None, &done)));
     assert!(poll!(&mut others).is_pending());
     // Messages are processed in order: a response to this one shows that the other caller's change is queued.

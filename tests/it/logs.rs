@@ -173,7 +173,7 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
     let log = read(&log);
     let told: Vec<&str> = log.lines().skip(before).filter(|line| !line.contains("stopping")).collect();
     assert!(told.len() < 10, "{log}");
-    assert_eq!(told.iter().filter(|line| line.contains("the store fails: ")).count(), 1, "{log}");
+    assert_eq!(told.iter().filter(|line| line.contains("store unavailable: ")).count(), 1, "{log}");
     assert_eq!(told.iter().filter(|line| line.contains("the outage is over")).count(), 1, "{log}");
     for debug in ["Some(", "Err(", "None", "Error {", "kind:", "Unavailable"] {
         assert!(!log.contains(debug), "{debug} in {log}");
@@ -199,7 +199,7 @@ const ONCE: [(&str, usize); 17] = [
     ("storage/embedded/checkpoint.rs", 1),
     ("storage/embedded/copy.rs", 1),
     ("storage/embedded/writer.rs", 1),
-    ("turns/cpu.rs", 2),
+    ("fair_queue/cpu.rs", 2),
 ];
 
 #[test]

@@ -118,7 +118,7 @@ fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
     let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();
     let arguments = [&["-e", &trace, "-e", &inject][..], &threads].concat();
     let Some(hung) = strace::Traced::attach_to(&arguments) else { return };
-    served.wait_for_log("a worker hangs");
+    served.wait_for_log("a worker is blocked");
     while heard.next_within(Duration::ZERO).is_some() {}
     assert_eq!(heard.next_within(Duration::from_secs(5)), None, "longer than the watchdog allows");
     drop(hung);

@@ -255,11 +255,11 @@ async fn the_addresses_of_a_mount_are_those_of_the_public_listener_unless_others
     let template = json!({ "crl_distribution_points": "{{cluster_aia_path}}/issuer/{{issuer_id}}/crl/der",
         "ocsp_servers": "{{cluster_aia_path}}/ocsp", "enable_templating": true });
     let told = app.client.post("pki/config/urls", template).await;
-    assert!(told.text.contains(&format!("written without one, it takes {origin}/v1/pki")), "{}", told.text);
+    assert!(told.text.contains(&format!("a write without it sets it to {origin}/v1/pki")), "{}", told.text);
     let written = app.client.post("pki/config/cluster", json!({ "path": "https://ca.test/v1/pki" })).await;
     assert_eq!(written.body["data"]["aia_path"], format!("{origin}/v1/pki"));
-    assert!(written.text.contains("aia_path: none was given"), "{}", written.text);
-    assert!(written.text.contains("crl_distribution_points: the loopback is reached from this machine only"));
+    assert!(written.text.contains("aia_path: not given"), "{}", written.text);
+    assert!(written.text.contains("crl_distribution_points: loopback addresses are only reachable"));
     // The addresses in a certificate work.
     let leaf = app.client.post("pki/issue/r", json!({ "common_name": "b.test" })).await.body["data"].clone();
     let folder = tempfile::tempdir().unwrap();

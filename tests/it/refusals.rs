@@ -26,7 +26,7 @@ async fn no_mount_says_where_mounts_are_listed_and_made() {
     let app = App::start().await;
     let answer = app.client.post("pkki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!((answer.status, answer.error()), (404, "no handler for route \"pkki/issue/web\""));
-    assert!(step(&answer).contains("GET /v1/sys/mounts lists what is"), "{}", answer.text);
+    assert!(step(&answer).contains("GET /v1/sys/mounts lists the mounts"), "{}", answer.text);
     // A caller who may not list mounts gets the generic error.
     let denied = app.client.with_token("").post("pkki/issue/web", json!({})).await;
     assert_eq!((denied.status, denied.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
@@ -54,7 +54,7 @@ async fn roles_that_are_absent_or_narrow_and_a_root_that_ends_soon_say_what_to_c
     let name = json!({ "common_name": "a.other" });
     let absent = app.client.post("ca/issue/web", name.clone()).await;
     assert_eq!((absent.status, absent.error()), (400, "unknown role: web"));
-    assert!(step(&absent).contains("POST /v1/ca/roles/NAME makes one"), "{}", absent.text);
+    assert!(step(&absent).contains("POST /v1/ca/roles/NAME creates a role"), "{}", absent.text);
     let role = json!({ "allowed_domains": "example.test", "key_type": "ec", "ttl": "30m" });
     assert_eq!(app.client.post("ca/roles/web", role).await.status, 200);
     let narrow = app.client.post("ca/issue/web", name).await;
@@ -106,7 +106,7 @@ fn a_port_that_is_taken_says_so() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let text = refused(signet().args(["dev", "--listen", &address]));
-    assert!(text.contains(&address) && text.contains("another program does") && text.contains("--listen"), "{text}");
+    assert!(text.contains(&address) && text.contains("the port is in use") && text.contains("--listen"), "{text}");
 }
 
 #[test]

@@ -190,7 +190,7 @@ async fn a_store_moves_to_a_token_and_back() {
     ] {
         let sealed = tokens.configure(&site, "hsm.toml", seal);
         let error = refused(&mut tokens.command(&["serve"], &sealed));
-        assert!(error.contains("rotate-seal-key --to moves it"), "{error}");
+        assert!(error.contains("rotate-seal-key --to to change the seal"), "{error}");
         let said = run(tokens.command(&ROTATE, &plain).arg("--to").arg(&sealed));
         assert!(said.starts_with("the store is sealed by the pkcs11 key "), "{said}");
         assert_eq!(run(tokens.command(&ROTATE, &plain).arg("--to").arg(&sealed)), said, "again");
@@ -424,7 +424,7 @@ async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_
         let refused = there.get("pki/roles/web").await;
         assert_eq!(refused.status, 503, "{}", refused.text);
         assert!(
-            refused.error().starts_with("seal: the store was sealed anew while this node was away"),
+            refused.error().starts_with("seal: the seal was changed while this node was offline"),
             "{}",
             refused.text
         );
@@ -442,7 +442,7 @@ async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_
     assert_eq!(there.get("pki/roles/web").await.body["data"]["ttl"], "2h");
     assert_eq!(there.get("sys/key-status").await.body["data"]["term"], 2);
     issues(&there).await;
-    second.wait_for_log("the store was sealed anew while this node was away: opened by the file key");
+    second.wait_for_log("the seal was changed while this node was offline; reopened with the file key");
     assert!(shown().await.contains("signet_changes_followed 1\n"));
     first.terminate();
     second.terminate();

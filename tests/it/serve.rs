@@ -265,7 +265,7 @@ fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
     std::fs::write(site.path("tls.pem"), "not a certificate").unwrap();
     served.signal(Signal::HUP);
     served.wait_for_log("tls.pem: must hold PEM certificates");
-    assert!(served.log().contains("the TLS certificate in use stays"));
+    assert!(served.log().contains("TLS certificate not reloaded"));
     assert_eq!(site.shown_serial(&served), "serial=2002");
     assert!(held.ask().starts_with("HTTP/1.1 200"));
     drop(held);
@@ -350,8 +350,8 @@ fn an_address_that_is_taken_is_named_and_the_store_let_go() {
         ("SIGNET_PUBLIC_LISTEN", "public_listen or --public-listen"),
     ] {
         let error = refused(site.command(&["serve"]).env(variable, &address));
-        assert!(error.contains(&format!("{address}: cannot listen there")), "{error}");
-        assert!(error.trim_end().ends_with(&format!("choose another port with {setting}")), "{error}");
+        assert!(error.contains(&format!("{address}: cannot listen on this address")), "{error}");
+        assert!(error.trim_end().ends_with(&format!("or change {setting}")), "{error}");
     }
     site.serve().terminate();
 }
@@ -426,7 +426,7 @@ async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
     site.configure("pkcs11_libraries = { hsm = \"/nowhere/module.so\" }\n");
     served.signal(Signal::HUP);
     let missing = "pkcs11 library \"hsm\": file does not exist: /nowhere/module.so";
-    served.wait_for_log(&format!("the PKCS #11 libraries in use stay: {missing}"));
+    served.wait_for_log(&format!("PKCS #11 libraries not reloaded, the current ones stay in use: {missing}"));
     site.configure("pkcs11_libraries = 7\n");
     served.signal(Signal::HUP);
     served.wait_for_log("pkcs11_libraries: must be names of a-z");

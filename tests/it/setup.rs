@@ -256,7 +256,7 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(place.files(), before);
     // Without the flag, the example's domain comes from the role.
     assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
-    assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml is there and says it"));
+    assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml exists already"));
     // Only the missing files are created again.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem", "root-ca.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
@@ -331,9 +331,9 @@ fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
     assert!(out.contains("left: admin-token (no token of this store, or one that has ended: move it away"), "{out}");
     std::fs::rename(place.path("old-root.pem"), place.path("root-ca.pem")).unwrap();
     let error = place.refused(&[]);
-    assert!(error.contains("root-ca.pem: has not the root of the issuer in pki, "), "{error}");
+    assert!(error.contains("root-ca.pem: does not contain the root of the issuer in pki, "), "{error}");
     std::fs::write(place.path("root-ca.pem"), "no certificate").unwrap();
-    assert!(place.refused(&[]).contains("root-ca.pem: has not the root of the issuer"));
+    assert!(place.refused(&[]).contains("root-ca.pem: does not contain the root of the issuer"));
 }
 
 #[test]
@@ -680,6 +680,6 @@ fn a_renewal_that_a_crash_cut_short_is_finished_by_the_next_start() {
     std::fs::write(place.path("data/tls.pem"), certificate).unwrap();
     let served = place.serve();
     place.shown(&served);
-    assert!(served.log().contains("had ended half-way") && !place.path("data/tls.pem.new").exists());
+    assert!(served.log().contains("completed an interrupted renewal") && !place.path("data/tls.pem.new").exists());
     served.terminate();
 }

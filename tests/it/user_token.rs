@@ -73,7 +73,7 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
     let ada = token_of(&mut site.command(&FIRST));
     let none = refused(&mut site.command(&MIA));
     assert!(
-        none.contains("user: nobody in the projects API has the name or the address \"Mia@Example.test\""),
+        none.contains("user: no user of the projects API has the username or email address \"Mia@Example.test\""),
         "{none}"
     );
     let served = site.serve();

@@ -405,7 +405,7 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
     if answer.status.is_success() && serde_json::from_str(&text).is_ok_and(|answer| preload::revoked(&answer)) {
         return Ok(());
     }
-    Err(format!("{path}: {}, and nothing was revoked: {text}", answer.status))
+    Err(format!("{path}: {}: the response confirms no revocation: {text}", answer.status))
 }
 
 /// Returns the row for token look-up and authorization, from the costs with and without a token in each round. It is
@@ -418,7 +418,7 @@ fn decision(turns: &[(f64, f64)]) -> Row {
     let (measured, note) = if difference > 0.0 {
         (Some(difference), note)
     } else {
-        (None, format!("{note}: the turns vary by more than what is looked for"))
+        (None, format!("{note}: the measurements vary more than the difference to be measured"))
     };
     Row::new("token look-up and decision, CPU", measured, DECISION_CPU, "µs").with(note)
 }

@@ -43,7 +43,7 @@ impl Auth {
             match self.entity(by).await? {
                 Some(of) => match of.alias_at(accessor) {
                     Some(alias) => self.update_alias(alias, &change).await,
-                    None => Err(Error::internal("an entity was found by an alias that it has not")),
+                    None => Err(Error::internal("an entity found by an alias does not contain the alias")),
                 },
                 None => self.create_alias(accessor, name, &change).await.map(Some),
             }

@@ -43,7 +43,7 @@ impl Auth {
         if !usable {
             let rule =
                 format!("must have 1 to {MAX_LOGIN_NAME_BYTES} bytes and no control or bidirectional characters");
-            return Err(Error::invalid(format!("the name of who logs in {rule}")));
+            return Err(Error::invalid(format!("login name: {rule}")));
         }
         let now = self.clock.now();
         if let Some(known) = self.entities.by_alias(&mount.accessor, &login.name, now) {

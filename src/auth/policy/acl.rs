@@ -118,7 +118,7 @@ impl Acl {
                 limit = MAX_RULES_PER_CALLER,
                 segments = extent.segments,
                 segments_limit = MAX_PATTERN_SEGMENTS_PER_CALLER,
-                "a caller has too many policy rules: it is granted nothing"
+                "the policy rules of a caller exceed a limit; its policies grant nothing"
             );
             united.clear();
         }

@@ -49,7 +49,7 @@ impl Rule {
         if path.is_none() {
             tracing::warn!(
                 path = self.path,
-                "a rule of a policy is left out for a caller: what it takes from the caller's identity could be read as more than one value"
+                "policy rule skipped for a caller: an identity value is unsafe in the path template"
             );
         }
         path.map(Cow::Owned)

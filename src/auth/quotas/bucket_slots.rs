@@ -62,8 +62,8 @@ impl BucketSlots {
                 quota,
                 taken,
                 limit,
-                "a quota counts clients together with their neighbours: there are too many new ones; said at most once \
-                 a minute"
+                "quota: too many client addresses; new clients share buckets with their network (logged at most once a \
+                 minute)"
             );
         }
         is_new

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((first.granted, first.shared, first.remaining), (true, true, 1));
         assert!(limiter.take(v6(1, 0xff01), START).granted);
         let third = limiter.take(v6(1, 0xff02), START);
-        assert_eq!((third.granted, third.retry_after), (false, 5), "nobody is kept out for a neighbour");
+        assert_eq!((third.granted, third.retry_after), (false, 5), "the shared bucket refills in 5 seconds");
         assert!(limiter.take(v6(1, 0xfe00), START).granted);
         assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
         for stranger in

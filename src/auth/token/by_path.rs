@@ -103,10 +103,7 @@ impl Auth {
             let rows = self.store.tokens(after, TOKENS_PER_PAGE).await?;
             let Some(last) = rows.last() else {
                 if unreadable_count > 0 {
-                    tracing::warn!(
-                        tokens = unreadable_count,
-                        "tokens were revoked by path; some records cannot be read"
-                    );
+                    tracing::warn!(tokens = unreadable_count, "revocation by path: some token records cannot be read");
                 }
                 return Ok(unreadable_count);
             };

@@ -123,8 +123,8 @@ pub(in crate::cli) fn folder_of(file: &Path) -> &Path {
 
 fn foreign_link_error(file: &Path, user: u32) -> Error {
     let text = format!(
-        "{}: a symbolic link of user {user} leads to what is not theirs, and is not followed; name the file itself, or \
-         make the link as root",
+        "{}: the symbolic link of user {user} points to a file of another user, and is not followed; name the file \
+         itself, or create the link as root",
         file.display()
     );
     Error::new(Kind::Forbidden, text)

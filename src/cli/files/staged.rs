@@ -95,7 +95,7 @@ impl StagedFile {
         }
         let folder = spot.opened().map_err(|e| {
             let text = format!(
-                "{}: its folder cannot be read, which writing it takes ({})",
+                "{}: its folder must be readable to write this file ({})",
                 file.display(),
                 describe_io_error(e.kind())
             );
@@ -310,7 +310,7 @@ mod tests {
         for name in names {
             let refused = replace(&at(name), "new", FileContent::Secret).unwrap_err();
             assert_eq!(refused.kind(), Kind::Forbidden, "{name}");
-            assert!(refused.text().contains("a symbolic link of user 123"), "{}", refused.text());
+            assert!(refused.text().contains("the symbolic link of user 123"), "{}", refused.text());
         }
         assert_eq!(std::fs::read(at("roots.pem")).unwrap(), b"old");
         link("theirs.pem", "good.pem", 1234);
@@ -359,7 +359,7 @@ mod tests {
             StagedFile::new(&file, FileContent::Secret, OnExisting::Reject).err().map(|error| error.text().to_owned())
         });
         let refused = refused.join().unwrap().unwrap();
-        assert!(refused.contains("its folder cannot be read"), "{refused}");
+        assert!(refused.contains("its folder must be readable"), "{refused}");
         assert_eq!(count(folder.path()), 0);
     }
 }

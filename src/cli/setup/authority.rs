@@ -290,8 +290,8 @@ async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
         if top.is_root() && !contains_certificate(&plan.root_file, &top)? {
             let root = top.certificate.subject().display();
             let text = format!(
-                "{file}: has not the root of the issuer in {}, {root}, which clients must trust: move the file away, and \
-                 run the setup again",
+                "{file}: does not contain the root of the issuer in {}, {root}, which clients must trust; move the \
+                 file away and run the setup again",
                 plan.mount
             );
             return Err(Error::new(Kind::Conflict, text));

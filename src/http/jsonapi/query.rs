@@ -39,12 +39,12 @@ impl Query {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             if parameters.len() == MAX_QUERY_PARAMETERS {
-                return Err(Fault::whole(format!("at most {MAX_QUERY_PARAMETERS} parameters are taken")));
+                return Err(Fault::whole(format!("at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
             }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = percent_decode(name, true).zip(percent_decode(value, true));
             parameters.push(
-                pair.ok_or_else(|| Fault::parameter(truncate_for_message(name), "is not percent-encoded soundly"))?,
+                pair.ok_or_else(|| Fault::parameter(truncate_for_message(name), "is not valid percent-encoding"))?,
             );
         }
         Ok(Self(parameters))
@@ -105,7 +105,7 @@ impl Query {
             if pairs.len() > MAX_FILTER_TAGS {
                 return Err(ApiRejection::parameter(
                     TAG_FILTER,
-                    format!("at most {MAX_FILTER_TAGS} values can be asked for"),
+                    format!("at most {MAX_FILTER_TAGS} values are allowed"),
                 ));
             }
             if pairs[place].1[at].replace(value).is_some() {
@@ -220,7 +220,7 @@ fn check_count<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<
     if items.len() <= most {
         return Ok(items);
     }
-    Err(ApiRejection::parameter(name, format!("at most {most} values can be asked for")))
+    Err(ApiRejection::parameter(name, format!("at most {most} values are allowed")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With

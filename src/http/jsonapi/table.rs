@@ -84,7 +84,7 @@ static ROUTE_INDEX: LazyLock<HashMap<usize, Vec<ProjectsRouteEntry>>> = LazyLock
 /// # Errors
 /// `NotFound` when no pattern matches; `UnsupportedMethod` when patterns match with other methods only.
 pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjectsRoute, ApiRejection> {
-    let unknown = || ApiRejection::new(Kind::NotFound, "there is no such path");
+    let unknown = || ApiRejection::new(Kind::NotFound, "no such path");
     let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
     let segments: Vec<String> = raw_path.split('/').map(decode_segment).collect::<Option<_>>().ok_or_else(unknown)?;
     let method = if *method == Method::HEAD { &Method::GET } else { method };

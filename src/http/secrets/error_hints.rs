@@ -9,10 +9,12 @@ use crate::error::{Error, Kind};
 pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, most: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {
-        Kind::TooLarge if limit < most => Some(format!("the limit is {limit} bytes here, whatever is configured")),
-        Kind::TooLarge => Some(format!("the limit is {limit} bytes here (max_request_size of the configuration)")),
+        Kind::TooLarge if limit < most => {
+            Some(format!("the limit of this route is {limit} bytes and is not configurable"))
+        }
+        Kind::TooLarge => Some(format!("the limit is {limit} bytes (setting max_request_size)")),
         Kind::NotFound if text.starts_with("no handler for route ") => Some(
-            "nothing is mounted at that path: GET /v1/sys/mounts lists what is, and POST /v1/sys/mounts/PATH with \
+            "nothing is mounted at that path: GET /v1/sys/mounts lists the mounts, and POST /v1/sys/mounts/PATH with \
              {\"type\": \"pki\"} mounts a certificate authority"
                 .to_owned(),
         ),
@@ -26,7 +28,7 @@ fn invalid(text: &str, mount: &str) -> Option<String> {
     let here = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
     if text.starts_with("unknown role: ") {
         return here(
-            "GET /v1/MOUNT/roles?list=true lists the roles of the mount, and POST /v1/MOUNT/roles/NAME makes one",
+            "GET /v1/MOUNT/roles?list=true lists the roles of the mount, and POST /v1/MOUNT/roles/NAME creates a role",
         );
     }
     if text.contains("enforce_hostnames requires") {

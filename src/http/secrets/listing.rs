@@ -130,8 +130,8 @@ pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<Handler
         text.push(&piece?);
         if text.len() > MAX_BUFFERED_LIST_BYTES {
             return Err(Error::invalid(format!(
-                "HTTP/1.0: a list of more than {MAX_BUFFERED_LIST_BYTES} bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a \
-                 part of it (after, limit)"
+                "HTTP/1.0: the list exceeds {MAX_BUFFERED_LIST_BYTES} bytes; use HTTP/1.1 or HTTP/2, or request a page \
+                 (after, limit)"
             )));
         }
     }

@@ -172,7 +172,9 @@ pub(super) async fn buffer_whole(
         body => (JSON_MEDIA_TYPE.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
     };
     let fits = |octets: usize| match octets > longest {
-        true => Err(Error::invalid(format!("wrap-ttl: the answer has more than {longest} bytes, and is not wrapped"))),
+        true => {
+            Err(Error::invalid(format!("wrap-ttl: the response exceeds the limit of {longest} bytes for wrapping")))
+        }
         false => Ok(()),
     };
     fits(begin.len())?;

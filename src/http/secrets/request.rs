@@ -206,7 +206,7 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
     let mut sent = headers.get_all(&IDEMPOTENCY_KEY);
     let Some(value) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
-        return Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: two of them were sent")));
+        return Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: must be sent only once")));
     }
     let text = value.to_str().ok().map(|text| text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text));
     let is_key = |text: &&str| {

@@ -139,7 +139,11 @@ impl<'a> RequestContext<'a> {
             (Err(_), Err(error)) => log_error(error, &self.line.id),
             (Err(_), Ok(answer)) if seen.changes_something() => {
                 let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
-                tracing::error!(%request, serial_number, "what was done stands and nobody is told of it");
+                tracing::error!(
+                    %request,
+                    serial_number,
+                    "the request succeeded but its audit record failed; the response was withheld"
+                );
             }
             _ => {}
         }

@@ -71,7 +71,7 @@ pub(super) async fn wrap_response(
 ) -> Result<HandlerResponse> {
     let ResponseWrapRequest { ttl, path, display_name, open, sender } = wanted;
     if open && ttl > MAX_OPEN_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
-        let rule = format!("wrap-ttl: without a token at most {}s", MAX_OPEN_WRAP_TTL.as_secs());
+        let rule = format!("wrap-ttl: must be at most {}s for requests without a token", MAX_OPEN_WRAP_TTL.as_secs());
         return Err(Error::invalid(rule));
     }
     let longest = if open { MAX_OPEN_WRAP_BYTES } else { MAX_RESPONSE_BYTES };

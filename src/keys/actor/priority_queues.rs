@@ -247,7 +247,7 @@ mod tests {
         assert!(waiting.is_expired(&late, Instant::now()) && !waiting.is_expired(&soon, Instant::now()));
         (0..10).for_each(|_| waiting.push(job(First, LONG).0));
         assert_eq!(waiting.wait(First, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
-        assert!(waiting.has_expired(First, Instant::now()), "nobody waits for them");
+        assert!(waiting.has_expired(First, Instant::now()), "the waiting calls have expired");
         assert_eq!((waiting.remove_expired(Instant::now()).len(), waiting.len()), (10, 0));
     }
 

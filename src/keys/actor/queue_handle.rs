@@ -73,5 +73,5 @@ impl QueueHandle {
 }
 
 pub(super) fn unexpected_response() -> Error {
-    Error::internal("a backend answered another question")
+    Error::internal("the response of a backend does not match the request")
 }

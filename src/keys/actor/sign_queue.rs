@@ -165,12 +165,12 @@ impl SignQueue {
     }
 
     fn stuck(&self) -> Error {
-        let text = format!("managed key {:?}: its backend hangs in all sessions, try again later", self.name);
+        let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
         Error::new(Kind::Unavailable, text)
     }
 
     fn full(&self) -> Error {
-        let text = format!("managed key {:?}: too many signatures wait for it, try again shortly", self.name);
+        let text = format!("managed key {:?}: the signing queue is full; retry shortly", self.name);
         Error::new(Kind::Busy, text)
     }
 
@@ -356,7 +356,7 @@ impl SignQueue {
     pub(super) fn timeout_error(&self) -> Error {
         let (name, limit) = (&self.name, self.limits.call_timeout);
         let seconds = limit.as_secs_f64();
-        Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {seconds} s"))
+        Error::new(Kind::Unavailable, format!("managed key {name:?}: no response of the backend within {seconds} s"))
     }
 
     /// Fails jobs whose caller has left or whose deadline is too close.
@@ -573,7 +573,7 @@ mod tests {
         (state.idle, state.called) = (0, 0);
         state.pop();
         assert!(!state.calls(), "nothing waits");
-        assert_eq!(push(&mut state), (false, false), "whoever is done takes it");
+        assert_eq!(push(&mut state), (false, false), "a worker that is done takes it");
         (state.idle, state.looking) = (1, 1);
         assert_eq!(push(&mut state), (false, false), "one looks by itself");
         (state.places, state.idle, state.looking) = (1, 0, 0);

@@ -101,7 +101,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
             Ok(())
         }
         (SigningInputKind::Digest, SigningInput::Digest(digest)) => Err(Error::invalid(format!(
-            "digest: {} octets are not the length of a digest for {}",
+            "digest: {} bytes are not the length of a digest for {}",
             digest.len(),
             algorithm.name()
         ))),

@@ -434,7 +434,7 @@ mod tests {
             let signed = tokio::time::timeout(Duration::from_secs(10), signer.sign(P256, input)).await;
             assert!(signed.unwrap().is_ok());
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 2, "whoever asks meanwhile");
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "concurrent requests share a lookup");
         answers.add_permits(100);
         for test in tests {
             test.await.unwrap().unwrap();

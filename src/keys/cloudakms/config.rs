@@ -262,7 +262,7 @@ mod tests {
             ("kms", "must be an absolute https URL without credentials"),
             ("https://user@kms.example", "must be an absolute https URL without credentials"),
             ("https://kms.example/?a=b", "must have no query"),
-            ("https://169.254.169.254", "the host is an address that is not called"),
+            ("https://169.254.169.254", "the address of the host is not permitted"),
         ] {
             assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
         }

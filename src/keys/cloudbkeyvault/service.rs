@@ -190,8 +190,8 @@ fn rejection_error(reply: &OutboundResponse) -> Error {
     });
     let text = match (status, code) {
         (_, "KeyDisabled") => "the key is disabled".to_owned(),
-        (401 | 403, _) => "the key store refused the service's credential".to_owned(),
-        (404, _) => "the key is not in its store any more".to_owned(),
+        (401 | 403, _) => "the key store rejected the credential of this server".to_owned(),
+        (404, _) => "the key no longer exists in its key store".to_owned(),
         _ => format!("the key store refused the request (status {status})"),
     };
     Error::new(Kind::BadGateway, format!("{NAME}: {text}"))

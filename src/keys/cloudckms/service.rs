@@ -246,8 +246,8 @@ fn rejection_error(reply: &OutboundResponse) -> Error {
     tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
     let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
-        (401 | 403, _) => "the key service refused the service's credential".to_owned(),
-        (404, _) => "the key is not at the key service any more".to_owned(),
+        (401 | 403, _) => "the key service rejected the credential of this server".to_owned(),
+        (404, _) => "the key no longer exists at the key service".to_owned(),
         (_, "FAILED_PRECONDITION") => "the key is in a state that does not allow it".to_owned(),
         _ => format!("the key service refused the request (status {status})"),
     };

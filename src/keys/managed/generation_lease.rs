@@ -98,7 +98,7 @@ impl GenerationLeases {
                 return Ok(turn);
             }
             if since.elapsed() >= self.patience {
-                let text = "the managed key is being made by another request or node, try again shortly";
+                let text = "another request or node is generating the managed key; retry shortly";
                 return Err(Error::new(Kind::Unavailable, text));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -182,7 +182,7 @@ mod tests {
         let lost = one.take("place").await.unwrap();
         let refused = other.run(place(), async { Ok(()) }).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
-        assert!(refused.text().contains("is being made by another"), "{refused}");
+        assert!(refused.text().contains("is generating the managed key"), "{refused}");
         other.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
         other.run(None, async { Ok(()) }).await.unwrap();
         clock.advance(LEASE_LIFETIME - Duration::from_secs(1));
@@ -211,6 +211,6 @@ mod tests {
         let left = tokio::time::timeout(Duration::from_millis(20), node.run(place(), ask)).await;
         assert!(left.is_err() && begun.load(Ordering::SeqCst) == 1);
         node.run(place(), async { Ok(()) }).await.unwrap();
-        assert_eq!(done.load(Ordering::SeqCst), 1, "nobody had a turn before it was done");
+        assert_eq!(done.load(Ordering::SeqCst), 1, "no lease was taken before it was done");
     }
 }

@@ -153,9 +153,7 @@ impl MechanismPlan {
         }
         if own.is_some_and(|own| TestHash::from(own) != hash) {
             let word = hash.word();
-            return Err(Error::invalid(format!(
-                "mechanism {mechanism:#06x} has a hash of its own, which is not {word}"
-            )));
+            return Err(Error::invalid(format!("mechanism {mechanism:#06x} uses a fixed hash that is not {word}")));
         }
         let call = match (own, scheme) {
             (Some(_), _) => mechanism,

@@ -246,7 +246,7 @@ impl Pkcs11Settings {
         let is_hexadecimal = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
         let octets = is_hexadecimal.then(|| digits.chunks(2).map(octet).collect::<Option<Vec<u8>>>()).flatten();
         let octets = octets.filter(|octets| !octets.is_empty());
-        octets.map(Some).ok_or_else(|| Error::invalid("key_id must be the octets of the identifier, hexadecimal"))
+        octets.map(Some).ok_or_else(|| Error::invalid("key_id must be the identifier in hexadecimal"))
     }
 }
 
@@ -305,9 +305,9 @@ mod tests {
             (|s| s.token_label.clear(), "either slot or token_label is required"),
             (|s| s.slot = Some(1), "only one of slot or token_label can be set"),
             (|s| s.key_label.clear(), "either key_label or key_id is required"),
-            (|s| s.key_id = "0a0".to_owned(), "key_id must be the octets"),
-            (|s| s.key_id = "0x".to_owned(), "key_id must be the octets"),
-            (|s| s.key_id = "ä0".to_owned(), "key_id must be the octets"),
+            (|s| s.key_id = "0a0".to_owned(), "key_id must be the identifier"),
+            (|s| s.key_id = "0x".to_owned(), "key_id must be the identifier"),
+            (|s| s.key_id = "ä0".to_owned(), "key_id must be the identifier"),
             (|s| s.mechanism = None, "missing mechanism"),
             (|s| s.pin = Secret::default(), "pin is required"),
         ];

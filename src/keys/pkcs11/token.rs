@@ -22,7 +22,7 @@ const LOGIN_WAIT: Duration = Duration::from_millis(500);
 
 /// The error for a PIN that the token rejected before and that is not tried again.
 pub(in crate::keys) const PIN_NOT_RETRIED: &str =
-    "the token refused the pin: it is not tried again before the key is written or tested";
+    "the token rejected the pin; it is not retried until the key is written or tested";
 
 const TOKEN_ABSENT: &str = "pkcs11 token: is not present";
 
@@ -284,7 +284,7 @@ impl Pkcs11Token {
             return Err(Error::new(Kind::BadGateway, PIN_NOT_RETRIED).into());
         }
         if info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
-            let text = "the token takes one more try of its pin at most: log in by its own tools first";
+            let text = "the token accepts at most one more pin attempt; log in with the vendor's tools first";
             return Err(Error::new(Kind::BadGateway, text).into());
         }
         match session.login_with_raw(cryptoki::session::UserType::User, &pin.raw()) {

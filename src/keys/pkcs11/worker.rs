@@ -22,8 +22,8 @@ use crate::x509::public_key::PublicKey;
 /// Size of the random message of a test signature, in bytes.
 const TEST_MESSAGE_BYTES: usize = 64;
 
-const NO_PUBLIC_KEY: &str = "the token does not give the public part of the key: write it to public_key, or import the \
-    certificate of the key into a mount that may use the key";
+const NO_PUBLIC_KEY: &str = "the token does not return the public key; set public_key, or import the certificate of \
+                             the key into a mount that may use the key";
 
 /// A signature that identifies the public key of a private key.
 struct ProbeSignature {

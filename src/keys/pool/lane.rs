@@ -134,11 +134,11 @@ impl KeyGenerationJob {
     }
 
     fn drop_void(self) {
-        self.refuse(Kind::Unavailable, "nobody waits for this key any more");
+        self.refuse(Kind::Unavailable, "key generation cancelled: the caller has disconnected");
     }
 
     pub(super) fn turn_away(self) {
-        self.refuse(Kind::Busy, "too many RSA keys of this size are being generated, try again shortly");
+        self.refuse(Kind::Busy, "too many RSA keys of this size are being generated; retry shortly");
     }
 }
 

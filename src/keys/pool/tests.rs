@@ -93,7 +93,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     let rest: Vec<_> = (1..40).map(|_| call(&pool, 8192, HERE)).collect();
     let busy: Vec<_> = rest.iter().filter_map(|call| call.as_ref().err()).collect();
     assert_eq!(busy.len(), 39 - PoolLane::Large.places());
-    assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("try again")));
+    assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("retry")));
     for bits in [2048, 3072, 4096] {
         for _ in 0..5 {
             soon(call(&pool, bits, HERE).unwrap()).await.unwrap();

@@ -141,7 +141,7 @@ mod tests {
         pace.ended(now, ms(40));
         assert_eq!(pace.wait(now), Some(ms(10)));
         pace.request_arrived(now + ms(4));
-        assert_eq!(pace.wait(now + ms(4)), Some(ms(6)), "nobody came after");
+        assert_eq!(pace.wait(now + ms(4)), Some(ms(6)), "no later request");
         assert_eq!(pace.wait(now + ms(10)), None);
         pace.request_arrived(now + ms(9));
         assert_eq!(pace.wait(now + ms(10)), Some(ms(4)));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(pace.wait(now + ms(39)), Some(ms(1)), "they have waited enough");
         assert_eq!(pace.wait(now + ms(40)), None);
         pace.request_arrived(now + ms(1000));
-        assert_eq!(pace.wait(now + ms(1000)), None, "somebody comes alone");
+        assert_eq!(pace.wait(now + ms(1000)), None, "a single request");
         pace.ended(now, ms(4000));
         assert_eq!(pace.wait(now), Some(MAX_COUNTED_BUILD_DURATION));
     }

@@ -58,7 +58,7 @@ impl CaBundle {
             let at = |e: Error| Error::invalid(format!("{field}: block {index}: {}", e.text()));
             if pem::is_private_key(&label) {
                 if private_keys == PrivateKeys::Refused {
-                    return Err(Error::invalid(format!("{field}: private keys are not taken here")));
+                    return Err(Error::invalid(format!("{field}: private keys are not accepted here")));
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
             } else if label == "CERTIFICATE" {
@@ -131,7 +131,7 @@ fn unsupported_block_reason(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
         "CERTIFICATE" | pem::CRL_LABEL => "not a private key",
-        _ => "a PEM block of a type that is not taken here",
+        _ => "unsupported PEM block type",
     }
 }
 

@@ -22,7 +22,7 @@ const TOLERATED_RULES: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.2.1)",
     "must be critical (RFC 5280 4.2, 5.2, 5.3)",
     "ends in zero bits (X.690 11.2.2)",
-    "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)",
+    "has undefined bits (RFC 5280 4.2.1.3, 4.2.1.13)",
     "the reasons of a point are empty (RFC 5280 4.2.1.13)",
     "anyPolicy must not be mapped (RFC 5280 4.2.1.5)",
     "policyQualifiers are empty (RFC 5280 4.2.1.4)",
@@ -33,7 +33,7 @@ const TOLERATED_RULES: [&str; 30] = [
     "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)",
     "an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)",
     "an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)",
-    "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)",
+    "an SmtpUTF8Mailbox has an ASCII local part; use an rfc822Name (RFC 9598 3)",
     "an SRVName is no IA5String (RFC 4985 2)",
     "an SRVName is no service and host (RFC 4985 2)",
     "a URI is not absolute (RFC 5280 4.2.1.6)",
@@ -88,7 +88,7 @@ pub(super) fn check<'a>(
 /// Returns warnings about a CA certificate that is signed unchanged: contents that verifiers may not read.
 pub fn warnings(certificate: &Certificate) -> Warnings {
     match check(certificate, std::iter::empty()) {
-        Err(error) => Warnings::from(vec![format!("{}; what is signed below it may not verify", error.text())]),
+        Err(error) => Warnings::from(vec![format!("{}; certificates below it may not verify", error.text())]),
         Ok(unusual) => unusual.into(),
     }
 }
@@ -96,7 +96,7 @@ pub fn warnings(certificate: &Certificate) -> Warnings {
 /// Returns causes for which verifiers reject paths through a certificate that they can read.
 fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     let is_inverted = certificate.span().is_empty();
-    let inverted = is_inverted.then(|| "it ends before it begins: nothing below it may verify".to_owned());
+    let inverted = is_inverted.then(|| "notAfter is before notBefore: certificates below it may not verify".to_owned());
     let extensions = interoperability::verifier_warnings(certificate.extensions().iter());
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }

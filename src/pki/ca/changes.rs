@@ -352,7 +352,7 @@ fn url_warnings(view: &MountView) -> Warnings {
     let urls = view.global_urls();
     let mut warnings: Warnings = urls.advice().into_iter().collect();
     if urls.has_unresolved_placeholders() && view.signers().next().is_some() {
-        warnings.add("cluster config missing: issuing fails while the URLs name its paths");
+        warnings.add("cluster config missing: no certificates can be issued, because the URLs use its paths");
     }
     warnings
 }

@@ -144,7 +144,7 @@ async fn import_bundle(
     if let Some(accompanying) = accompanying {
         imported.lists = accompanying.carry_out().await.map_err(|error| {
             let text = format!(
-                "{field}: the issuers are imported, and their CRLs are not complete: send the same again ({})",
+                "{field}: the issuers were imported, but their CRLs only in part: repeat the import ({})",
                 error.text()
             );
             Error::new(error.kind(), text)
@@ -176,12 +176,12 @@ async fn check_crls(
         match added {
             Err(error) if error.kind() == Kind::Invalid => {
                 let rule = error.text().trim_start_matches("crl: ");
-                let text = format!("{field}: block {block}: a CRL is refused: {rule}");
+                let text = format!("{field}: block {block}: the CRL is rejected: {rule}");
                 if refused == InvalidCrlHandling::RefuseAll {
                     let remedy = "nothing is imported; without_refused_crls imports the rest";
                     return Err(Error::invalid(format!("{text} ({remedy})")));
                 }
-                skipped.add(format!("{text}; what it revokes is not revoked here"));
+                skipped.add(format!("{text}; skipped, so its entries are not revoked in this mount"));
             }
             added => added?,
         }
@@ -378,7 +378,7 @@ impl<'a> BundleImport<'a> {
         }
         if revoked_at.is_some() {
             let serial = certificate.serial();
-            self.warnings.add(format!("the issuer with serial number {serial} was revoked in this mount and stays so"));
+            self.warnings.add(format!("the issuer with serial number {serial} remains revoked in this mount"));
         }
         let record = IssuerRecord {
             id: id.clone(),
@@ -414,7 +414,7 @@ impl<'a> BundleImport<'a> {
         let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
         let told = match ca_profile::check(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
-            Err(error) => vec![format!("{}; what is signed below it may not verify", error.text())],
+            Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,
         };
         let serial = certificate.serial();
@@ -488,8 +488,8 @@ impl<'a> BundleImport<'a> {
             let has_list = self.listed.contains(id);
             if signer.issuer.record.crl_number == 0 && !has_list && told.insert(signer.issuer.authority_id()) {
                 self.warnings.add(format!(
-                    "the CRLs of issuer {id} begin with number 1 and without entries: if it published CRLs elsewhere, \
-                     import the last one (issuers/import/crl) before anybody fetches one from here"
+                    "the CRLs of issuer {id} start at number 1 without entries: if it published CRLs elsewhere, import \
+                     the last one (issuers/import/crl) before clients fetch CRLs from here"
                 ));
             }
         }
@@ -503,9 +503,9 @@ impl<'a> BundleImport<'a> {
                 |other: &&Arc<Issuer>| other.is_same_authority(new) && issuer_key_id(other) != issuer_key_id(new);
             if let Some(twin) = self.next.issuers().find(is_twin) {
                 self.warnings.add(format!(
-                    "issuer {id} has subject and key of issuer {} and another subjectKeyIdentifier: they share one CRL, \
-                     which names that of the issuer that signs it, and verifiers may not take it for the other's \
-                     certificates",
+                    "issuers {id} and {} have the same subject and key but different subjectKeyIdentifiers: they share \
+                     one CRL, which has the identifier of the issuer that signs it, and verifiers may reject it for \
+                     certificates of the other",
                     twin.record.id
                 ));
             }
@@ -519,7 +519,7 @@ impl<'a> BundleImport<'a> {
             let id = &signer.issuer.record.id;
             if let Some(refusal) = signer.paths.refusal().filter(|_| stood(id)) {
                 let refusal = refusal.trim_start_matches("issuer_ref: ");
-                self.warnings.add(format!("issuer {id} issues no certificates: {refusal}"));
+                self.warnings.add(format!("issuer {id} cannot issue certificates: {refusal}"));
             }
         }
     }

@@ -298,7 +298,8 @@ impl RootDraft {
             self.warnings.add(NO_URLS_WARNING.to_owned());
         } else if urls.contains_issuer_id() {
             self.warnings.add(
-                "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
+                "authorityInfoAccess and CRL URLs omitted from the root: their templates need the issuer's id, which \
+                 is assigned after signing"
                     .to_owned(),
             );
             return Ok(UrlExtensions::new(&Urls::default()));

@@ -78,7 +78,7 @@ pub(crate) fn ca_field_sources() -> FieldSources {
 /// `Invalid` naming the field.
 pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
     if subject.is_nameless() {
-        return Err(Error::invalid(format!("{field}: an authority must have a subject (RFC 5280 4.1.2.6)")));
+        return Err(Error::invalid(format!("{field}: a CA certificate must have a subject (RFC 5280 4.1.2.6)")));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ fn verifier_warning(critical: &RawExtension) -> Option<String> {
         critical.oid != oid::PRECERTIFICATE_POISON && profile::find_certificate_extension(&critical.oid).is_some();
     let why = if !is_known {
         format!(
-            "the extension {} is critical, which who does not know it must refuse (RFC 5280 4.2)",
+            "the extension {} is critical; verifiers that do not support it reject the certificate (RFC 5280 4.2)",
             oid::oid_text(&critical.oid)
         )
     } else if critical.oid == oid::NAME_CONSTRAINTS && constrains_unsupported_names(&critical.value).unwrap_or(false) {
@@ -34,7 +34,7 @@ fn verifier_warning(critical: &RawExtension) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("{why}: nothing below it may verify"))
+    Some(format!("{why}; certificates below this CA may not verify"))
 }
 
 /// `true` if name constraints have a dNSName that begins with a dot.

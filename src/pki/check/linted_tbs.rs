@@ -113,7 +113,7 @@ impl LintedTbs {
 
     /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
     fn sign_locally(self) -> Result<SignedTbs> {
-        let key = self.key.local().ok_or_else(|| Error::internal("a managed key is not here"))?;
+        let key = self.key.local().ok_or_else(|| Error::internal("the private key is not in this process"))?;
         let signature = key.sign(self.algorithm, &self.tbs)?;
         Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
@@ -137,7 +137,7 @@ async fn sign_with_managed_key(
 }
 
 fn client_disconnected_error() -> Error {
-    Error::new(Kind::Unavailable, "nobody waits for this signature any more")
+    Error::new(Kind::Unavailable, "the client disconnected before the signature was made")
 }
 
 /// A checked TBSCertList with key and algorithm.

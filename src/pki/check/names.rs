@@ -80,8 +80,8 @@ pub struct NameSet {
 }
 
 /// Added to errors about `alt_names` when a role applies: the CSR is an alternative.
-const ALT_NAMES_REMEDY: &str = ": alt_names takes no other, whatever enforce_hostnames says; a role with \
-                           enforce_hostnames=false takes one from the CSR";
+const ALT_NAMES_REMEDY: &str = "; alt_names accepts nothing else, even with \
+                           enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
 
 /// A validated [`NameSet`]. Only this module creates it; it dereferences to [`NameSet`].
 #[derive(Clone, Debug, PartialEq)]
@@ -534,7 +534,7 @@ fn check_size(set: &NameSet) -> Result<()> {
 /// Checks length and control characters of any name or subject value.
 pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     if text.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("{source}: {} holds a control character", escape_for_message(text))));
+        return Err(Error::invalid(format!("{source}: {} contains a control character", escape_for_message(text))));
     }
     if text.len() > MAX_NAME_BYTES {
         return Err(Error::invalid(format!("{source}: a name is longer than {MAX_NAME_BYTES} bytes")));

@@ -29,7 +29,7 @@ pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
     };
     validity::check_role_dates(&entry.role, now)
         .and_then(|()| check_minimal_certificate(entry, kind))
-        .map_err(|e| Error::invalid(format!("role: no certificate could have what this role says: {}", e.text())))
+        .map_err(|e| Error::invalid(format!("role: no certificate can be issued under this role: {}", e.text())))
 }
 
 /// Checks a minimal certificate of the role for a key of this kind.

@@ -1,5 +1,5 @@
 //! The last check before signing: parses the exact bytes to be signed and validates them against RFC 5280, regardless
-//! of their origin. Each check is a function named after the rule it enforces. Only [`prepared`](super::linted_tbs) calls
+//! of their origin. Each check is a function named after the rule it enforces. Only [`linted_tbs`](super::linted_tbs) calls
 //! it, for every certificate, CRL and [OCSP response](ocsp). It rejects, and never modifies, the bytes.
 
 pub(crate) mod ocsp;
@@ -166,7 +166,7 @@ impl<'a> ParsedExtensions<'a> {
 
     /// X.690 11.5: default values must not be encoded.
     fn check_no_encoded_defaults(&self) -> DerResult<()> {
-        ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
+        ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical encodes the default FALSE (X.690 11.5)")
     }
 
     /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
@@ -314,9 +314,9 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     if !name::is_nameless(c.fields.subject) {
         return Ok(());
     }
-    ensure(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
+    ensure(!c.is_ca(), "a CA certificate must have a subject (RFC 5280 4.1.2.6)")?;
     let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
-    ensure(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
+    ensure(named, "it has no name: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// New certificates must not have them; those of `Kept` certificates must be BIT STRINGs.
@@ -324,7 +324,7 @@ fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
         ensure(c.shape == CertificateKind::CrossSigned, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
         let holds = check_bits(DerReader::new(id).any()?.content).is_ok();
-        ensure(holds, "a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)")?;
+        ensure(holds, "a unique identifier is not a valid DER BIT STRING (X.690 8.6.2, 11.2.1)")?;
     }
     Ok(())
 }
@@ -346,7 +346,7 @@ fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerRe
 
 fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(usage) = c.key_usage else {
-        return ensure(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
+        return ensure(!c.is_new_authority(), "a CA certificate must have keyUsage (RFC 5280 4.2.1.3)");
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     ensure(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
@@ -356,7 +356,7 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
     )?;
-    ensure(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
+    ensure(cert_sign || !c.is_ca(), "keyUsage of a CA certificate must have keyCertSign (RFC 5280 4.2.1.3)")
 }
 
 fn rfc5280_4_2_1_6_subject_alternative_name(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -369,10 +369,13 @@ fn rfc5280_4_2_1_6_subject_alternative_name(c: &ParsedCertificateTbs<'_>) -> Der
 
 fn rfc5280_4_2_1_9_basic_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let constraints = c.basic_constraints.unwrap_or_default();
-    ensure(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
+    ensure(
+        constraints.ca == c.is_ca(),
+        "basicConstraints: cA must be TRUE for a CA and FALSE otherwise (RFC 5280 4.2.1.9)",
+    )?;
     ensure(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
     let critical = c.extensions.find(oid::BASIC_CONSTRAINTS).is_some_and(|e| e.critical == Some(true));
-    ensure(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
+    ensure(critical || !c.is_new_authority(), "basicConstraints of a CA must be critical (RFC 5280 4.2.1.9)")
 }
 
 /// Extensions that only CA certificates may have, each with its rule.
@@ -411,7 +414,7 @@ impl<'a> ParsedCrlTbs<'a> {
     fn read(tbs: &'a EncodedCrlTbs, expected: &'a ExpectedIssuer<'a>) -> DerResult<Self> {
         let (len, mut fields) = DerReader::open(tbs.head(), SEQUENCE)?;
         let there = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
-        ensure(len == there, "the list is not as long as it says (X.690 8.1.3)")?;
+        ensure(len == there, "the encoded length of the CRL is wrong (X.690 8.1.3)")?;
         let version = fields.expect(INTEGER)?.content;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
@@ -473,7 +476,7 @@ fn rfc5280_5_1_2_6_revoked_certificates(list: &ParsedCrlTbs<'_>) -> DerResult<()
     ensure(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
     ensure(
         list.entries.unwrap_or(0) == list.encoded_entries_len,
-        "revokedCertificates is not as long as its entries (X.690 8.1.3)",
+        "the encoded length of revokedCertificates is wrong (X.690 8.1.3)",
     )
 }
 
@@ -493,7 +496,7 @@ fn rfc5280_5_2_4_delta_indicator(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
     ensure((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
     let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
-    ensure(!freshest, "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)")
+    ensure(!freshest, "freshestCRL must not be in a delta CRL (RFC 5280 5.2.6)")
 }
 
 #[cfg(test)]

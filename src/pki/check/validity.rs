@@ -47,16 +47,16 @@ impl MountLifetimes {
         let mut warnings = Warnings::default();
         if asked.ttl.is_none() && asked.not_after.is_none() {
             let (whose, lifetime) = (own.default_source(), format_lifetime(own.mount_default.as_secs()));
-            let makes = format!("ttl: none was given, and {whose} makes it {lifetime}");
+            let makes = format!("ttl: not set, {whose} applies ({lifetime})");
             if own.mount_default > own.mount_max {
-                warnings.add(format!("{makes}: give a ttl, or set max_lease_ttl (sys/mounts/…/tune), for another"));
+                warnings.add(format!("{makes}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
             } else if own.mount_default <= self.mount_default {
                 // Lifetimes up to the maximum need no change of settings.
                 let remedy = if own.mount_default == own.mount_max {
-                    "give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
+                    "set ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)".to_owned()
                 } else {
                     format!(
-                        "give a ttl, up to {} as things are, or raise default_lease_ttl (sys/mounts/…/tune)",
+                        "set ttl (at most {}), or raise default_lease_ttl (sys/mounts/…/tune)",
                         format_lifetime(own.mount_max.as_secs())
                     )
                 };
@@ -73,7 +73,7 @@ impl MountLifetimes {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
             Ordering::Equal => "the mount's max_lease_ttl",
-            Ordering::Greater => "the default of authorities",
+            Ordering::Greater => "the default for CAs",
         }
     }
 }
@@ -95,7 +95,7 @@ pub fn for_leaf(
     let mut leaf =
         LeafValidityBuilder { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
     if issuer_not_after < leaf.now {
-        return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
+        return Err(Error::invalid("issuer_ref: the CA certificate has expired; renew it or select another issuer"));
     }
     let end = leaf.not_after()?;
     if end.0 < leaf.now {
@@ -109,13 +109,15 @@ pub fn for_leaf(
     let not_after = apply_issuer_end(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     if not_after < issuer_not_before {
         return Err(Error::invalid(
-            "not_after: lies before the CA certificate begins: nobody could ever verify this one",
+            "not_after: before the start of the CA certificate; the certificate could never be verified",
         ));
     }
     if leaf.now < issuer_not_before {
         let begins = format_time(issuer_not_before);
-        leaf.warnings
-            .add(format!("issuer_ref: the CA certificate begins at {begins}: nobody verifies this one before"));
+        leaf.warnings.add(format!(
+            "issuer_ref: the issuer is not valid before {begins}; certificates signed now will not verify until \
+                 then"
+        ));
     }
     Ok((check_validity_range(not_before, not_after)?, leaf.warnings))
 }
@@ -304,7 +306,7 @@ pub(crate) fn apply_issuer_end(
         format!("not_after: notAfter {asked} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
     match behaviour {
         LeafNotAfterBehavior::Err | LeafNotAfterBehavior::AlwaysEnforceErr => Err(Error::invalid(format!(
-            "{beyond}: ask for a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
+            "{beyond}: request a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
         ))),
         LeafNotAfterBehavior::Truncate => {
             warnings.add(format!("{beyond}: it was truncated to that"));
@@ -545,8 +547,10 @@ mod tests {
         };
         assert!(under(0).unwrap().is_empty());
         for begins in [1, 3600] {
-            let wanted =
-                format!("issuer_ref: the CA certificate begins at {}: nobody verifies this one before", at(begins));
+            let wanted = format!(
+                "issuer_ref: the issuer is not valid before {}; certificates signed now will not verify until then",
+                at(begins)
+            );
             assert_eq!(*under(begins).unwrap(), [wanted]);
         }
         refused("ends before", under(3601), "not_after");
@@ -604,16 +608,13 @@ mod tests {
         let short = MountLifetimes { authority_default: short.mount_default, ..short };
         let (validity, warnings) = for_root(&none, Duration::ZERO, short, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
-        assert!(warnings[0].contains("the mount's default_lease_ttl makes it 1h"), "{warnings:?}");
-        assert!(
-            warnings[0].contains("give a ttl, up to 87600h as things are, or raise default_lease_ttl"),
-            "{warnings:?}"
-        );
+        assert!(warnings[0].contains("the mount's default_lease_ttl applies (1h)"), "{warnings:?}");
+        assert!(warnings[0].contains("set ttl (at most 87600h), or raise default_lease_ttl"), "{warnings:?}");
         // A mount without its own lifetimes: the system-wide maximum is meant for leaves.
         let untuned = MountLifetimes { authority_default: decade, ..LIMITS };
         let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
-        assert!(warnings[0].contains("none was given, and the default of authorities makes it 87600h"), "{warnings:?}");
+        assert!(warnings[0].contains("not set, the default for CAs applies (87600h)"), "{warnings:?}");
         let (own, _) = untuned.for_authority(&none);
         for (issuer, behaviour) in
             [(FAR, LeafNotAfterBehavior::Err), (now() + 90_000 * HOUR, LeafNotAfterBehavior::Truncate)]
@@ -626,11 +627,8 @@ mod tests {
         assert_eq!(validity.not_after.unix_timestamp() - now(), 768 * HOUR);
         assert!(warnings[0].contains("87600h is above the mount's max_lease_ttl: 768h was used"), "{warnings:?}");
         let (_, warnings) = for_root(&none, Duration::ZERO, LIMITS, NOW).unwrap();
-        assert!(warnings[0].contains("the mount's max_lease_ttl makes it 768h"), "{warnings:?}");
-        assert!(
-            warnings[0].ends_with("give a ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)"),
-            "{warnings:?}"
-        );
+        assert!(warnings[0].contains("the mount's max_lease_ttl applies (768h)"), "{warnings:?}");
+        assert!(warnings[0].ends_with("set ttl, and raise max_lease_ttl for it (sys/mounts/…/tune)"), "{warnings:?}");
         let given = RequestedValidity { ttl: Some(Duration::from_secs(60)), ..RequestedValidity::default() };
         assert!(short.for_authority(&given).1.is_empty(), "who asks for it gets it");
     }

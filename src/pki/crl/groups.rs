@@ -29,7 +29,9 @@ impl IssuerGroup {
     pub(super) fn missing_signer_warning(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
-            format!("no CRL for issuers {issuers}: none of them has its key here and the usage crl-signing")
+            format!(
+                "no CRL for issuers {issuers}: none has both its private key in this mount and the usage crl-signing"
+            )
         })
     }
 }

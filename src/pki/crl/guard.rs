@@ -39,12 +39,7 @@ pub(super) fn check_next_crl(
     match (last.entries.lost(next.entries, now), asked) {
         (0, _) => Ok(()),
         (lost, Some(change)) => {
-            tracing::warn!(
-                number = next.number,
-                lost,
-                change,
-                "a CRL has fewer entries, as an operator's change asked"
-            );
+            tracing::warn!(number = next.number, lost, change, "a CRL lost entries because of an operator's change");
             Ok(())
         }
         (lost, None) => refuse("entries", format!("{lost} entries of unexpired certificates would be missing")),
@@ -64,7 +59,7 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
 pub(super) fn check_entry_limit(config: &CrlConfig, entries: &CrlEntries) -> Result<()> {
     match config.max_crl_entries() {
         Some(most) if entries.len() > most => Err(Error::invalid(format!(
-            "max_crl_entries: the CRL would have {} entries and may have {most}; the last one stays",
+            "max_crl_entries: the CRL would have {} entries (limit {most}); the previous CRL remains published",
             entries.len()
         ))),
         _ => Ok(()),

@@ -11,8 +11,8 @@ use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
 
 /// Reason for rejecting a CA with the purpose OCSPSigning; appended to the field.
-pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder answer for the issuer (RFC 6960 \
-    4.2.2.2); an authority answers for its own certificates without it";
+pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
+    responses for the issuer (RFC 6960 4.2.2.2); a CA signs those for its own certificates without it";
 
 /// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
 pub(crate) fn responder_field(copied: &[RawExtension], asked: &[Vec<u8>]) -> Option<&'static str> {

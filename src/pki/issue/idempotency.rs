@@ -87,7 +87,7 @@ impl IdempotentRequest {
 /// `Invalid`, with the reason `why` it is not stored.
 pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: &str) -> Result<()> {
     match repeatable {
-        Some(_) if !store => refuse(&format!("{why}, so that a repeated request could not be answered")),
+        Some(_) if !store => refuse(&format!("{why}; a repeated request could not be answered")),
         _ => Ok(()),
     }
 }
@@ -109,13 +109,13 @@ pub async fn find_recorded_response(
     }
     let refuse = |why: &str| refuse(&format!("the request was answered with certificate {}, {why}", row.serial));
     if repeatable.generates_key {
-        return refuse("whose private key is stored nowhere; another certificate takes another key");
+        return refuse("whose private key is not stored; use a new idempotency key for another certificate");
     }
     let Some(stored) = tools.store.certificate(view.mount, row.serial).await? else {
-        return refuse("which is not stored any more");
+        return refuse("which has been deleted");
     };
     let Some(signer) = view.signer(&stored.row.issuer).cloned() else {
-        return refuse("whose issuer is gone");
+        return refuse("whose issuer was deleted");
     };
     let warnings = warnings(&stored, now);
     let StoredCertificate { row: certificate, .. } = stored;

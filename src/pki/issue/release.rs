@@ -89,7 +89,7 @@ impl<'a> IssuanceRecord<'a> {
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
         let repeatable = origin.repeatable.as_deref();
-        idempotency::require_stored(store, repeatable, "the role's no_store keeps no certificate")?;
+        idempotency::require_stored(store, repeatable, "the role sets no_store")?;
         Ok(Self {
             role: name,
             requester: &origin.requester.recorded_as,

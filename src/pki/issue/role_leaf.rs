@@ -117,7 +117,7 @@ async fn check_names(
     let work = move || asked.held(&role.filled_for(who.identity()), &who.display_name);
     tokio::select! {
         biased;
-        () = watch.ended() => Err(Error::new(Kind::Unavailable, "nobody waits for these names any more")),
+        () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
         names = cpu::run(work) => names?,
     }
 }
@@ -187,7 +187,9 @@ fn draft_leaf(
     let sans = subject_alt_names(names)?;
     // The structural checks have this rule too; here it applies before key generation.
     if subject.is_empty() && sans.is_empty() {
-        return Err(Error::invalid("common_name: the certificate names nobody: a name must be given"));
+        return Err(Error::invalid(
+            "common_name: the certificate has no name; set common_name or a subject alternative name",
+        ));
     }
     // RFC 5280 4.2.1.6: critical when the subject is empty.
     let san = extension::subject_alt_name(&sans, subject.is_empty());

@@ -107,10 +107,15 @@ pub(crate) fn new_lease_id(path: &str) -> String {
 
 fn lease_request(path: &str, requester: &IssueRequester) -> Result<LeaseRequest> {
     if requester.last_use {
-        return Err(Error::invalid("lease: the token is on its last use; a lease would be revoked with it at once"));
+        return Err(Error::invalid(
+            "lease: this is the last use of the token, so the lease would be revoked immediately; use another token",
+        ));
     }
     let token = requester.token.ok_or_else(|| {
-        Error::invalid("lease: a batch token without a parent has none; the role's generate_lease wants another token")
+        Error::invalid(
+            "lease: batch tokens without a parent cannot have leases, and the role sets generate_lease; use another \
+             token",
+        )
     })?;
     Ok(LeaseRequest { path: path.to_owned(), token })
 }

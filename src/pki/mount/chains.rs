@@ -114,8 +114,7 @@ pub fn find_signing_issuer<'a>(
 pub fn check_issuer_limits(issuers: &Issuers, new: &Certificate) -> Result<()> {
     if issuers.len() >= MAX_ISSUERS {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_ISSUERS} issuers already, the most that it takes: delete some, or make a \
-             mount for more"
+            "certificate: this mount has {MAX_ISSUERS} issuers already, the maximum: delete some, or use another mount"
         )));
     }
     let subject = new.subject().canonical();
@@ -123,12 +122,13 @@ pub fn check_issuer_limits(issuers: &Issuers, new: &Certificate) -> Result<()> {
     let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
     if of_key >= MAX_ISSUERS_PER_SUBJECT_AND_KEY {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT_AND_KEY} issuers of this subject and key already, the most that it takes"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT_AND_KEY} issuers of this subject and key already, \
+             the maximum"
         )));
     }
     if same.len() >= MAX_ISSUERS_PER_SUBJECT {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the most that it takes"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the maximum"
         )));
     }
     Ok(())

@@ -29,7 +29,7 @@ impl ClusterUrl {
         }
         if url.contains(['?', '#']) {
             return Err(Error::invalid(format!(
-                "{field}: paths are added to it, so it has neither a query nor a fragment"
+                "{field}: must not have a query or fragment, because paths are appended"
             )));
         }
         Ok(Self(url))
@@ -71,11 +71,11 @@ pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     };
     if matches!(url.scheme(), "https" | "ldaps") {
         return Some(
-            "https is not for what certificates point to: whoever checks one would have to check another one first \
-             (RFC 5280, section 8); name an address of plain HTTP, such as that of public_listen",
+            "https and ldaps should not be used for URLs in certificates: a verifier would first have to verify \
+             another certificate (RFC 5280, section 8); use a plain HTTP URL, such as one of public_listen",
         );
     }
-    is_loopback.then_some("the loopback is reached from this machine only")
+    is_loopback.then_some("loopback addresses are only reachable from this machine")
 }
 
 /// Placeholders of URLs that this configuration fills.
@@ -107,7 +107,7 @@ mod tests {
         assert!(ClusterUrl::new("path", "").is_ok());
         for bad in ["http://ca.test/?q", "http://ca.test/#f"] {
             assert!(
-                ClusterUrl::new("path", bad).unwrap_err().text().starts_with("path: paths are added to it"),
+                ClusterUrl::new("path", bad).unwrap_err().text().starts_with("path: must not have a query or fragment"),
                 "{bad}"
             );
         }

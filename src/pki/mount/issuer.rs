@@ -343,7 +343,7 @@ impl MountKey {
                 let (uuid, name, locator) = (uuid.clone(), name.clone(), locator.clone());
                 SigningKey::Managed(Arc::new(ManagedKey { mount, uuid, name, public, locator }))
             }
-            (KeyLocation::Managed, None) => return Err(Error::internal("a stored managed key does not say which")),
+            (KeyLocation::Managed, None) => return Err(Error::internal("a stored managed key has no reference")),
         };
         Ok(Self { id: record.id.clone(), name: record.name.clone(), version, signing })
     }

@@ -194,7 +194,7 @@ mod tests {
     fn lists_have_an_end_but_for_those_that_are_there() {
         let long = Urls { ocsp_servers: vec!["http://a.test".to_owned(); 17], ..Urls::default() };
         let error = checked(long.clone()).unwrap_err();
-        assert_eq!(error.text(), "ocsp_servers: at most 16 entries are taken");
+        assert_eq!(error.text(), "ocsp_servers: at most 16 entries are allowed");
         assert!(Urls { templating: true, ..long.clone() }.checked_after(&long).is_ok());
         let url = format!("http://a.test/{}", "x".repeat(1024));
         let error = checked(Urls { crl_distribution_points: one(&url), ..Urls::default() }).unwrap_err();
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(urls(&["http://a.test/crl", "ldap://a.test/cn=crl"], "http://[2001:db8::1]/ocsp").advice(), [""; 0]);
         let wrong =
             urls(&["http://a.test/crl", "HTTPS://a.test/crl", "https://b.test"], "http://127.0.0.2:80/o").advice();
-        assert!(wrong[0].starts_with("crl_distribution_points: https is not for"), "{wrong:?}");
-        assert!(wrong[1].starts_with("ocsp_servers: the loopback is reached"), "{wrong:?}");
+        assert!(wrong[0].starts_with("crl_distribution_points: https and ldaps should not"), "{wrong:?}");
+        assert!(wrong[1].starts_with("ocsp_servers: loopback addresses are"), "{wrong:?}");
         assert_eq!(wrong.len(), 2);
         for loopback in ["http://localhost/o", "http://LocalHost:8080/o", "http://[::1]:80/o", "http://a.localhost/"] {
             assert_eq!(urls(&[], loopback).advice().len(), 1, "{loopback}");

@@ -588,7 +588,7 @@ impl MountView {
 fn parse_document<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     // The error names fields but never values: the body may hold a private key.
     serde_json::from_slice(body)
-        .map_err(|e| Error::internal(format!("stored document unreadable at octet {}", e.column())))
+        .map_err(|e| Error::internal(format!("stored document: invalid at byte {}", e.column())))
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ mod tests {
         assert!(breaker.refuses(later), "open again, for a whole pause");
         call(&breaker, true, later + OPEN_DURATION);
         (1..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, later + OPEN_DURATION));
-        assert!(!breaker.refuses(later + OPEN_DURATION), "closed, and the count began anew");
+        assert!(!breaker.refuses(later + OPEN_DURATION), "closed, and the count was reset");
     }
 
     #[test]

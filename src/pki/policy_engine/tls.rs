@@ -167,7 +167,7 @@ impl EngineTlsTrust {
             Some(builder.build().map_err(Error::internal)?)
         };
         if chain.is_none() && pinned.is_empty() {
-            return Err(Error::invalid("trusted_ca: nothing is trusted"));
+            return Err(Error::invalid("trusted_ca: set trusted_ca or trusted_leaf_certificate_bundle"));
         }
         Ok(Self { chain, pinned, provider: Arc::clone(provider) })
     }
@@ -284,7 +284,7 @@ mod tests {
         assert!(ca(&certificate).read().unwrap().client_config().is_ok());
         assert!(leaf(&certificate).read().unwrap().client_config().is_ok());
         let none = Members::default().read().unwrap().client_config().err().unwrap();
-        assert!(none.text().contains("nothing is trusted"));
+        assert!(none.text().contains("trusted_ca: set trusted_ca or"));
         assert!(refusal(ca(&key)).starts_with("trusted_ca: must hold PEM blocks CERTIFICATE only"));
         assert!(refusal(leaf(&key)).starts_with("trusted_leaf_certificate_bundle: must hold PEM blocks"));
         let broken = pem::encode("CERTIFICATE", b"hunter2");

@@ -142,10 +142,10 @@ impl CallerSuppliedExtensions {
     /// `Invalid` for a duplicate, or for too many extensions.
     pub fn push(&mut self, path: &str, id: Vec<u8>, critical: bool, value: &[u8]) -> Result<()> {
         if self.0.iter().any(|(known, _)| *known == id) {
-            return Err(Error::invalid(format!("{path}: its id is there before (RFC 5280 4.2)")));
+            return Err(Error::invalid(format!("{path}: duplicate extension id (RFC 5280 4.2)")));
         }
         if self.0.len() == MAX_EXTENSIONS {
-            return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are taken")));
+            return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are allowed")));
         }
         let raw = extension(&id, critical, value);
         self.0.push((id, raw));
@@ -204,7 +204,7 @@ impl CallerSuppliedEntries {
         let path = format!("revoked_certs[{}]", self.batch.len());
         let CallerSuppliedEntry { serial, revoked_at, extensions } = entry;
         if !self.seen.insert(*serial) {
-            return Err(Error::invalid(format!("{path}: its serial_number is listed before")));
+            return Err(Error::invalid(format!("{path}: duplicate serial_number")));
         }
         extensions.0.iter().try_for_each(|(_, raw)| check_entry_extension(raw, &path, self.is_delta))?;
         let encoded = encode_entry_with_extensions(serial, *revoked_at, &extensions.joined());
@@ -230,14 +230,15 @@ impl CallerSuppliedEntries {
         let is_indirect = extensions.value_of(oid::ISSUING_DISTRIBUTION_POINT).is_some_and(is_indirect);
         if let Some(path) = self.of_another.as_ref().filter(|_| !is_indirect) {
             return Err(Error::invalid(format!(
-                "{path}: extensions: certificateIssuer stands in indirect CRLs alone (RFC 5280 5.3.3): give the list an \
-                 issuingDistributionPoint with indirectCRL TRUE in extensions"
+                "{path}: extensions: certificateIssuer is allowed only in indirect CRLs (RFC 5280 5.3.3): give the \
+                 list an issuingDistributionPoint with indirectCRL TRUE in extensions"
             )));
         }
         // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
         if let (Some(_), Some(path)) = (&self.of_another, self.first_without_issuer) {
             return Err(Error::invalid(format!(
-                "{path}: extensions: must have a certificateIssuer, because others of the list have one (RFC 5280 5.3.3)"
+                "{path}: extensions: must have a certificateIssuer, because other entries of the list have one (RFC \
+                 5280 5.3.3)"
             )));
         }
         Ok(CallerSuppliedCrl { terms, entries: self.batch, extensions })
@@ -258,7 +259,8 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
     let Some(known) = profile::find_entry_extension(extension.oid) else { return Ok(()) };
     known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
     if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {
-        let text = format!("{path}: extensions: reasonCode: removeFromCRL stands in delta CRLs alone (RFC 5280 5.3.1)");
+        let text =
+            format!("{path}: extensions: reasonCode: removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)");
         return Err(Error::invalid(text));
     }
     Ok(())
@@ -292,7 +294,7 @@ impl<'a> CrlUnion<'a> {
     pub fn push(&mut self, crl: &Crl) -> Result<()> {
         let at = self.lists;
         if at == MAX_UNION_CRLS {
-            return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are taken")));
+            return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are allowed")));
         }
         if !crl.is_signed_by(self.key) {
             return Err(Error::invalid(format!("crls: CRL index {at} was not signed by the requested issuer")));
@@ -323,8 +325,8 @@ impl<'a> CrlUnion<'a> {
         }
         if partial > 0 {
             warnings.add(format!(
-                "{partial} of the lists say that they do not hold all certificates of their issuer \
-                 (issuingDistributionPoint): the new list says nothing of that"
+                "{partial} of the lists do not cover all certificates of their issuer (issuingDistributionPoint); the \
+                 new list does not state this"
             ));
         }
         let mut batch = CrlEntryBatch::default();

@@ -158,8 +158,8 @@ fn lock_crl_import(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
 
 fn serial_in_use_error(serial: Serial) -> Error {
     Error::invalid(format!(
-        "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
-         with serial numbers from elsewhere a mount of its own"
+        "crl: serial number {serial} belongs to a certificate of another issuer of this mount; use a separate mount \
+         for each CA with serial numbers from elsewhere"
     ))
 }
 
@@ -194,7 +194,7 @@ impl CrlImport {
         let read = move || {
             let issuers = find_issuers(&view, &list)?;
             if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
-                return Err(Error::invalid("crl: its thisUpdate is still to come"));
+                return Err(Error::invalid("crl: thisUpdate is in the future"));
             }
             let (mut entries, mut held_entries, mut at) = (0, 0, 0);
             loop {
@@ -265,7 +265,7 @@ impl CrlImport {
         let published = self.published().await.map_or(0, |list| list.entries);
         if published + fresh > most {
             return Err(Error::invalid(format!(
-                "crl: with its entries the CRL would have {} of them and may have {most} (max_crl_entries of config/crl)",
+                "crl: the next CRL would have {} entries (limit {most}, max_crl_entries of config/crl)",
                 published + fresh
             )));
         }
@@ -287,13 +287,13 @@ impl CrlImport {
         for (id, entry) in &revoked {
             let serial = entry.serial;
             warnings.add(format!(
-                "the issuer {id} (serial number {serial}) is on the list: it signs no certificate any more"
+                "issuer {id} (serial number {serial}) is revoked by the CRL and can no longer sign certificates"
             ));
         }
         for serial in &unlisted {
             warnings.add(format!(
-                "serial number {serial} is that of the issuer itself, which is on no list of its own: if it stands for \
-                 another certificate, no list made here has that"
+                "serial number {serial} is the issuer's own: CRLs made here will not contain it, even if another \
+                 certificate has it"
             ));
         }
         let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
@@ -305,7 +305,7 @@ impl CrlImport {
             let mut writes = Vec::new();
             let stay: Vec<&String> = issuers.iter().filter(|id| view.signer(id).is_some()).collect();
             if stay.is_empty() {
-                return Err(Error::invalid("crl: its issuer was deleted meanwhile"));
+                return Err(Error::invalid("crl: its issuer was deleted during the import"));
             }
             for id in stay {
                 let mut record = find_record(&next, id)?;
@@ -406,8 +406,8 @@ impl CrlImport {
         let mut warnings = Warnings::default();
         if self.list.number.is_none() {
             warnings.add(
-                "the list has no CRL number (RFC 5280 5.2.3): the numbers of the lists that are made here go on from those of \
-                 this mount, or begin with 1",
+                "the list has no CRL number (RFC 5280 5.2.3): the next CRL continues this mount's numbers, or starts \
+                 at 1",
             );
         }
         if self.list.is_signed_over_sha1() {
@@ -417,14 +417,13 @@ impl CrlImport {
         }
         if self.list.is_partial {
             warnings.add(
-                "the list says that it does not hold all certificates of its issuer (issuingDistributionPoint): import the \
-                 others, too",
+                "the list does not cover all certificates of its issuer (issuingDistributionPoint): import the other \
+                 lists, too",
             );
         }
         if self.held_entries > 0 {
             let count = self.held_entries;
-            warnings
-                .add(format!("{count} entries are on hold (certificateHold): they stay, nothing releases them here"));
+            warnings.add(format!("{count} entries have the reason certificateHold; holds cannot be released here"));
         }
         let now = self.authority.tools().clock.now().unix_timestamp();
         if self.list.next_update.is_some_and(|next| next < now) {

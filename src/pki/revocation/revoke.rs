@@ -31,7 +31,7 @@ use crate::x509::time::FIRST_UTC;
 const MIN_REMAINING_SECONDS: i64 = 2;
 /// Warning for a reason or date that the earlier revocation does not adopt.
 const REASON_UNCHANGED_WARNING: &str =
-    "revoked before: of what is said of a revocation only a compromise of the key can be added";
+    "already revoked: reason and invalidity date are unchanged; only a key compromise can be added later";
 
 /// A revocation request.
 pub struct RevocationRequest {
@@ -544,7 +544,7 @@ fn issuer_warnings(view: &MountView, issuer: &Issuer) -> Warnings {
     let id = &issuer.record.id;
     let mut warnings = Warnings::default();
     if issuer.self_signed {
-        warnings.add("the issuer is a self-signed root: relying parties do not look for its revocation");
+        warnings.add("the issuer is a self-signed root: relying parties do not check its revocation");
     }
     if view.parents(id).is_empty() {
         warnings.add("no other issuer of this mount certifies the issuer: no CRL here lists it");

@@ -83,12 +83,12 @@ impl TidyReport {
     /// `Internal` when it cannot be parsed.
     pub fn read(row: &TidyRow, now: Time) -> Result<Self> {
         let mut report: Self = serde_json::from_slice(&row.report)
-            .map_err(|e| Error::internal(format!("stored report of tidy unreadable at octet {}", e.column())))?;
+            .map_err(|e| Error::internal(format!("stored report of tidy: invalid at byte {}", e.column())))?;
         if report.state == TidyRunState::Running {
             if row.valid_until <= now.unix_timestamp() {
                 report.state = TidyRunState::Error;
                 report.message = None;
-                report.error = Some("the server that ran it has stopped; what it removed stays removed".to_owned());
+                report.error = Some("the server stopped during the run; removed rows are not restored".to_owned());
             } else if row.cancelled {
                 report.state = TidyRunState::Cancelling;
             }

@@ -148,5 +148,5 @@ async fn subtract_from_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResul
 }
 
 fn owners_team_empty() -> WorkError {
-    ApiRejection::conflict("the owners team of an organization keeps one member at least").into()
+    ApiRejection::conflict("the owners team of an organization must have at least one member").into()
 }

@@ -12,8 +12,8 @@ use crate::server::connections;
 
 /// Most header fields of a request, as over HTTP/1.1.
 const MAX_HEADER_FIELDS: usize = 96;
-const MALFORMED_METHOD: Http2Rejection = Http2Rejection::Malformed(":method: does not read");
-const MALFORMED_PATH: Http2Rejection = Http2Rejection::Malformed(":path: does not read");
+const MALFORMED_METHOD: Http2Rejection = Http2Rejection::Malformed(":method: invalid");
+const MALFORMED_PATH: Http2Rejection = Http2Rejection::Malformed(":path: invalid");
 
 /// Converts the request of a stream.
 ///
@@ -40,12 +40,12 @@ pub(super) fn convert_request(
         (None, Some(authority)) => Uri::try_from(authority.as_str()).map_err(|_| MALFORMED_PATH)?,
         (None, None) => return Err(MALFORMED_PATH),
     };
-    copy_headers(&parts, &mut head.headers).ok_or(Http2Rejection::Malformed("a field does not read"))?;
+    copy_headers(&parts, &mut head.headers).ok_or(Http2Rejection::Malformed("invalid header field"))?;
     if let Some(authority) = parts.uri.authority() {
         let authority = authority.as_str();
         // A request that names its authority twice must name the same one.
         if head.headers.get_all(HOST).any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes())) {
-            return Err(Http2Rejection::Malformed("host: another one than :authority"));
+            return Err(Http2Rejection::Malformed("host: differs from :authority"));
         }
         head.headers.insert(HOST, HeaderValue::from_str(authority).map_err(|_| MALFORMED_PATH)?);
     }

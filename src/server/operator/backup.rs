@@ -37,7 +37,7 @@ pub(super) fn run<'a>(
         writer.send(&json!({ "result": { "held": true } })).await?;
         let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_room(), reader.hear()).await?;
         if line["release"] != true {
-            return Err(Error::malformed("release: is what comes after a copy"));
+            return Err(Error::malformed("release: must be true after a copy"));
         }
         drop(held);
         tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");

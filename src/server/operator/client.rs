@@ -190,7 +190,7 @@ mod tests {
             let begun = Instant::now();
             let work = |stop: &AtomicBool| -> Result<()> {
                 while !stop.load(Ordering::Acquire) {
-                    assert!(begun.elapsed() < Duration::from_secs(20), "nobody stops it");
+                    assert!(begun.elapsed() < Duration::from_secs(20), "the server does not end it");
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(Error::internal("stopped"))

@@ -31,7 +31,7 @@ pub(super) fn run<'a>(
         let proved = verify_proof(context, conversation).await?;
         let auth = &context.shared.auth;
         let token = new_root_token(auth, &context.shared.audit, NEW_ROOT_TOKEN_PATH, proved).await?;
-        tracing::warn!("a new root token was made for somebody who has the seal key");
+        tracing::warn!("root token created for a holder of the seal key");
         let token = token.expose_text().unwrap_or_default();
         let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
         if answer["taken"] == true {

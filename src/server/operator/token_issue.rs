@@ -49,7 +49,7 @@ pub(super) async fn hand_out_token(
     let taken = matches!(tokio::time::timeout(STEP_TIMEOUT, taken).await, Ok(Ok(line)) if line["taken"] == true);
     if !taken {
         revoke().await?;
-        tracing::warn!("the new token was revoked: nobody has taken it");
+        tracing::warn!("the new token was revoked, because its receipt was not confirmed");
     }
     Ok(json!({ "taken": taken }))
 }
@@ -70,7 +70,7 @@ pub(super) async fn create_audited<T>(
     let mut record = audit.record();
     if !proved {
         let text = format!("{command}: the seal key is not the one of this store");
-        tracing::warn!(command, "a token was asked for without the seal key");
+        tracing::warn!(command, "token request rejected: no proof of the seal key");
         return record_refusal(&mut record, &audit_request(&id, path), Error::new(Kind::Forbidden, text)).await;
     }
     record.intent(|| Some(audit_request(&id, path)), Instant::now() + STEP_TIMEOUT).await?;

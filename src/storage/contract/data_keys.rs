@@ -107,7 +107,7 @@ async fn re_seal(w: &World) -> usize {
         match keyring.re_seal().await.unwrap() {
             ResealOutcome::More => {}
             ResealOutcome::Done => return steps,
-            ResealOutcome::Later => panic!("nobody else is at it"),
+            ResealOutcome::Later => panic!("no other process re-seals"),
         }
     }
     panic!("it does not end");

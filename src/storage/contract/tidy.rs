@@ -218,7 +218,7 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     assert!(w.pki.certificate(m, serial(2)).await.unwrap().is_some(), "nothing went with it");
     assert_counted(&w, fixture).await;
     let row = w.pki.tidy(m).await.unwrap().unwrap();
-    assert_eq!(row, turn(m, 3, NOW + 200), "and nobody asked the new one to end");
+    assert_eq!(row, turn(m, 3, NOW + 200), "and no request asked the new run to end");
     w.put(vec![keep(m, 3, 0)]).await;
     assert!(begins(&w, turn(m, 4, NOW + 200), 3, NOW).await);
     w.put(vec![keep(m, 4, 0)]).await;

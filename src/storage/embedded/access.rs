@@ -45,7 +45,7 @@ pub(super) fn require_creatable(folder: &Path) -> Result<()> {
 pub(super) fn require_not_world_writable(path: &Path) -> Result<()> {
     match path.metadata() {
         Ok(found) if found.mode() & OTHERS_WRITE != 0 => Err(Error::invalid(format!(
-            "{}: every user may write to it (mode {:04o}), and so replace the store: take that away (chmod o-w), or use \
+            "{}: every user may write to it (mode {:04o}) and could replace the store; run chmod o-w, or use \
              a folder inside it",
             path.display(),
             found.mode() & 0o7777

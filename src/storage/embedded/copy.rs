@@ -138,7 +138,7 @@ impl PartialCopy {
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
         if left != 0 || mode != "delete" {
-            return Err(Error::new(Kind::Unavailable, "the copy's log does not go into its file"));
+            return Err(Error::new(Kind::Unavailable, "cannot merge the write-ahead log of the copy into its file"));
         }
         schema::require_known(&db)?;
         let (name, value) = copied_fact(now);
@@ -202,8 +202,8 @@ fn interrupted_restores(folder: &Path) -> Vec<PathBuf> {
 pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
     let Some(left) = interrupted_restores(folder).into_iter().next() else { return Ok(()) };
     let text = format!(
-        "data folder {}: has no store, and {} of a restore that has not come to its end: run signet operator restore \
-         again, which removes it, or remove it, where there is to be a new store",
+        "data folder {}: contains {} of an interrupted restore, and no store; run signet operator restore again, or \
+         remove that file to create a new store",
         folder.display(),
         left.display()
     );
@@ -261,7 +261,7 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
     tx.commit().map_err(failed)?;
-    tracing::warn!(above = crl_floor(&[(name, value)]), "the store was restored from a copy: CRL numbers begin anew");
+    tracing::warn!(above = crl_floor(&[(name, value)]), "store restored from a copy; CRL numbers continue above this");
     Ok(())
 }
 

@@ -48,7 +48,7 @@ fn find_faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut keys = db.prepare("PRAGMA foreign_key_check")?;
     let broken =
         keys.query_map([], |row| row.get::<_, String>(0))?.take(MAX_FAULTS).collect::<rusqlite::Result<Vec<_>>>()?;
-    let broken = broken.iter().map(|table| format!("{table}: a row names another one that is not there"));
+    let broken = broken.iter().map(|table| format!("{table}: a row refers to a missing row (foreign key violation)"));
     Ok(faults.chain(broken).collect())
 }
 
@@ -99,7 +99,7 @@ mod tests {
         db.execute("UPDATE meta SET value = CAST('1' AS BLOB) WHERE name = 'schema'", []).unwrap();
         let error = open(&file).err().unwrap();
         assert_eq!(error.kind(), crate::error::Kind::Invalid);
-        assert!(error.to_string().contains("schema: has version 1,"), "{error}");
+        assert!(error.to_string().contains("schema: version 1,"), "{error}");
     }
 
     #[test]

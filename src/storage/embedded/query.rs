@@ -29,7 +29,7 @@ pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Cac
         (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
         "parameters out of order: {sql}"
     );
-    debug_assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "prepared anew when it is run: {sql}");
+    debug_assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "prepared again at each run: {sql}");
     Ok(statement)
 }
 

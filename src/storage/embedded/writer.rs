@@ -61,7 +61,7 @@ impl SqliteWriter {
         self.db = Some(connection::open_writer(&self.path)?);
         reads.resume(&self.path).map_err(write_error)?;
         self.checkpoints.resume();
-        tracing::warn!("a sync has failed: the log is read again and all of it will be moved once more");
+        tracing::warn!("a sync failed; the database was reopened, and its whole log will be checkpointed again");
         Ok(())
     }
 

@@ -70,7 +70,7 @@ async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<Ring>, facts: Vec<Fact>) -
     let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
     let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
     ring.unseal(&root, &facts)?;
-    tracing::warn!("the store was sealed anew while this node was away: opened by the {}", seal.about());
+    tracing::warn!("the seal was changed while this node was offline; reopened with the {}", seal.about());
     Ok(())
 }
 

@@ -144,8 +144,8 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
     Err(Error::new(
         Kind::Conflict,
         format!(
-            "storage: {run} on the database (pid {sessions} in pg_stat_activity): stop every node first; what is left of \
-             a machine that is gone is ended by pg_terminate_backend"
+            "storage: {run} on the database (pid {sessions} in pg_stat_activity): stop every node first; end sessions \
+             of lost machines with pg_terminate_backend"
         ),
     ))
 }

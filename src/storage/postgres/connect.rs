@@ -184,8 +184,8 @@ fn require_suitable(facts: [&str; 5]) -> Result<()> {
     }
     if !matches!(synchronous_commit, "on" | "remote_apply") {
         return refused(format!(
-            "has synchronous_commit = {synchronous_commit} for this user: what is answered as stored could be lost; \
-             needed: on or remote_apply"
+            "has synchronous_commit = {synchronous_commit} for this user: committed writes could be lost; required: on \
+             or remote_apply"
         ));
     }
     if encoding != "UTF8" {

@@ -212,7 +212,7 @@ fn copy_error(failure: PostgresError) -> Error {
     };
     let error = failure.into_write_error();
     match said {
-        Some(said) => Error::unavailable(format!("the database does not take it ({said})"), error),
+        Some(said) => Error::unavailable(format!("the database rejected the data ({said})"), error),
         None => error,
     }
 }

@@ -127,9 +127,9 @@ pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
     }
     let (user, database, schema) = (text(1)?, text(2)?, text(3)?);
     Err(Error::invalid(format!(
-        "storage: the database has the schema {schema}, in which its user {user} may not make tables, as a new version \
-         of this program does: let a superuser say ALTER DATABASE {database} OWNER TO {user} (or, where it is the owner, \
-         GRANT CREATE ON SCHEMA {schema} TO {user})"
+        "storage: user {user} may not create tables in schema {schema}, which schema upgrades require; as a superuser, \
+         run ALTER DATABASE {database} OWNER TO {user} (or, if it is the owner, GRANT CREATE ON SCHEMA {schema} TO \
+         {user})"
     )))
 }
 

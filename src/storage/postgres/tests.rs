@@ -439,7 +439,7 @@ async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
     let seal = SealKey::random();
     fixture.clock().advance(Duration::from_secs(29));
     let error = first.change_seal(&seal).await.unwrap_err();
-    assert_eq!((error.kind(), error.text().ends_with("try again in 2 seconds")), (Kind::Busy, true), "{error}");
+    assert_eq!((error.kind(), error.text().ends_with("retry in 2 seconds")), (Kind::Busy, true), "{error}");
     assert_eq!(first.seal_status().await.unwrap().since, None);
     fixture.clock().advance(Duration::from_secs(1));
     second.keyring().status().await.unwrap();
@@ -471,7 +471,7 @@ async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_tha
         second.seal_challenge().await.err().unwrap(),
     ] {
         assert_eq!(error.kind(), Kind::Unavailable);
-        assert!(error.text().starts_with("seal: the store was sealed anew while this node was away"), "{error}");
+        assert!(error.text().starts_with("seal: the seal was changed while this node was offline"), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.starts_with("seal key: this store is sealed by the file key "), "{cause}");
     }

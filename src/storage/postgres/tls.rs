@@ -320,9 +320,9 @@ fn describe_certificate_error(problem: &CertificateError) -> String {
             format!("{what} is not valid yet")
         }
         CertificateError::UnknownIssuer => {
-            format!("{what} is self-made, or of an authority that is not in sslrootcert")
+            format!("{what} is self-signed, or its issuer is not in sslrootcert")
         }
-        CertificateError::BadSignature => format!("{what} has a signature that is not its authority's"),
+        CertificateError::BadSignature => format!("{what} has an invalid signature"),
         other => format!("{what} cannot be accepted ({other})"),
     }
 }
@@ -330,10 +330,10 @@ fn describe_certificate_error(problem: &CertificateError) -> String {
 /// Describes an alert with which a server rejects the client certificate, or TLS itself.
 fn describe_alert(alert: AlertDescription) -> String {
     let because = match alert {
-        AlertDescription::CertificateRequired => "it wants one, see sslcert",
+        AlertDescription::CertificateRequired => "it requires one (see sslcert)",
         AlertDescription::CertificateExpired => "it has expired",
         AlertDescription::CertificateRevoked => "it was revoked",
-        AlertDescription::UnknownCA => "it does not know its authority",
+        AlertDescription::UnknownCA => "its issuer is unknown to the server",
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown

@@ -127,7 +127,7 @@ fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
     let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
     let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if let Some(name) = quoted("invalid value for option `") {
-        return url_error(&format!("{name}: the value is none that it can have"));
+        return url_error(&format!("{name}: invalid value"));
     }
     match quoted("unknown option `") {
         Some(name) => {
@@ -490,8 +490,8 @@ mod unit_tests {
             ("hostaddr=10.0.0.1 sslmode=require user=hunter2", "hostaddr: TLS needs a host too"),
             ("postgres:///d?host=a,,b&sslmode=disable", "must name a host"),
             ("postgres://localhost/d?channel_binding=require", "channel_binding: require needs sslmode"),
-            ("postgres://db/d?sslmode=require&channel_binding=hunter2", "channel_binding: the value"),
-            ("postgres://db:hunter2/d?sslmode=require", "port: the value"),
+            ("postgres://db/d?sslmode=require&channel_binding=hunter2", "channel_binding: invalid value"),
+            ("postgres://db:hunter2/d?sslmode=require", "port: invalid value"),
             ("postgres://localhost/d?target_session_attrs=read-only", "target_session_attrs: must be read-write"),
             ("postgres://localhost/d?load_balance_hosts=random", "load_balance_hosts: must be disable"),
             ("postgres://localhost/d?sslcrl=/crl.pem", "sslcrl: unknown or unsupported parameter"),

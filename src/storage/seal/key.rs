@@ -176,7 +176,8 @@ impl FileOwner {
     pub(super) fn give(self, file: &File, path: &Path) -> Result<()> {
         std::os::unix::fs::fchown(file, Some(self.user), Some(self.group)).map_err(|e| {
             let text = format!(
-                "seal key file {}: cannot be given to user {}, group {}, whose the one before is; run this as that user",
+                "seal key file {}: cannot change the owner to user {}, group {} (the owner of the previous key); run \
+                 this command as that user",
                 path.display(),
                 self.user,
                 self.group

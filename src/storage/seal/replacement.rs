@@ -55,7 +55,8 @@ impl SealKeyReplacement {
         match read_earlier_key(&old)? {
             Some(kept) if kept.bytes() == before.bytes() => {}
             Some(_) => {
-                return Err(Error::new(Kind::Conflict, format!("{}: is there, and holds another key", old.display())));
+                let text = format!("{}: exists already with a different key; move it away", old.display());
+                return Err(Error::new(Kind::Conflict, text));
             }
             // Some file systems have no hard links.
             None if link(file, &old).is_ok() => {}
@@ -98,7 +99,7 @@ impl SealKeyReplacement {
 pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
-        Some(others) => Error::new(error.kind(), format!("{error}; other keys are there: {others}")),
+        Some(others) => Error::new(error.kind(), format!("{error}; other keys found: {others}")),
         None => error,
     }
 }
@@ -117,7 +118,7 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
     others.sort();
     let told = others.iter().map(|path| match *path == fresh {
-        true => format!("{} (run signet operator rotate-seal-key again, which goes on)", path.display()),
+        true => format!("{} (run signet operator rotate-seal-key again to complete the replacement)", path.display()),
         false => format!("{} (from before a signet operator rotate-seal-key)", path.display()),
     });
     let told: Vec<String> = told.collect();
@@ -265,7 +266,7 @@ mod tests {
         torn(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
         assert_eq!(others(), None);
         let replacement = SealKeyReplacement::prepare(&file).unwrap();
-        let again = "run signet operator rotate-seal-key again, which goes on";
+        let again = "run signet operator rotate-seal-key again to complete the replacement";
         assert_eq!(others(), told("seal.key.new", again), "the old one is the same by now");
         replacement.finish().unwrap();
         let old = replacement.old().file_name().unwrap().to_str().unwrap();

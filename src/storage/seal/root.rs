@@ -116,7 +116,7 @@ pub(crate) async fn wrap_root(
     let context = context(installation);
     let wrapped = seal.wrap(&context, root).await?;
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
-        return Err(Error::invalid("seal: what it wraps does not open again; nothing was changed"));
+        return Err(Error::invalid("seal: the wrapped root key cannot be unwrapped; nothing was changed"));
     }
     let SealInfo { kind, mechanism, key, .. } = seal.about();
     let (wrapped_at, root) = (at.unix_timestamp(), STANDARD.encode(wrapped));
@@ -133,16 +133,16 @@ pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fac
     let Some(record) = record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
             Error::invalid(format!(
-                "seal: this store is sealed by the key in a file or the environment that it was made with, and the \
-                 configuration names the {own}: signet operator rotate-seal-key --to moves it"
+                "seal: this store uses a seal key from a file or the environment, but the configuration names the \
+                 {own}; run signet operator rotate-seal-key --to to change the seal"
             ))
         });
     };
     let stored = seal_info(&record);
     if (&stored.kind, &stored.mechanism) != (&own.kind, &own.mechanism) {
         return Err(Error::invalid(format!(
-            "seal: this store is sealed by the {stored}, and the configuration names the {own}: signet operator \
-             rotate-seal-key --to moves it"
+            "seal: this store is sealed by the {stored}, but the configuration names the {own}; run signet operator \
+             rotate-seal-key --to to change the seal"
         )));
     }
     let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged_record_error())?;

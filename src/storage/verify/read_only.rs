@@ -10,7 +10,7 @@ pub(super) struct ReadOnly;
 
 impl StoreBackend for ReadOnly {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
-        let refused = || Err(Error::invalid("storage: what every store has is missing, and this one is only read"));
+        let refused = || Err(Error::invalid("storage: the data keys are missing, and the store is opened read-only"));
         ready(units.iter().map(|_| refused()).collect()).boxed()
     }
 

@@ -1,5 +1,5 @@
-//! Check of every sealed value: each is opened with the associated data of its row. A value that was altered, moved to
-//! another row or rolled back does not open.
+//! Check of every sealed value: each is opened with the associated data of its row. A value that was altered or
+//! moved to another row does not open.
 
 use crate::error::Result;
 use crate::projects::store::ProjectStore;

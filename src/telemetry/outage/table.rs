@@ -32,10 +32,9 @@ impl OutageTable {
     /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
     pub fn told(&self, what: &str, why: String) -> Option<String> {
         match self.note(what, Instant::now()) {
-            Some(OutageEntryKind::Own) => Some(format!("{why}; not said again until it is over")),
+            Some(OutageEntryKind::Own) => Some(format!("{why}; not logged again until recovery")),
             Some(OutageEntryKind::Rest) => Some(format!(
-                "{SHARED_OUTAGE_NAME} fails: {why}; neither that nor what else fails beside what was \
-                 told is said until it is over"
+                "{SHARED_OUTAGE_NAME} fails: {why}; too many outages, further ones are not logged until recovery"
             )),
             None => {
                 tracing::debug!("{why}");
@@ -120,7 +119,10 @@ mod tests {
         let told = lines(|_| vec!["key: away".to_owned(); 100]);
         assert_eq!(
             told,
-            ["key: away".to_owned(), "key: away: over Over { seconds: 599, failures: 60000, quiet: 6 }".to_owned()]
+            [
+                "key: away".to_owned(),
+                "key: away: over EndedOutage { seconds: 599, failures: 60000, quiet: 6 }".to_owned()
+            ]
         );
     }
 
@@ -147,12 +149,12 @@ mod tests {
         let (others, start) = (OutageTable::new(), Instant::now());
         let told = |part: usize| others.told(&format!("part {part}"), format!("part {part} (away)"));
         for part in 0..MAX_SEPARATE_OUTAGES {
-            assert_eq!(told(part).unwrap(), format!("part {part} (away); not said again until it is over"));
+            assert_eq!(told(part).unwrap(), format!("part {part} (away); not logged again until recovery"));
         }
         let first = told(MAX_SEPARATE_OUTAGES).unwrap();
         assert!(
             first.starts_with(&format!(
-                "{SHARED_OUTAGE_NAME} fails: part {MAX_SEPARATE_OUTAGES} (away); neither that nor"
+                "{SHARED_OUTAGE_NAME} fails: part {MAX_SEPARATE_OUTAGES} (away); too many outages"
             )),
             "{first}"
         );
@@ -174,7 +176,7 @@ mod tests {
         let others = OutageTable::new();
         assert_eq!(
             others.told("key: away", "key: away (the disk)".to_owned()).unwrap(),
-            "key: away (the disk); not said again until it is over"
+            "key: away (the disk); not logged again until recovery"
         );
         assert_eq!(others.told("key: away", "key: away (the net)".to_owned()), None);
         assert!(others.told("key: PIN refused", "key: PIN refused".to_owned()).is_some());

@@ -54,7 +54,7 @@ pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
         }
         REGISTERED_ID => check_oid(name.content).and_then(|()| check_size(name.content)),
         X400_ADDRESS | EDI_PARTY_NAME => {
-            Err(DerError("an x400Address or ediPartyName is a kind of name that not every reader takes"))
+            Err(DerError("x400Address and ediPartyName are not supported, because some readers reject them"))
         }
         _ => Err(DerError("unknown kind of GeneralName")),
     }

@@ -38,7 +38,7 @@ pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
                 return Err(DerError("the value of an attribute is empty (RFC 5280 A.1)"));
             }
             if matches!(value.tag, IA5_STRING | NUMERIC_STRING) && is_directory_string(oid) {
-                return Err(DerError("an attribute has a string type that is not its own (RFC 5280 A.1)"));
+                return Err(DerError("an attribute has the wrong string type (RFC 5280 A.1)"));
             }
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
         }
         BMP_STRING => return bmp_has_control(content).ok_or(WRONG).and_then(reject_control),
         IA5_STRING | TELETEX_STRING => false,
-        _ => return Err(DerError("a value is no character string that every reader takes (RFC 5280 4.1.2.4)")),
+        _ => return Err(DerError("a value has an unsupported string type (RFC 5280 4.1.2.4)")),
     };
     if fits { Ok(()) } else { Err(WRONG) }
 }

@@ -61,7 +61,10 @@ pub(super) fn issuing_distribution_point(value: &[u8]) -> DerResult<()> {
     read_flag(&mut fields, 4)?;
     let attributes = read_flag(&mut fields, 5)?;
     fields.done()?;
-    require(!(users && authorities), "only user and only CA certificates exclude each other (RFC 5280 5.2.5)")?;
+    require(
+        !(users && authorities),
+        "onlyContainsUserCerts and onlyContainsCACerts must not both be TRUE (RFC 5280 5.2.5)",
+    )?;
     require(!attributes, "onlyContainsAttributeCerts must be FALSE (RFC 5280 5.2.5)")
 }
 
@@ -70,7 +73,7 @@ fn read_flag(fields: &mut DerReader<'_>, tag: u8) -> DerResult<bool> {
     match fields.optional(context(tag))?.map(|flag| flag.content) {
         None => Ok(false),
         Some([0xff]) => Ok(true),
-        Some(_) => Err(DerError("a flag is no TRUE in DER (X.690 11.1, 11.5)")),
+        Some(_) => Err(DerError("a flag must be TRUE (0xFF) or absent (X.690 11.1, 11.5)")),
     }
 }
 

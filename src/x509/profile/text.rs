@@ -75,7 +75,7 @@ pub(super) fn validate_utf8_mailbox(content: &[u8]) -> DerResult<()> {
     let rest = || DerError("an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)");
     let name = std::str::from_utf8(content).map_err(|_| rest())?;
     let (local, host) = name.rsplit_once('@').ok_or_else(rest)?;
-    require(!local.is_ascii(), "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)")?;
+    require(!local.is_ascii(), "an SmtpUTF8Mailbox has an ASCII local part; use an rfc822Name (RFC 9598 3)")?;
     // Non-ASCII characters are allowed wherever atoms are (RFC 6531 3.3), except for a byte order mark.
     let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
     let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);

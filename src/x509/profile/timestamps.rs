@@ -5,7 +5,8 @@ use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::time::MAX_EPOCH;
 use crate::x509::writer::OCTET_STRING;
 
-const INCONSISTENT_LENGTH: DerError = DerError("a timestamp or the list is not as long as it says (RFC 6962 3.3)");
+const INCONSISTENT_LENGTH: DerError =
+    DerError("the encoded length of a timestamp or of the list is wrong (RFC 6962 3.3)");
 
 /// Rejects an empty list, and timestamps of versions other than 1.
 pub(super) fn read(value: &[u8]) -> DerResult<()> {

@@ -489,7 +489,7 @@ async fn a_device_that_does_not_open_is_an_error_at_the_start() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     for (path, why) in [
         (Path::new("/nowhere/audit.log"), "its folder does not exist"),
-        (pipe.as_path(), "a pipe that nobody reads, or a socket"),
+        (pipe.as_path(), "a pipe without a reader, or a socket"),
     ] {
         let audit = vec![DeviceSettings::file("main", path)];
         let options = signet::server::ServerOptions { audit, ..place.options() };

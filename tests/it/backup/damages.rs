@@ -20,7 +20,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "the schema is of another version",
         |file| change(file, "UPDATE meta SET value = CAST('1' AS BLOB) WHERE name = 'schema'"),
-        "schema: has version 1,",
+        "schema: version 1,",
     ),
     (
         "a data key is altered",
@@ -67,7 +67,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
             change(file, "DELETE FROM revocation WHERE seq = (SELECT MIN(seq) FROM revocation)");
             change(file, "UPDATE counter SET revocations = revocations - 1 WHERE revocations > 0");
         },
-        "does not come out of the stored revocations",
+        "cannot be reproduced from the stored revocations",
     ),
     (
         "a revocation has a number that nobody gave out",
@@ -89,13 +89,13 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "a CRL number is lowered",
         |file| change(file, "UPDATE crl SET number = number - 1"),
-        "does not come out of the stored revocations",
+        "cannot be reproduced from the stored revocations",
     ),
     ("a CRL covers more than there is", |file| change(file, "UPDATE crl SET covers = covers + 5"), "revocations"),
     (
         "a CRL has another signature",
         |file| change(file, &flip("crl", "signature", "grp NOT LIKE '%/delta'")),
-        "does not come out of the stored revocations",
+        "cannot be reproduced from the stored revocations",
     ),
     ("a key is gone", |file| change(file, "DELETE FROM document WHERE kind = 'key'"), "the key of issuer"),
     (
@@ -106,7 +106,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "the document of a mount is gone",
         |file| change(file, "DELETE FROM document WHERE kind = 'mount' AND name = 'pki/'"),
-        "has rows and no document",
+        "has data but no mount document",
     ),
 ];
 

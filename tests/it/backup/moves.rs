@@ -110,7 +110,7 @@ fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
     let (place, database, said) = copied(&cluster, Commit::Arrives, false);
     assert_ne!(certificates(&database), "0");
     let said = said.unwrap_err();
-    for part in ["it has all of the store or nothing", "Run copy-store again", "not empty", "after-restore"] {
+    for part in ["either the whole store or nothing", "Run copy-store again", "not empty", "after-restore"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(refused(&place).contains("by copy-store"));
@@ -120,7 +120,7 @@ fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
 
     // The database is unreachable for the check. It has nothing.
     let (place, database, said) = copied(&cluster, Commit::IsLost, false);
-    assert!(said.unwrap_err().contains("it has all of the store or nothing"));
+    assert!(said.unwrap_err().contains("either the whole store or nothing"));
     assert_eq!(certificates(&database), "0");
     let error = refused(&place);
     assert!(error.contains("interrupted") && error.contains("Run copy-store again"), "{error}");

@@ -40,8 +40,8 @@ fn the_socket_is_for_its_owner_and_hears_commands_that_there_are() {
     let socket = folder.path().join("signet.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
     for (bytes, answer) in [
-        (&b"{\"command\":\"format\"}\n"[..], "does not know it"),
-        (b"{}\n", "does not know it"),
+        (&b"{\"command\":\"format\"}\n"[..], "unknown to this server"),
+        (b"{}\n", "unknown to this server"),
         (b"hello\n", "no JSON"),
         (b"\n", "no JSON"),
         (&[b'x'; 70_000], "longer than 64 KiB"),

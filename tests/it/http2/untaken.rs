@@ -61,7 +61,7 @@ async fn who_takes_no_answers_has_no_more_of_them_than_a_share_and_keeps_nobody_
     }
     let refused = client.get("v1/auth/token/lookup-self").await;
     assert_eq!(refused.status, 429);
-    assert!(refused.text.contains("too many large answers of one sender wait to be taken"), "{}", refused.text);
+    assert!(refused.text.contains("response: too many large responses of this caller"), "{}", refused.text);
     assert_eq!(client.get(HEALTH).await.status, 200);
     let other = Client::open(&site, &served, other["auth"]["client_token"].as_str().unwrap()).await;
     assert_eq!(other.post(KEPT, &kept).await.status, 204);

@@ -246,7 +246,7 @@ async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
     let pair = self_made(&own, &key);
     world.shows(&pair);
     for unknown in [good, world.url(&user, &format!("sslmode=require&sslrootcert={ca}"))] {
-        says(open(&unknown).await, "the server's certificate is self-made, or of an authority that is not in");
+        says(open(&unknown).await, "the server's certificate is self-signed, or its issuer is not in");
     }
     // A self-signed certificate is accepted without verification, or if it is trusted and valid.
     open(&world.url(&user, "sslmode=require&channel_binding=require")).await.unwrap();

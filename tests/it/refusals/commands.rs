@@ -91,7 +91,7 @@ async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change()
     assert_eq!(client.post("sys/policies/acl/ttl-only", json!({ "policy": policy })).await.status, 204);
     for (policy, reason) in [
         ("default", "no rule of the token's policies matches the path: see signet explain - POST pki/sign/narrow"),
-        ("ttl-only", "the rule grants update, for a request whose parameters keep to it: see signet explain"),
+        ("ttl-only", "the rule grants update, if the request's parameters satisfy the rule: see signet explain"),
     ] {
         let made = client.post("auth/token/create", json!({ "policies": [policy] })).await.body["auth"].clone();
         let token = made["client_token"].as_str().unwrap().to_owned();

@@ -88,7 +88,7 @@ fn a_token_that_asks_for_its_last_try_is_not_tried() {
         let key = actor(&libraries, with_pin("web", PIN));
         let (kind, text) = kind_of(&key).await;
         assert_eq!(kind, Kind::BadGateway);
-        assert!(text.contains("one more try"), "{text}");
+        assert!(text.contains("one more pin attempt"), "{text}");
         assert_eq!(hsm.calls("C_Login"), 0);
         key.key(true).await.unwrap();
     });

@@ -150,13 +150,14 @@ async fn bytes_in_flight_have_a_budget() {
     }
     taken(&app, 249_000).await;
     let own = send(ask().body(asks(40_000))).await;
-    assert_eq!((own.status, own.error()), (429, "too many large request bodies of one sender at once"));
+    let text = "request body: too many large concurrent bodies of this caller; retry";
+    assert_eq!((own.status, own.error()), (429, text));
     assert_eq!(own.header("retry-after"), "1");
     let other = app.with_policies(&["default"]).await;
     let others = |octets| send(other.request("POST", "sys/capabilities-self").body(asks(octets)));
     let refused = others(100_000).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
-    assert_eq!(refused.error(), "too many request bodies at once");
+    assert_eq!(refused.error(), "request body: the memory for bodies is used up; retry");
     assert_eq!(others(40_000).await.status, 200, "there is room for it");
     // Child tokens share the budget of their creator; tokens created by root or with sudo have their own.
     let maker = only(&app, "maker", &granted("auth/token/create", &["update"])).await;

@@ -36,7 +36,7 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     }
     for text in [&commas, &list] {
         let body = json!({ "allowed_domains": text });
-        pki.refused("roles/new", body, "allowed_domains: at most 1000 entries are taken").await;
+        pki.refused("roles/new", body, "allowed_domains: at most 1000 entries are allowed").await;
     }
     for text in [&commas, &map] {
         refused(&pki.app.client, "auth/token/create", json!({ "meta": text }), "meta", "at most 1000 entries").await;
@@ -52,7 +52,7 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     let form =
         pki.app.client.request("POST", "pki/issue/r").header("Content-Type", "application/x-www-form-urlencoded");
     let answer = crate::support::send(form.body(format!("common_name=a.test&alt_names={commas}"))).await;
-    assert_eq!((answer.status, answer.error()), (400, "alt_names: at most 1000 entries are taken"));
+    assert_eq!((answer.status, answer.error()), (400, "alt_names: at most 1000 entries are allowed"));
     pki.stop().await;
 }
 
@@ -108,7 +108,7 @@ async fn lists_of_a_mounts_configuration_are_capped() {
     for field in ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"] {
         for path in ["config/urls", "issuer/root"] {
             for form in forms(&urls) {
-                pki.refused(path, json!({ field: form }), &format!("{field}: at most 16 entries are taken")).await;
+                pki.refused(path, json!({ field: form }), &format!("{field}: at most 16 entries are allowed")).await;
             }
             let long = format!("http://a.test/{}", "x".repeat(2_048));
             pki.refused(path, json!({ field: long }), &format!("{field}: an entry is longer than 1024 bytes")).await;
@@ -116,7 +116,8 @@ async fn lists_of_a_mounts_configuration_are_capped() {
         pki.post("config/urls", json!({ field: urls[..16] })).await;
     }
     for form in forms(&entries(65, |_| "self".to_owned())) {
-        pki.refused("issuer/root", json!({ "manual_chain": form }), "manual_chain: at most 64 entries are taken").await;
+        let rule = "manual_chain: at most 64 entries are allowed";
+        pki.refused("issuer/root", json!({ "manual_chain": form }), rule).await;
     }
     let long = "http://a.test/".to_owned() + &"x".repeat(2_048);
     for (path, field, text, bytes) in [
@@ -140,13 +141,13 @@ async fn lists_of_requests_for_authorities_and_verbatim_names_are_capped() {
     let pki = Pki::start().await;
     let root = |more: Value| super::pki::mount::with(&json!({ "common_name": "a", "key_type": "ec" }), more);
     for form in forms(&entries(65, |n| format!("a{n}"))) {
-        pki.refused("root/generate/internal", root(json!({ "ou": form })), "ou: at most 64 entries are taken").await;
+        pki.refused("root/generate/internal", root(json!({ "ou": form })), "ou: at most 64 entries are allowed").await;
     }
     for (field, most) in
         [("permitted_dns_domains", 1_000), ("excluded_ip_ranges", 1_000), ("ext_key_usage", 100), ("key_usage", 100)]
     {
         for form in forms(&entries(most + 1, |_| "10.0.0.0/8".to_owned())) {
-            let rule = format!("{field}: at most {most} entries are taken");
+            let rule = format!("{field}: at most {most} entries are allowed");
             pki.refused("root/generate/internal", root(json!({ field: form })), &rule).await;
         }
     }

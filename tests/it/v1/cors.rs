@@ -115,17 +115,18 @@ async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
     for (body, text) in [
         (json!({}), "allowed_origins: at least one origin, or '*', must be named"),
         (json!({ "allowed_origins": "" }), "allowed_origins: at least one origin, or '*', must be named"),
-        (json!({ "allowed_origins": ["*", PAGE] }), "allowed_origins: '*' is for all origins, and stands alone"),
+        (json!({ "allowed_origins": ["*", PAGE] }), "allowed_origins: '*' cannot be combined with other origins"),
         (
             json!({ "allowed_origins": [PAGE, "a.test"] }),
-            "allowed_origins: entry 2: must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a path, and without the port that is the scheme's own",
+            "allowed_origins: entry 2: must be an origin (scheme://host[:port], lower case, without path and default \
+             port), such as https://console.example:8443",
         ),
         (json!({ "allowed_origins": "x".repeat(4_000_000) }), "allowed_origins: longer than 1048576 bytes"),
         (
             json!({ "allowed_origins": { "a": 1 } }),
             "field validation failed: error converting input for field \"allowed_origins\": must be a list of strings",
         ),
-        (json!({ "allowed_origins": many }), "allowed_origins: at most 64 entries are taken"),
+        (json!({ "allowed_origins": many }), "allowed_origins: at most 64 entries are allowed"),
         (
             json!({ "allowed_origins": PAGE, "allowed_headers": "X Y" }),
             "allowed_headers: entry 1: must be the name of a header",

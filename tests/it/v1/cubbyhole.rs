@@ -30,7 +30,7 @@ async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
     let empty = one.post("cubbyhole/note", json!({})).await;
     assert_eq!((empty.status, empty.error()), (400, "missing data fields"));
     let large = one.post("cubbyhole/note", json!({ "text": "x".repeat(64 << 10) })).await;
-    let hint = "the limit is 65536 bytes here, whatever is configured";
+    let hint = "the limit of this route is 65536 bytes and is not configurable";
     assert_eq!((large.status, &large.body["warnings"][0]), (413, &json!(hint)));
     app.client.with_token("").get("cubbyhole/note").await.assert_denied();
     app.stop().await;
@@ -103,7 +103,7 @@ async fn a_token_that_is_stored_nowhere_keeps_nothing() {
         batch.list("cubbyhole").await,
         batch.delete("cubbyhole/a").await,
     ] {
-        assert_eq!((answer.status, answer.error()), (400, "cubbyhole: only service tokens have one"));
+        assert_eq!((answer.status, answer.error()), (400, "cubbyhole: not available to batch tokens"));
     }
     // Its responses can be wrapped nevertheless.
     let wrapped = batch.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "60");

@@ -74,16 +74,16 @@ async fn what_is_told_is_what_happens() {
         ("LIST", "pki/roles", true, "the rule grants list"),
         ("GET", "pki/roles/secret", false, "the rule denies everything"),
         ("POST", "pki/roles/web", false, "the rule does not grant update"),
-        ("POST", "pki/roles/written", true, "the rule grants update, for a request whose parameters keep to it"),
+        ("POST", "pki/roles/written", true, "the rule grants update, if the request's parameters satisfy the rule"),
         ("DELETE", "pki/root", false, "the rule grants delete, but this path needs sudo too"),
         ("GET", "sys/auth/token", true, "the rule grants read"),
         ("GET", "sys/mounts", false, "no rule of the token's policies matches the path"),
-        ("GET", "pki/ca", true, "anybody may ask this: no token is looked at"),
+        ("GET", "pki/ca", true, "the route is open: no token is required"),
         (
             "GET",
             "sys/internal/ui/mounts/pki",
             true,
-            "whoever has a token may ask this; what is answered depends on its rights",
+            "any valid token may call this route; the response depends on its policies",
         ),
     ] {
         let told = own(&client, method, path).await;
@@ -195,7 +195,7 @@ async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_en
         ("BREW", "x", "method: must be GET"),
         ("GET", "", "path: must be given"),
         ("GET", "a/../b", "path: empty, '.' and '..'"),
-        ("POST", "a/", "path: a write to a path that ends in '/'"),
+        ("POST", "a/", "path: must not end in '/'"),
     ] {
         let refused = app.client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
         assert!(refused.status == 400 && refused.error().starts_with(text), "{}", refused.text);

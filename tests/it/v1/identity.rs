@@ -541,7 +541,7 @@ async fn who_may_change_one_entity_by_its_name_reaches_no_other() {
     let client = only(&app, "bob", &granted("identity/entity/name/bob", &["update"])).await;
     let body = json!({ "id": other["id"], "disabled": true, "policies": "bob" });
     let answer = client.post("identity/entity/name/bob", body).await;
-    assert_eq!((answer.status, answer.error()), (400, "id: is not taken where the path names the entity"));
+    assert_eq!((answer.status, answer.error()), (400, "id: must not be given on paths with an entity name"));
     assert_eq!(read(&app.client, "identity/entity/name/admin").await, other);
     assert_eq!(client.post("identity/entity/name/bob", json!({ "metadata": { "a": "b" } })).await.status, 204);
     assert_eq!(read(&app.client, "identity/entity/name/bob").await["metadata"], json!({ "a": "b" }));

@@ -329,7 +329,7 @@ async fn what_is_too_long_is_not_wrapped_and_less_so_for_strangers() {
     let body = json!({ "a": text, "b": text });
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", body).await;
     assert_eq!((answer.status, answer.body["wrap_info"].is_object()), (400, false), "{}", answer.error());
-    assert!(answer.error().starts_with("wrap-ttl: the answer has more than 1048576 bytes"), "{}", answer.error());
+    assert!(answer.error().starts_with("wrap-ttl: the response exceeds the limit"), "{}", answer.error());
     app.stop().await;
 }
 
@@ -340,7 +340,7 @@ async fn what_is_wrapped_for_strangers_goes_soon() {
     let stranger = app.client.with_token("");
     let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
     let answer = ask("301s").await;
-    assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: without a token at most 300s"));
+    assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: must be at most 300s for requests without a token"));
     assert!(ask("300s").await.body["wrap_info"].is_object());
     // Unwrapping with a wrap header fails and does not use up the token.
     let token = token_in(&ask("60s").await);
@@ -370,7 +370,7 @@ async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
         let refused = wrap(client).await;
         assert_eq!(
             (refused.status, refused.error()),
-            (429, "wrap-ttl: too much was wrapped: 256 MiB at once, and 256 MiB in an hour"),
+            (429, "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later"),
             "{}",
             refused.text
         );

@@ -336,7 +336,7 @@ async fn pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_page
     pools_for_projects(&world, &[("a", 10_000), ("b", 10_000), ("c", 1)]).await;
     let list = async |query: &str| world.owner.get(&format!("{PATH}?sort=name&{query}")).await;
     let refused = list("page[size]=3").await;
-    let detail = "the pools name more than 20000 workspaces and projects, added up: ask for fewer pools";
+    let detail = "the pools name more than 20000 workspaces and projects in total; use a smaller page";
     assert_refused(&refused, 400, &[("page[size]", detail)]);
     assert_refused(&list("").await, 400, &[("page[size]", detail)]);
     for query in ["page[size]=2", "page[size]=2&page[number]=2", "q=c"] {
@@ -383,7 +383,7 @@ async fn a_list_is_no_longer_for_what_others_have_named(world: World) {
     assert_eq!(related(&owner.get(&path).await, name).len(), 1000);
     assert_eq!(owner.patch(&path, named(&others)).await.status, 200);
     let refused = manager.api.patch(&path, with_own).await;
-    let rule = "allowed-projects may have at most 1000 elements, those of others included";
+    let rule = "allowed-projects may have at most 1000 elements, including hidden ones";
     assert_refused(&refused, 422, &[("/data/relationships/allowed-projects/data", rule)]);
     assert_eq!(manager.api.patch(&path, named(&[])).await.status, 200);
     assert_eq!(related(&owner.get(&path).await, name).len(), 1000);

@@ -26,11 +26,11 @@ async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
     taken(&world.app, 249_000).await;
     for length in [100_000, 40_000] {
         let refused = post("refused", length).await;
-        assert_refused(&refused, 429, &[("", "too many large request bodies of one sender at once")]);
+        assert_refused(&refused, 429, &[("", "request body: too many large concurrent bodies of this caller; retry")]);
         assert_eq!(refused.header("retry-after"), "1");
     }
     let refused = other.api.send_text(Method::POST, path, sized("refused", 100_000)).await;
-    assert_refused(&refused, 503, &[("", "too many request bodies at once")]);
+    assert_refused(&refused, 503, &[("", "request body: the memory for bodies is used up; retry")]);
     assert_eq!(refused.header("retry-after"), "1");
     assert_eq!(post("small", 200).await.status, 201);
     let secrets = world.app.client.request("POST", "sys/capabilities-self").body(" ".repeat(100_000));

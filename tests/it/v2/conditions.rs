@@ -241,7 +241,7 @@ async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_
 async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
     let scene = Scene::new(&world, 1).await;
     let olga = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
-    let nothing = "If-Match: there is nothing here that has an entity tag";
+    let nothing = "If-Match: the resource has no entity tag";
     for route in changes().into_iter().filter(|route| read_route_of(route).is_none()) {
         assert_eq!(*route.method, "POST", "{}", route.name);
         let body = match route.name {

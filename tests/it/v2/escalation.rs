@@ -22,7 +22,7 @@ on_both_stores!(
 
 const TEAMS: &str = "organizations/acme/teams";
 const PEOPLE: &str = "organizations/acme/organization-memberships";
-const MORE: &str = "the team may do more than you";
+const MORE: &str = "the team has rights that you lack";
 
 fn rights(flags: &[&str]) -> OrganizationRights {
     let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.word()));
@@ -183,7 +183,7 @@ async fn a_team_gets_no_right_of_the_organization_that_its_giver_has_not(world: 
         }
         for team in [&mara.team, &target] {
             let refused = change(team, json!({ flag: true })).await;
-            assert_refused(&refused, 403, &[("", "you may not give a team what you may not do yourself")]);
+            assert_refused(&refused, 403, &[("", "you may not grant a team rights that you do not have yourself")]);
             assert!(refused.text.contains(flag), "{}", refused.text);
             assert_eq!(attribute(&world.owner.get(&format!("teams/{team}")).await, "organization-access")[flag], false);
         }
@@ -220,7 +220,7 @@ async fn access_to_a_project_is_given_only_as_far_as_the_giver_has_it(world: Wor
         json!({ "access": "custom", "workspace-access": { "move": true } }),
         json!({ "access": "custom", "workspace-access": { "policy-overrides": true } }),
     ];
-    let text = "you may not give a team what you may not do yourself";
+    let text = "you may not grant a team rights that you do not have yourself";
     for attributes in &beyond {
         assert_refused(&give(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", text)]);
         let raised = mara.api.patch(&own, resource("team-projects", attributes.clone())).await;

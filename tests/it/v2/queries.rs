@@ -151,7 +151,7 @@ async fn members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pag
     });
     run.await;
     let refused = world.owner.get(PEOPLE).await;
-    assert_refused(&refused, 400, &[("page[size]", "the members are in more than 20000 teams, added up")]);
+    assert_refused(&refused, 400, &[("page[size]", "the members are in more than 20000 teams in total")]);
     let list = world.owner.get(&format!("{PEOPLE}?page[size]=10")).await;
     assert_eq!(list.body["data"][9]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(2000));
     let beside = world.owner.get(&format!("{TEAMS}?filter[names]=t0&include=organization-memberships")).await;

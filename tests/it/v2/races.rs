@@ -279,7 +279,7 @@ async fn what_waits_or_looks_for_too_long_is_503_with_a_clear_text() {
     }
     let body = resource("projects", json!({ "description": "late" }));
     let waited = world.owner.patch(&format!("projects/{id}"), body).await;
-    assert_refused(&waited, 503, &[("", "too many changes at once")]);
+    assert_refused(&waited, 503, &[("", "concurrent modification")]);
     assert_eq!(waited.header("retry-after"), "1");
     database.psql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -292,7 +292,7 @@ async fn what_waits_or_looks_for_too_long_is_503_with_a_clear_text() {
          CREATE VIEW projects AS SELECT * FROM kept WHERE pg_sleep(10) IS NOT NULL",
     );
     let slow = world.owner.get(&format!("{PATH}?q=anything")).await;
-    assert_refused(&slow, 503, &[("", "the query takes too long: narrow it down")]);
+    assert_refused(&slow, 503, &[("", "the query timed out; narrow the filters")]);
     database.psql("DROP VIEW projects; ALTER TABLE kept RENAME TO projects");
     assert_eq!(world.owner.get(&format!("{PATH}?q=Waited")).await.body["meta"]["pagination"]["total-count"], 1);
     world.app.stop().await;

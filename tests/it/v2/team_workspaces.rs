@@ -275,7 +275,7 @@ async fn nobody_gives_more_than_they_have(world: World) {
         "project": { "data": { "type": "projects", "id": project } },
     });
     assert_eq!(owner.post("team-projects", maintain).await.status, 201);
-    let beyond = "you may not give a team what you may not do yourself";
+    let beyond = "you may not grant a team rights that you do not have yourself";
     let refused = give(&mara.api, &target, &workspace, json!({ "access": "admin" })).await;
     assert_refused(&refused, 403, &[("", beyond)]);
     assert_eq!(give(&mara.api, &target, &workspace, json!({ "access": "write" })).await.status, 201);
@@ -286,7 +286,7 @@ async fn nobody_gives_more_than_they_have(world: World) {
     let users = format!("teams/{target}/relationships/users");
     let make = async |api: &Api| api.post(&token, resource("authentication-tokens", json!({}))).await;
     let join = async |api: &Api| api.post(&users, json!({ "data": [{ "type": "users", "id": "pia" }] })).await;
-    let more = "the team may do more than you";
+    let more = "the team has rights that you lack";
     assert_refused(&make(&manager.api).await, 403, &[("", more)]);
     assert_refused(&join(&people.api).await, 403, &[("", more)]);
     // With the same access of their own they may.

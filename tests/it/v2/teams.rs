@@ -67,7 +67,11 @@ async fn vector_99_the_owners_team_stays(world: World) {
     let users = format!("{path}/relationships/users");
     assert_refused(&delete_with(owner, &users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
     for change in [json!({ "name": "bosses" }), json!({ "organization-access": { "manage-policies": false } })] {
-        assert_refused(&owner.patch(&path, resource("teams", change)).await, 409, &[("", "the owners team keeps")]);
+        assert_refused(
+            &owner.patch(&path, resource("teams", change)).await,
+            409,
+            &[("", "the name and the rights of")],
+        );
     }
     assert_eq!(owner.patch(&path, resource("teams", json!({ "visibility": "organization" }))).await.status, 200);
     // One of two owners may leave, but not both.
@@ -284,7 +288,7 @@ async fn what_managers_of_teams_may_do(world: World) {
     assert_refused(
         &gita.patch(&path, resource("teams", grant.clone())).await,
         403,
-        &[("", "you may not give a team what you may not do yourself: manage-workspaces, manage-projects")],
+        &[("", "you may not grant a team rights that you do not have yourself: manage-workspaces, manage-projects")],
     );
     flags.push("manage-projects");
     let grace = world.member("grace", rights(&flags)).await.api;
@@ -322,7 +326,7 @@ async fn vectors_126_and_140_memberships(world: World) {
         assert_refused(&invite(blank).await, 422, &[(place, "Email can't be blank")]);
     }
     assert_refused(&invite(json!(1)).await, 422, &[(place, "Email must be a string")]);
-    assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email is already that of a member")]);
+    assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email already belongs to a member")]);
     // A known user becomes a member immediately; an unknown one stays invited until the first request.
     let known = world.outsider("xaver").await.api;
     assert_eq!(

@@ -110,7 +110,7 @@ async fn vector_112_when_a_token_ends(world: World) {
     assert_refused(&create(json!("soon")).await, 422, &[(place, "Expired at must be a time")]);
     assert_eq!(create(json!("2130-01-02T03:04:05.123456000Z")).await.status, 201);
     for between in ["2130-01-02T03:04:05.1234567Z", "2130-12-31T23:59:60Z"] {
-        let rule = "Expired at may have at most 6 digits after the point of its seconds";
+        let rule = "Expired at must have at most 6 fractional digits of seconds";
         assert_refused(&create(json!(between)).await, 422, &[(place, rule)]);
     }
     let long = world.owner.post(&path, resource("", json!({ "description": "x".repeat(257) }))).await;

@@ -33,7 +33,7 @@ async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
     let services = ["tfe.v2", "tfe.v2.1", "tfe.v2.2"].map(|service| (service.to_owned(), json!("/api/v2/")));
     assert_eq!(discovery.body, Value::Object(services.into_iter().collect()));
     let nothing = owner.get("nothing/here").await;
-    assert_refused(&nothing, 404, &[("", "there is no such path")]);
+    assert_refused(&nothing, 404, &[("", "no such path")]);
     assert_eq!(nothing.header("content-type"), "application/vnd.api+json");
     assert_eq!(owner.get("organizations/acme/projects/").await.status, 200, "a slash at the end");
     let list = owner.get("organizations/acme/projects").await;

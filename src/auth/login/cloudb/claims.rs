@@ -43,9 +43,9 @@ impl CloudbClaims {
             Some(Value::Array(groups)) if groups.len() <= MAX_TOKEN_GROUPS => {
                 let groups: Option<Vec<String>> =
                     groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
-                groups.ok_or_else(|| forbidden("token's groups are no list of texts"))?
+                groups.ok_or_else(|| forbidden("token claim groups: must be a list of strings"))?
             }
-            Some(_) => return Err(forbidden("token's groups are no list of texts")),
+            Some(_) => return Err(forbidden("token claim groups: must be a list of strings, and not too long")),
         };
         let left_out = claims.get("_claim_names").and_then(|names| names.get("groups")).is_some();
         let overage = left_out || claims.get("hasgroups").is_some_and(|has| *has != Value::Bool(false));
@@ -66,7 +66,7 @@ impl CloudbClaims {
         }
         if bounds.names_groups() && !self.groups.iter().any(|group| contains_ignore_case(&bounds.groups, group)) {
             return Err(if self.groups.is_empty() && self.overage {
-                forbidden("token has a groups overage: it names no groups, as there are too many of them")
+                forbidden("token claim groups: omitted by the directory, as there are too many (groups overage)")
             } else {
                 forbidden("groups not authorized")
             });
@@ -79,7 +79,7 @@ fn string_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c st
     match claims.get(name) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(forbidden(format!("token's {name} is no text"))),
+        Some(_) => Err(forbidden(format!("token claim {name}: must be a string"))),
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(read(claims).unwrap_err().text(), "token has no oid");
         }
         for claims in [json!({"oid": 7}), json!({"oid": ["a"]})] {
-            assert_eq!(read(claims).unwrap_err().text(), "token's oid is no text");
+            assert_eq!(read(claims).unwrap_err().text(), "token claim oid: must be a string");
         }
         for (name, value) in
             [("groups", json!("g")), ("groups", json!([7])), ("appid", json!(7)), ("xms_mirid", json!({}))]

@@ -86,7 +86,7 @@ async fn authenticate(
         .map_err(late)??;
     // The provider may have been slow, and the role may have changed.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
-        return Err(Error::new(Kind::Unavailable, "the role was changed meanwhile; log in again"));
+        return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }
     let IdentifiedClient { oid, groups, metadata } = known;
     auth.log_in(Login {

@@ -110,7 +110,7 @@ impl Provider {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let own = origin(self.arm()).filter(|own| own.is_tuple());
         if own.is_none() || origin(link) != own {
-            return Err(invalid_response("cloudb: the provider: the link to its next page leads elsewhere"));
+            return Err(invalid_response("cloudb: the provider: the link to the next page has another origin"));
         }
         self.get_url(call, link).await
     }

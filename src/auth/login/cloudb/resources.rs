@@ -131,7 +131,7 @@ impl Provider {
     }
 
     async fn principal_of(&self, id: &str) -> Result<Option<String>> {
-        let wrong = || invalid_response("cloudb: the provider: names an identity that is none");
+        let wrong = || invalid_response("cloudb: the provider: invalid identity id in the response");
         let id = ArmId::parse(id)
             .ok()
             .filter(|id| id.names_of(IDENTITY_NAMESPACE, &[IDENTITY_TYPE]).is_some())
@@ -163,7 +163,7 @@ impl Provider {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
             false => Err(invalid_response(format!(
-                "cloudb: the provider: lists identities on more than {MAX_IDENTITY_PAGES} pages"
+                "cloudb: the provider: more than {MAX_IDENTITY_PAGES} pages of identities"
             ))),
         }
     }

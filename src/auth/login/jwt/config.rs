@@ -124,7 +124,7 @@ fn discovery_source(issuer: &str) -> KeySetSource {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();
     let accepts = move |document: &DiscoveryDocument| {
-        if document.issuer == issuer { Ok(()) } else { Err(Error::invalid("it is about another issuer")) }
+        if document.issuer == issuer { Ok(()) } else { Err(Error::invalid("its issuer is not the configured one")) }
     };
     KeySetSource::Discovery { url, accepts: Arc::new(accepts) }
 }

@@ -64,7 +64,7 @@ impl MethodMount<method::JwtMethod> {
         if !Arc::ptr_eq(&now, &view) && is_changed() {
             return Err(Error::new(
                 Kind::Unavailable,
-                "the role or the configuration was changed meanwhile; log in again",
+                "the role or the configuration changed during the login; log in again",
             ));
         }
         let who = role.identity(&claims, &name, clock.now())?;

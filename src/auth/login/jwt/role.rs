@@ -188,7 +188,7 @@ impl JwtRole {
         let asked = asked.ok_or_else(|| forbidden("claim \"auth_time\" is missing or not a number"))?;
         let until = asked + (self.max_age + skew).as_secs_f64();
         if now.unix_timestamp() as f64 >= until {
-            return Err(forbidden("the user was asked too long ago (auth_time)"));
+            return Err(forbidden("auth_time: the user's authentication is older than max_age"));
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl KeySetCache {
         metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
         let FetchedKeySet { keys, issuer } = outcome.inspect_err(|error| {
             if let Some(why) = telemetry::outage::describe_for_log(error) {
-                tracing::warn!(method = self.method, "the keys of an issuer could not be had: {why}");
+                tracing::warn!(method = self.method, "the issuer's keys cannot be fetched: {why}");
             }
         })?;
         self.held.store(Some(Arc::new(CachedKeySet { keys, issuer, at: self.clock.now() })));

@@ -47,7 +47,7 @@ impl KeySetSource {
                     return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration names no issuer")));
                 }
                 accepts(&document).map_err(|error| {
-                    let text = format!("{who}: the issuer's configuration is not believed: {}", error.text());
+                    let text = format!("{who}: the issuer's configuration was rejected: {}", error.text());
                     Error::new(Kind::Unavailable, text)
                 })?;
                 (document.jwks_uri, Some(document.issuer))

@@ -269,6 +269,6 @@ async fn an_alias_that_the_role_names_makes_the_token_one_of_its_entity() {
     assert_eq!(entity("r", parent, json!({"entity_alias": "web-2"})).await.unwrap(), other);
     assert_eq!(
         entity("r", parent, json!({"entity_alias": "web-\n"})).await.unwrap_err(),
-        "entity_alias: the name of who logs in must have 1 to 1024 bytes and no control or bidirectional characters"
+        "entity_alias: login name: must have 1 to 1024 bytes and no control or bidirectional characters"
     );
 }

@@ -24,7 +24,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     if named.is_some() && optional_text(&call, "id")?.is_some() {
         // A caller with access to one name must not reach another entity by id.
-        return Err(Error::invalid("id: is not taken where the path names the entity"));
+        return Err(Error::invalid("id: must not be given on paths with an entity name"));
     }
     let change = EntityChange {
         name: if named.is_some() { named } else { optional_text(&call, "name")? },

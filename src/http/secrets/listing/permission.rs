@@ -63,7 +63,7 @@ impl ReadPermission {
 fn permission_error(error: Error) -> Error {
     match error.kind() {
         Kind::Forbidden | Kind::Unauthenticated => {
-            Error::new(Kind::Forbidden, "who asked for it may not list any more")
+            Error::new(Kind::Forbidden, "list: the caller's token or permission ended while the list was sent")
         }
         _ => error,
     }

@@ -97,8 +97,8 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
         return Err(Error::new(
             Kind::NotFound,
             format!(
-                "no CRL: the last one of the issuer {} has expired, and no issuer with its name and key has its key here and \
-                 the usage crl-signing",
+                "crl: the CRL of issuer {} has expired and cannot be renewed; import the issuer's key, or enable the \
+                 usage crl-signing",
                 signer.issuer.record.id
             ),
         ));

@@ -112,7 +112,7 @@ fn serial_json(serial: Serial) -> String {
 /// Checks that a mount exists: an empty page of a deleted mount must not look like the end of its list.
 fn require_mount(store: &dyn PkiStore, mount: MountId) -> BoxFuture<'static, Result<()>> {
     let exists = store.has_mount(mount);
-    let gone = || Error::new(Kind::NotFound, "the mount of a list is gone");
+    let gone = || Error::new(Kind::NotFound, "list: the mount was deleted while the list was read");
     async move { if exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
 async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     if !page.after.is_empty() {
-        return Err(Error::invalid("after: is for the order of serial numbers"));
+        return Err(Error::invalid("after: not supported with order=not_after"));
     }
     let limit = page.limit.unwrap_or(MAX_EXPIRING_CERTIFICATES);
     if limit > MAX_EXPIRING_CERTIFICATES {

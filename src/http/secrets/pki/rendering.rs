@@ -65,7 +65,7 @@ impl Rendering {
     /// `Invalid` naming the field.
     pub(super) fn of(fields: &Fields) -> Result<Self> {
         Self::read(fields, "must be pem, der or pem_bundle", || {
-            Err(Error::invalid("format: p12 is for issue, which makes the key"))
+            Err(Error::invalid("format: p12 is supported by issue only"))
         })
     }
 
@@ -133,7 +133,8 @@ impl IssuerTexts {
     /// Returns the texts of the path that is served now, rendering them on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let (signer, pieces) = (&issued.signer, issued.signer.pieces()?);
-        let path = signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
+        let path =
+            signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
         Ok(path.worded.get(|| Self::new(&path.served, pieces)))
     }
 
@@ -287,7 +288,11 @@ fn encode_pkcs12(
     protection: &Pkcs12Keys,
     without_roots: bool,
 ) -> Result<Vec<u8>> {
-    let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
+    let path = issued
+        .signer
+        .paths
+        .at(issued.issued_at)
+        .ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
     let chain = chain.map(|issuer| issuer.certificate.der());
     let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();

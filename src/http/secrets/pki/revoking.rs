@@ -37,7 +37,8 @@ pub(super) async fn revoke_with_key(mut call: Call) -> Result<HandlerResponse> {
     let private_key = call.fields.take_secret("private_key")?;
     let revocation = read_revocation(&call.fields)?;
     let other = revocation.why.reason.is_some_and(|reason| reason != ReasonCode::KeyCompromise);
-    let warning = other.then(|| "reason: not used; a key that was shown is recorded as keyCompromise".to_owned());
+    let warning =
+        other.then(|| "reason: ignored; a revocation with the private key has the reason keyCompromise".to_owned());
     let proof = move || parse_private_key(private_key);
     let revoked =
         revoke::revoke_with_key(&authority, revocation, proof, call.recorded_as()).await.map(render_outcome)?;

@@ -19,13 +19,12 @@ pub(super) async fn begin(call: Call) -> Result<HandlerResponse> {
         return Ok(HandlerResponse::empty().with_status(202).with_warnings([warning]));
     }
     let idle = what.tasks.iter().filter(|task| !task.has_effect());
-    let idle: Vec<String> =
-        idle.map(|task| format!("{}: this server keeps nothing of the kind; nothing is done", task.field())).collect();
+    let idle: Vec<String> = idle.map(|task| format!("{}: has no effect on this server", task.field())).collect();
     if !authority.tidy(what).await? {
-        let warning = "tidy is already under way in this mount; nothing was started".to_owned();
+        let warning = "tidy: already running in this mount; nothing was started".to_owned();
         return Ok(HandlerResponse::empty().with_status(200).with_warnings([warning]));
     }
-    let warning = "tidy has begun; it goes on in the background, and tidy-status and the log show how it goes";
+    let warning = "tidy: started in the background; tidy-status and the log show its progress";
     Ok(HandlerResponse::empty().with_status(202).with_warnings([warning.to_owned()]).with_warnings(idle))
 }
 
@@ -39,8 +38,7 @@ pub(super) async fn cancel(call: Call) -> Result<HandlerResponse> {
     if call.authority().await?.tidy_cancel().await? {
         return status(call).await;
     }
-    Ok(HandlerResponse::empty()
-        .with_warnings(["tidy is not under way in this mount; there is nothing to cancel".to_owned()]))
+    Ok(HandlerResponse::empty().with_warnings(["tidy: not running in this mount".to_owned()]))
 }
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {

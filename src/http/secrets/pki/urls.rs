@@ -30,7 +30,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     if let Some(path) = public_path(&call)
         && view.global_urls().needs_aia_path()
     {
-        warnings.add(format!("config/cluster has no aia_path: written without one, it takes {path}"));
+        warnings.add(format!("config/cluster: aia_path is not set; a write without it sets it to {path}"));
     }
     Ok(read(call).await?.with_warnings(warnings))
 }
@@ -77,7 +77,7 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
     let mut warnings = changes::write_cluster(&authority, merge).await?;
     if let Some(path) = taken {
-        warnings.add(format!("aia_path: none was given, so it is the public listener's, {path}"));
+        warnings.add(format!("aia_path: not given; set to the URL of the public listener, {path}"));
     }
     Ok(read_cluster(call).await?.with_warnings(warnings))
 }

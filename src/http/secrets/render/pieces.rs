@@ -58,8 +58,8 @@ impl StreamedBody {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
         match outage::describe_for_log(error) {
-            Some(why) if is_trouble => tracing::error!(request = %self.id, "an answer was broken off: {why}"),
-            Some(why) => tracing::info!(request = %self.id, "an answer was broken off: {why}"),
+            Some(why) if is_trouble => tracing::error!(request = %self.id, "response aborted: {why}"),
+            Some(why) => tracing::info!(request = %self.id, "response aborted: {why}"),
             None => {}
         }
         BrokenOff
@@ -101,7 +101,7 @@ pub(super) struct BrokenOff;
 
 impl fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the rest of the answer cannot be read")
+        f.write_str("the rest of the response cannot be read")
     }
 }
 

@@ -106,7 +106,7 @@ fn parse_query(call: &Call) -> Result<ParsedRequest> {
     match operation {
         Operation::List if !path.ends_with('/') => path.push('/'),
         Operation::Update | Operation::Patch if path.ends_with('/') => {
-            return Err(Error::invalid("path: a write to a path that ends in '/' is refused whoever asks"));
+            return Err(Error::invalid("path: must not end in '/' for writes"));
         }
         _ => {}
     }
@@ -256,11 +256,11 @@ impl Verdict {
             passes_policies: true,
         };
         if access == RouteAccess::Open {
-            return open("anybody may ask this: no token is looked at");
+            return open("the route is open: no token is required");
         }
         let by_policies = match access {
             _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
-            RouteAccess::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
+            RouteAccess::Caller => open("any valid token may call this route; the response depends on its policies"),
             access => match (needed, parameters) {
                 (Some(operation), _) => Self::of_rules(explanation, access == RouteAccess::Sudo, operation, parameters),
                 (None, ParameterVerdict::Violating(violation)) => Self {
@@ -287,7 +287,7 @@ impl Verdict {
         Self {
             allowed: None,
             reason: format!(
-                "create is needed where nothing is there yet, update where something is: the rule grants {granted}, and \
+                "needs create if the resource does not exist, and update if it does: the rule grants {granted}, and \
                  does not grant {other}"
             ),
             needs: vec!["create", "update"],
@@ -309,8 +309,8 @@ impl Verdict {
             _ if explanation.too_many => (
                 false,
                 format!(
-                    "the token's policies have more than {MAX_RULES_PER_CALLER} rules together, or more than {MAX_PATTERN_SEGMENTS_PER_CALLER} segments in \
-                 their patterns: nothing is granted"
+                    "the token's policies together have more than {MAX_RULES_PER_CALLER} rules, or more than \
+                     {MAX_PATTERN_SEGMENTS_PER_CALLER} pattern segments: nothing is granted"
                 ),
             ),
             None => (false, "no rule of the token's policies matches the path".to_owned()),
@@ -323,10 +323,10 @@ impl Verdict {
                 (false, format!("the rule grants {word}, but not with these parameters: {violation}"))
             }
             Some(rule) if !(rule.terms.min_wrapping.is_zero() && rule.terms.max_wrapping.is_zero()) => {
-                (true, format!("the rule grants {word}, for an answer that is wrapped as it says"))
+                (true, format!("the rule grants {word}, if the response is wrapped as the rule requires"))
             }
             Some(rule) if !rule.terms.parameters.is_empty() && matches!(parameters, ParameterVerdict::Unknown) => {
-                (true, format!("the rule grants {word}, for a request whose parameters keep to it"))
+                (true, format!("the rule grants {word}, if the request's parameters satisfy the rule"))
             }
             Some(_) => (true, format!("the rule grants {word}")),
         };

@@ -143,7 +143,7 @@ pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {
 
 fn backend_type(call: &Call) -> Result<BackendType> {
     if call.used_alias && !call.state.settings.compat {
-        return Err(Error::invalid("unknown managed key type: the words of other servers are off (compat)"));
+        return Err(Error::invalid("unknown managed key type: type names of other servers need the setting compat"));
     }
     BackendType::parse(call.param("backend"))
 }

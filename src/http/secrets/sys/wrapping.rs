@@ -26,7 +26,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn unwrap(call: Call) -> Result<HandlerResponse> {
     if call.wrap_ttl.is_some() {
         // Wrapping the response again could fail after the first token is used up.
-        return Err(Error::invalid("wrap-ttl: what is unwrapped is not wrapped again; sys/wrapping/rewrap does that"));
+        return Err(Error::invalid("wrap-ttl: cannot be used with unwrap; use sys/wrapping/rewrap"));
     }
     let token = wrapping_token(&call)?;
     Ok(ResponseBody::Unwrapped(call.state.auth.unwrap_response(token_text(&token)).await?).into())

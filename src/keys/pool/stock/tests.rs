@@ -163,7 +163,7 @@ fn a_key_that_was_taken_is_made_again_while_a_larger_one_is_in_the_making() {
     thread::sleep(Duration::from_millis(100));
     assert!(at_once(&pool, KeySpec::RSA_2048).is_some());
     let next = begun.recv_timeout(Duration::from_secs(60));
-    assert!(next.expect("nobody was told that one is missing") == KeySpec::RSA_2048);
+    assert!(next.expect("no request reports the missing key") == KeySpec::RSA_2048);
     ends[2].send(()).unwrap();
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
 }

@@ -53,7 +53,7 @@ fn what_is_no_bundle_of_authorities_is_refused_by_name() {
         (&long, "longer than 512 KiB"),
         (&crl_only, "neither a certificate nor a private key"),
         (&broken, "block 0: certificate: "),
-        (&format!("{certificate}\n{}", pem::encode("PUBLIC KEY", &[0; 80])), "block 1: a PEM block of a type"),
+        (&format!("{certificate}\n{}", pem::encode("PUBLIC KEY", &[0; 80])), "block 1: unsupported PEM block type"),
         (&format!("{certificate}\n{}", pem::encode("ENCRYPTED PRIVATE KEY", &[0; 80])), "block 1: encrypted"),
         (&format!("{certificate}\n{}", pem::encode("EC PRIVATE KEY", &[0; 80])), "block 1: private key: "),
         (&key.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n", 1), "encrypted"),
@@ -62,7 +62,7 @@ fn what_is_no_bundle_of_authorities_is_refused_by_name() {
         assert!(text.contains(rule), "{rule}: {text}");
     }
     let both = format!("{certificate}\n{key}");
-    assert!(refusal(&both, PrivateKeys::Refused).contains("private keys are not taken here"));
+    assert!(refusal(&both, PrivateKeys::Refused).contains("private keys are not accepted here"));
     assert!(CaBundle::parse("pem_bundle", &both, ALLOWED).is_ok());
 }
 

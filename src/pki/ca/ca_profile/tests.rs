@@ -148,8 +148,8 @@ fn what_makes_readers_refuse_a_path_is_told() {
     let private: &[u8] = &[0x2b, 9, 9, 9];
     let text = |oid: &str| {
         format!(
-            "certificate: the extension {oid} is critical, which who does not know it must refuse (RFC 5280 4.2): \
-             nothing below it may verify"
+            "certificate: the extension {oid} is critical; verifiers that do not support it reject the certificate \
+             (RFC 5280 4.2); certificates below this CA may not verify"
         )
     };
     for (oid, critical, wanted) in [
@@ -163,7 +163,7 @@ fn what_makes_readers_refuse_a_path_is_told() {
     let (dns, directory): (&[u8], &[u8]) =
         (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
     let unread = "certificate: nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name \
-                  and URI, which Go refuses (RFC 5280 4.2.1.10): nothing below it may verify";
+                  and URI, which Go refuses (RFC 5280 4.2.1.10); certificates below this CA may not verify";
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
         assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");
     }
@@ -175,5 +175,5 @@ fn what_makes_readers_refuse_a_path_is_told() {
     let time = |at: usize| &der[at..at + 15];
     let inverted = [&der[..at], time(at + 15), time(at), &der[at + 30..]].concat();
     let told: Vec<_> = path_problems(&Certificate::parse(&inverted).unwrap()).collect();
-    assert_eq!(told, ["certificate: it ends before it begins: nothing below it may verify"]);
+    assert_eq!(told, ["certificate: notAfter is before notBefore: certificates below it may not verify"]);
 }

@@ -154,7 +154,7 @@ fn resolve_revocation_algorithm(asked: &str, signer: &IssuerSigner, signers: &dy
     let algorithm = SignatureAlgorithm::parse_name(asked)
         .ok_or_else(|| Error::invalid(format!("{FIELD}: unknown signature algorithm")))?;
     if !algorithm.fits(signer.issuer.certificate.key().kind()) {
-        return Err(Error::invalid(format!("{FIELD}: does not suit the issuer's key")));
+        return Err(Error::invalid(format!("{FIELD}: incompatible with the issuer's key type")));
     }
     if asked != signer.issuer.record.revocation_signature_algorithm
         && let Some(managed) = key.and_then(SigningKey::managed)

@@ -86,20 +86,20 @@ fn update_existing_key(
 ) -> Result<PutKeyResult> {
     let mut put = PutKeyResult::known(known);
     if !key.name.is_empty() && key.name != put.key.name {
-        put.warnings.add("key_name ignored: the mount has this key already, which keeps its name");
+        put.warnings.add("key_name ignored: the key already exists in the mount and keeps its name");
     }
     match (&put.key.signing, &key.signing) {
         (SigningKey::Managed(before), SigningKey::Managed(after)) if before.uuid != after.uuid => {
             let name = &after.name;
-            put.warnings
-                .add(format!("the mount has this key already, which signs with managed key {name:?} from now on"));
+            put.warnings.add(format!("the key already exists in the mount; it now signs with managed key {name:?}"));
             let relinked = MountKey { signing: key.signing.clone(), ..MountKey::clone(&put.key) };
             put.writes.push(next.put_key(relinked.clone())?);
             put.writes.extend(refit_revocation_algorithms(next, &relinked, signers, now)?);
             put.key = Arc::new(relinked);
         }
         (SigningKey::Local(_), SigningKey::Managed(_)) => {
-            put.warnings.add("the mount has this key itself, and goes on to sign with it without the backend");
+            put.warnings
+                .add("the mount already has the private key and keeps signing with it, not with the managed key");
         }
         _ => {}
     }

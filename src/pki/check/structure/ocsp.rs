@@ -18,7 +18,7 @@ pub(crate) fn lint_ocsp_response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> R
         let answer = ParsedResponseData::read(data, signer)?;
         OCSP_RESPONSE_CHECKS.iter().try_for_each(|check| check(&answer))
     };
-    check().map_err(|e: DerError| e.of("ocsp answer"))
+    check().map_err(|e: DerError| e.of("ocsp response"))
 }
 
 struct ParsedResponseData<'a> {
@@ -98,7 +98,7 @@ fn parse_revoked_info(mut fields: DerReader<'_>) -> DerResult<Option<&[u8]>> {
 fn read_generalized_time(fields: &mut DerReader<'_>) -> DerResult<i64> {
     let mut ahead = *fields;
     let form = ahead.any()?.tag == GENERALIZED_TIME;
-    ensure(form, "a time of an answer must be GeneralizedTime (RFC 6960 4.2.2.1)")?;
+    ensure(form, "a time of a response must be GeneralizedTime (RFC 6960 4.2.2.1)")?;
     time::read(fields)
 }
 
@@ -124,7 +124,7 @@ fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> 
 
 fn rfc6960_4_2_1_responses(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let some = (1..=MAX_CERTIFICATES).contains(&answer.singles.len());
-    ensure(some, "an answer must be about a certificate, and not about too many (RFC 6960 4.2.1)")
+    ensure(some, "a response must cover 1 to 32 certificates (RFC 6960 4.2.1)")
 }
 
 fn rfc6960_4_2_1_cert_status(answer: &ParsedResponseData<'_>) -> DerResult<()> {
@@ -152,7 +152,7 @@ fn rfc6960_4_4_extensions(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     answer.extensions.check_no_encoded_defaults()?;
     answer.extensions.check_no_duplicates()?;
     let only_nonce = answer.extensions.0.iter().all(|e| e.oid == oid::OCSP_NONCE && e.critical.is_none());
-    ensure(only_nonce, "an answer has no extension but the nonce, which is not critical (RFC 6960 4.4)")
+    ensure(only_nonce, "the only extension of a response must be the nonce, not critical (RFC 6960 4.4)")
 }
 
 fn rfc9654_2_1_nonce(answer: &ParsedResponseData<'_>) -> DerResult<()> {
@@ -252,8 +252,8 @@ mod tests {
         let other = || cert_id(IdHash::Sha1, b"other");
         let cases = [
             (Case { responder: &[SEQUENCE, 2, 5, 0], ..Case::default() }, "by the signer's subject"),
-            (Case { count: 0, ..Case::default() }, "must be about a certificate"),
-            (Case { count: 33, ..Case::default() }, "not about too many"),
+            (Case { count: 0, ..Case::default() }, "must cover 1 to 32 certificates"),
+            (Case { count: 33, ..Case::default() }, "must cover 1 to 32 certificates"),
             (Case { status: reason(7), ..Case::default() }, "reason"),
             (Case { status: reason(11), ..Case::default() }, "reason"),
             (Case { next_update: Some(1_800_000_000), ..Case::default() }, "nextUpdate"),

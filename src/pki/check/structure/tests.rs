@@ -149,8 +149,8 @@ fn each_rule_for_leaves_is_held() {
         ("name is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 2, 0x82, 0]))),
         ("4 or 16 octets", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 3, 0x87, 1, 1]))),
         ("must be critical when the subject is empty", Parts { subject: empty_name(), ..leaf() }),
-        ("names nobody", Parts { subject: empty_name(), ..leaf() }.without(3)),
-        ("names nobody", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
+        ("has no name", Parts { subject: empty_name(), ..leaf() }.without(3)),
+        ("has no name", Parts { subject: named_by_nothing(), ..leaf() }.without(3)),
         ("value of an attribute is empty", Parts { subject: empty_common_name(), ..leaf() }),
         ("directoryName is empty", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0xa4, 2, 0x30, 0]))),
         ("4.1.2.4", Parts { issuer: empty_name(), ..leaf() }),
@@ -158,7 +158,7 @@ fn each_rule_for_leaves_is_held() {
         ("longer than 46 KiB", leaf().with(odd(&[0x2a, 3], false, &[0; 47 << 10]))),
         ("more than 1000 certificate policies", leaf().with(odd(oid::CERTIFICATE_POLICIES, false, &policies(1001)))),
         ("more than 1000 subject alternative", leaf().with(odd(oid::SUBJECT_ALT_NAME, false, &host_names(1001)))),
-        ("do not fit", leaf().with(extension::basic_constraints(true, None))),
+        ("cA must be TRUE for a CA", leaf().with(extension::basic_constraints(true, None))),
         ("a path length needs", leaf().with(odd(oid::BASIC_CONSTRAINTS, true, &[0x30, 3, 2, 1, 0]))),
         ("nameConstraints need", leaf().with(extension::name_constraints(&constrained()))),
         ("policyMappings need cA TRUE", leaf().with(policy_mappings())),
@@ -228,11 +228,11 @@ fn each_rule_for_authorities_is_held() {
     authority().with(extension::name_constraints(&many(1000))).check(CertificateKind::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
         ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
-        ("an authority must have a subject", Parts { subject: name::name(&[]), ..authority() }),
-        ("an authority must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
-        ("keyUsage of an authority is missing", authority().without(0)),
+        ("a CA certificate must have a subject", Parts { subject: name::name(&[]), ..authority() }),
+        ("a CA certificate must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
+        ("a CA certificate must have keyUsage", authority().without(0)),
         ("must have keyCertSign", authority().with(extension::key_usage(KeyUsage::CRL_SIGN))),
-        ("do not fit", authority().without(1)),
+        ("cA must be TRUE for a CA", authority().without(1)),
         ("must be critical", authority().with(odd(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff]))),
         (
             "nameConstraints must be critical",
@@ -343,10 +343,7 @@ fn each_rule_for_crls_is_held() {
         ),
         ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(2)])),
         ("base number is above", tbs(&issuer, 9, &[key_id.clone(), number.clone(), delta(256)])),
-        (
-            "freshestCRL must not stand in a delta",
-            tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat()),
-        ),
+        ("freshestCRL must not be in a delta", tbs(&issuer, 9, &[&both[..], &[delta(1), freshest.clone()]].concat())),
         ("freshestCRL: must not be critical", {
             let critical =
                 odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut DerReader::new(freshest.as_der())).unwrap().value);
@@ -372,9 +369,9 @@ fn each_rule_for_crls_is_held() {
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     };
     refused(2, &[SEQUENCE, 0], &[], "5.1.2.6");
-    refused(4, &[SEQUENCE, 1], &[5, 0], "revokedCertificates is not as long");
-    refused(2, &[], &[5, 0], "revokedCertificates is not as long");
-    refused(3, &[SEQUENCE, 2], &[5, 0], "not as long as it says");
+    refused(4, &[SEQUENCE, 1], &[5, 0], "length of revokedCertificates is wrong");
+    refused(2, &[], &[5, 0], "length of revokedCertificates is wrong");
+    refused(3, &[SEQUENCE, 2], &[5, 0], "length of the CRL is wrong");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) async fn issue(
     let signer = signer::find_signer(view, &consent.issuer_ref)?;
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
-    idempotency::require_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
+    idempotency::require_stored(consent.store, repeatable, "the policy engine set store_certificate to false")?;
     let (requester, watch) = (&who.recorded_as, &who.watch);
     let record = IssuanceRecord { role: None, requester, watch, store: consent.store, beside, repeatable };
     record.require_room(tools)?;
@@ -63,7 +63,8 @@ pub(super) async fn issue(
     }
     // Unrecorded certificates always get a new serial number.
     if consent.store && issued.serial != template.serial() {
-        warnings.add("the template's serial number was replaced: it is taken, or not allowed (RFC 5280 4.1.2.2)");
+        warnings
+            .add("the template's serial number was replaced, because it is in use or not allowed (RFC 5280 4.1.2.2)");
     }
     Ok(issued.with_warnings(warnings))
 }

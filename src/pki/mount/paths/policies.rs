@@ -56,7 +56,7 @@ impl RequiredPolicies {
     pub(crate) fn advice(&self) -> String {
         let one_of = match &self.0 {
             None => "one".to_owned(),
-            Some(allowed) if allowed.is_empty() => "one that its authorities share, and they share none".to_owned(),
+            Some(allowed) if allowed.is_empty() => "but the CAs of the chain have none in common".to_owned(),
             Some(allowed) => {
                 let shown: Vec<_> = allowed.iter().take(5).map(|id| oid::oid_text(id)).collect();
                 format!("one of {}", shown.join(", "))

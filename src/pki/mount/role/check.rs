@@ -46,8 +46,8 @@ pub const ROLE_LISTS: &[RoleList] = lists! {
 const SUBJECT_FIELDS: &[&str] =
     &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
-const OCSP_SIGNING_WARNING: &str = "ext_key_usage: OCSPSigning makes OCSP responders: whoever has the key of one answers for every \
-    certificate of the issuer, a revoked one too (RFC 6960 4.2.2.2)";
+const OCSP_SIGNING_WARNING: &str = "ext_key_usage: certificates with OCSPSigning are OCSP responders: their keys can \
+    sign any status for every certificate of the issuer, even revoked ones (RFC 6960 4.2.2.2)";
 
 impl Role {
     /// `true` if certificates of the role may sign OCSP responses.
@@ -159,7 +159,7 @@ impl Role {
     /// `Invalid` naming field and rule.
     pub(crate) fn check_limits(&self) -> Result<()> {
         if self.allow_globs_in_identity_templates {
-            let rule = "only false is taken: what comes from an identity is never a pattern";
+            let rule = "must be false: values from an identity are never patterns";
             return Err(Error::invalid(format!("allow_globs_in_identity_templates: {rule}")));
         }
         self.check_templates()?;

@@ -112,7 +112,7 @@ impl CertificatePolicies {
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut kept: Vec<PolicyInformation> = Vec::new();
         if policies.len() > POLICY_LIST_LIMITS.entries {
-            return Err(policy_error(&format!("at most {} entries are taken", POLICY_LIST_LIMITS.entries)));
+            return Err(policy_error(&format!("at most {} entries are allowed", POLICY_LIST_LIMITS.entries)));
         }
         for policy in policies {
             if let Some(Err(DerError(rule))) = policy.cps().map(|cps| profile::validate_location_uri(cps.as_bytes())) {

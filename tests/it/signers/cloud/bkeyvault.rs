@@ -76,7 +76,7 @@ async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
         state.authority = elsewhere;
     }
     let key = key(&vault, false);
-    let text = "configuration: cloudbkeyvault: the key store refused the service's credential";
+    let text = "configuration: cloudbkeyvault: the key store rejected the credential of this server";
     for _ in 0..4 {
         assert_eq!(refusal(&key).await, text);
     }

@@ -146,7 +146,7 @@ async fn l29_l35_what_is_no_key_set_changes_nothing() {
     bed.app.clock.advance(Duration::from_secs(10));
     bed.issuer.lock().issuer = "https://issuer.example".to_owned();
     let answer = bed.log_in("ci", &lasting(&bed, &TokenKey::rsa("k2", 1))).await;
-    refused(&answer, 503, "jwt: the issuer's configuration is not believed: it is about another issuer");
+    refused(&answer, 503, "jwt: the issuer's configuration was rejected: its issuer is not the configured one");
     for address in
         ["http://169.254.169.254/keys", "https://169.254.169.254/keys", "file:///etc/passwd", "http://10.0.0.1/"]
     {

@@ -60,7 +60,7 @@ async fn exactly_one_source_is_taken_and_only_where_it_may_be() {
     for wrong in
         ["https://169.254.169.254/latest", "https://[fe80::1]/", "https://[::ffff:a9fe:a9fe]/", "https://0.0.0.0/"]
     {
-        refused(&bed, json!({"jwks_url": wrong}), "jwks_url: the host is an address that is not called").await;
+        refused(&bed, json!({"jwks_url": wrong}), "jwks_url: the address of the host is not permitted").await;
     }
     let known = format!("{url}/.well-known/openid-configuration");
     refused(&bed, json!({"oidc_discovery_url": known}), "'oidc_discovery_url' contains '.well-known' component").await;
@@ -89,7 +89,7 @@ async fn this_machine_is_called_where_the_servers_configuration_says_so() {
     refused(json!({"oidc_discovery_url": issuer.url}), https).await;
     for host in ["127.0.0.1", "localhost", "a.localhost", "[::1]", "2130706433", "[::ffff:7f00:1]"] {
         let url = format!("https://{host}/keys");
-        refused(json!({"jwks_url": url}), "jwks_url: the host is an address that is not called").await;
+        refused(json!({"jwks_url": url}), "jwks_url: the address of the host is not permitted").await;
     }
     let (documents, key_sets) = {
         let seen = issuer.lock();
@@ -111,7 +111,7 @@ async fn what_belongs_to_logins_with_a_browser_is_refused_by_name() {
         ("override_allowed_server_names", json!("issuer.example")),
         ("jwks_pairs", json!([{"jwks_url": "https://issuer.example"}])),
     ] {
-        refused(&bed, json!({field: value}), &format!("{field}: not supported, there are logins with a jwt alone"))
+        refused(&bed, json!({field: value}), &format!("{field}: not supported; only logins with a JWT are supported"))
             .await;
         let neutral = match value {
             Value::String(_) => json!(""),

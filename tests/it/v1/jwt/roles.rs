@@ -79,19 +79,19 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         (json!({"claim_mappings": {"a": "x", "b": "x"}}), "multiple keys are mapped to metadata key \"x\""),
         (json!({"token_ttl": "2h", "token_max_ttl": "1h"}), "ttl should not be greater than max_ttl"),
         (json!({"token_policies": "root"}), "auth methods cannot create root tokens"),
-        (json!({"oidc_scopes": ["profile"]}), "oidc_scopes: not supported, there are logins with a jwt alone"),
+        (json!({"oidc_scopes": ["profile"]}), "oidc_scopes: not supported; only logins with a JWT are supported"),
         (
             json!({"allowed_redirect_uris": "x".repeat(1025)}),
             "claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes",
         ),
-        (json!({"callback_mode": "device"}), "callback_mode: not supported, there are logins with a jwt alone"),
+        (json!({"callback_mode": "device"}), "callback_mode: not supported; only logins with a JWT are supported"),
         (
             json!({"verbose_oidc_logging": true}),
-            "verbose_oidc_logging: not supported, there are logins with a jwt alone",
+            "verbose_oidc_logging: not supported; only logins with a JWT are supported",
         ),
         (
             json!({"token_policies_template_claims": true}),
-            "token_policies_template_claims: not supported, there are logins with a jwt alone",
+            "token_policies_template_claims: not supported; only logins with a JWT are supported",
         ),
     ] {
         refused(&bed, with(more), text).await;

@@ -237,7 +237,7 @@ async fn urls_with_the_id_of_the_issuer() {
     let (_, access) = leaf.extension("authorityInfoAccess").unwrap();
     assert_eq!(access, format!("CA Issuers - URI:http://a.test/{}/der", id.as_str().unwrap()));
     let root = pki.post("root/generate/internal", json!({ "common_name": "x", "key_type": "ec" })).await;
-    assert!(root.warnings().contains("authority information left out"), "{}", root.text);
+    assert!(root.warnings().contains("authorityInfoAccess and CRL URLs omitted"), "{}", root.text);
     assert_eq!(foreign::extension(text(&root.body["data"], "certificate"), "authorityInfoAccess"), None);
     pki.stop().await;
 }

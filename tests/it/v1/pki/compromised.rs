@@ -398,7 +398,7 @@ async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
 /// A CA that may sign OCSP responses for its issuer can report any status for the issuer's certificates.
 #[actix_web::test]
 async fn no_authority_is_signed_as_ocsp_responder() {
-    const WHY: &str = "which lets its holder answer for the issuer (RFC 6960 4.2.2.2)";
+    const WHY: &str = "which lets its holder sign OCSP responses for the issuer (RFC 6960 4.2.2.2)";
     let pki = Pki::start().await;
     let responder = csr("ec-256", "/CN=Sub", "extendedKeyUsage=serverAuth,OCSPSigning");
     let plain = csr("ec-256", "/CN=Sub", "");

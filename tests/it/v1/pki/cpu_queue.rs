@@ -94,7 +94,7 @@ async fn start() -> (Pki, Client, QueueCaller) {
 
 fn assert_busy(name: &str, answer: &Answer) {
     assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{name}: {}", answer.text);
-    assert!(answer.text.contains("try again"), "{name}: {}", answer.text);
+    assert!(answer.text.contains("retry"), "{name}: {}", answer.text);
 }
 
 #[actix_web::test]

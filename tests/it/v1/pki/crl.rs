@@ -458,7 +458,7 @@ async fn vector_16_7_h32_h42_lists_that_callers_word() {
                 "revoked_certs",
                 json!([{ "serial_number": "01:02", "revocation_time": 1 }, { "serial_number": "01-02", "revocation_time": 1 }]),
             ),
-            "revoked_certs[1]: its serial_number is listed before",
+            "revoked_certs[1]: duplicate serial_number",
         ),
         (one(json!({ "revocation_time": 1 })), "serial_number must be given"),
         (one(json!({ "serial_number": "01" })), "revocation_time must be given"),
@@ -478,7 +478,7 @@ async fn vector_16_7_h32_h42_lists_that_callers_word() {
         (ext("1.2.3", "!"), "base64"),
         (
             with("extensions", json!([{ "id": "1.2.3", "value": "BQA=" }, { "id": "1.2.3", "value": "BQA=" }])),
-            "there before",
+            "duplicate extension id",
         ),
         (with("crl_number", Value::Null), "crl_number: must be given"),
         (with("crl_number", (-1).into()), "crl_number: must not be negative"),

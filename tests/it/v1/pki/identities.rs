@@ -86,7 +86,7 @@ async fn n57_x5_a_star_of_an_identity_is_no_pattern_ghsa_59w7() {
         assert_ok(&issue("a.plain.com").await);
     }
     let globs = json!({ "allow_globs_in_identity_templates": true });
-    bed.pki.refused("roles/s", globs, "allow_globs_in_identity_templates: only false is taken").await;
+    bed.pki.refused("roles/s", globs, "allow_globs_in_identity_templates: must be false").await;
     bed.pki.stop().await;
 }
 

@@ -61,7 +61,7 @@ async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
             ("text ".repeat(40), "invalid PEM block at index 0"),
             (ca.pem[..ca.pem.len() - 10].to_owned(), "invalid PEM block at index 0"),
             (ca.pem.replace('\n', "\\n"), "invalid PEM block at index 0"),
-            (foreign::csr("ec-256", "/CN=csr", ""), "block 0: a PEM block of a type that is not taken"),
+            (foreign::csr("ec-256", "/CN=csr", ""), "block 0: unsupported PEM block type"),
         ] {
             pki.refused(path, json!({ field: text }), &format!("{field}: ")).await;
             pki.refused(path, json!({ field: text }), rule).await;
@@ -73,7 +73,7 @@ async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
         pki.refused(path, json!({ other: ca.pem }), &format!("{field}: must be given")).await;
     }
     for (path, field) in [("issuers/import/cert", "pem_bundle"), ("intermediate/set-signed", "certificate")] {
-        pki.refused(path, json!({ field: ca.bundle() }), "private keys are not taken here").await;
+        pki.refused(path, json!({ field: ca.bundle() }), "private keys are not accepted here").await;
     }
     // The parameter of the other path causes a warning.
     let body = json!({ "certificate": ca.pem, "pem_bundle": "x" });
@@ -427,7 +427,7 @@ async fn an_issuer_with_another_key_identifier_for_a_key_that_is_here_is_told() 
         ("/CN=Twin", "01:02:03", true),
     ] {
         let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": with_id(subject, id) })).await;
-        let told_of = answer.warnings().contains("and another subjectKeyIdentifier: they share one CRL");
+        let told_of = answer.warnings().contains("different subjectKeyIdentifiers: they share one CRL");
         assert_eq!(told_of, told, "{subject} {id}: {}", answer.text);
     }
     pki.stop().await;

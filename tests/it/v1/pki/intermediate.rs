@@ -93,7 +93,7 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
     let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
     pki.post("revoke", json!({ "serial_number": signed["serial_number"], "reason": "superseded" })).await;
     let set = pki.post("intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
-    assert!(set.warnings().contains("was revoked in this mount and stays so"), "{}", set.text);
+    assert!(set.warnings().contains("remains revoked in this mount"), "{}", set.text);
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
     assert_eq!(pki.get(&format!("issuer/{id}")).await["revoked"], true);
     let listed = pki.crl("root").await;
@@ -150,7 +150,7 @@ async fn everything_that_a_request_may_ask_for() {
         assert!(!plain.contains(name), "{name}: {plain}");
     }
     let nameless = json!({ "key_type": "ec", "alt_names": "a.test" });
-    pki.refused("intermediate/generate/internal", nameless, "common_name: an authority must have a subject").await;
+    pki.refused("intermediate/generate/internal", nameless, "common_name: a CA certificate must have a subject").await;
     for (more, field) in [
         (json!({ "ip_sans": "300.1.1.1" }), "ip_sans: "),
         (json!({ "other_sans": "x" }), "other_sans: "),

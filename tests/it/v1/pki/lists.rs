@@ -66,7 +66,7 @@ async fn certificates_in_the_order_of_their_ends() {
     for (query, rule) in [
         ("?order=issuer", "order: must be serial or not_after"),
         ("?order=not_after&limit=101", "limit: must be at most 100 in the order of not_after"),
-        ("?order=not_after&after=01", "after: is for the order of serial numbers"),
+        ("?order=not_after&after=01", "after: not supported with order=not_after"),
     ] {
         let answer = pki.app.client.list(&format!("pki/certs/detailed{query}")).await;
         assert_eq!((answer.status, answer.body["errors"][0].as_str().unwrap()), (400, rule));

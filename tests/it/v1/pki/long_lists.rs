@@ -378,7 +378,7 @@ async fn a_long_list_is_wrapped_up_to_the_limit_that_every_answer_has() {
     assert_eq!((keys(&unwrapped.body).len(), keys(&unwrapped.body)), (5000, keys(&plain.body)));
     let long = wrapped("").await;
     assert_eq!(long.status, 400);
-    assert_eq!(long.error(), "wrap-ttl: the answer has more than 1048576 bytes, and is not wrapped");
+    assert_eq!(long.error(), "wrap-ttl: the response exceeds the limit of 1048576 bytes for wrapping");
     pki.stop().await;
 }
 

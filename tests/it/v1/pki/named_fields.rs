@@ -43,7 +43,7 @@ async fn a_name_that_cannot_be_is_refused_by_the_field_that_it_stood_in() {
         ),
         (
             json!({ "common_name": "a.test", "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:a@b.test" }),
-            "other_sans: a@b.test: an SmtpUTF8Mailbox has a local part",
+            "other_sans: a@b.test: an SmtpUTF8Mailbox has an ASCII local part",
         ),
     ] {
         pki.blames("issue/r", body, text).await;

@@ -482,8 +482,8 @@ async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
     let request = csr("ec-256", "/CN=a.foo.com", "subjectAltName = DNS:a_b.foo.com");
     let of_csr = format!("csr: subject alternate name a_b.foo.com {rule}");
     pki.deny_sign(&role, json!({ "csr": request }), &of_csr).await;
-    let of_alt_names = "alt_names: a_b.foo.com is no host name or e-mail address: alt_names takes no other, whatever \
-                        enforce_hostnames says; a role with enforce_hostnames=false takes one from the CSR";
+    let of_alt_names = "alt_names: a_b.foo.com is no host name or e-mail address; alt_names accepts nothing else, even \
+                        with enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
     pki.deny(&role, json!({ "common_name": "a.foo.com", "alt_names": "a_b.foo.com" }), of_alt_names).await;
     // The warning names a remedy, which works.
     let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;

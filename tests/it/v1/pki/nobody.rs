@@ -11,7 +11,7 @@ use signet::x509::writer::{SEQUENCE, SET, build, context_constructed};
 use super::foreign::{CA, Ca, csr, csr_of_pieces, new_key};
 use super::mount::{Pki, with};
 
-const NOBODY: &str = "names nobody";
+const NOBODY: &str = "has no name";
 const NAMELESS: &str = "must have a subject";
 
 /// `SEQUENCE {}`, and a subject whose only value is an empty text of an unknown type.
@@ -74,11 +74,11 @@ async fn an_authority_without_a_subject_is_neither_made_nor_asked_for_nor_import
             "intermediate/generate/internal",
             "issuers/generate/intermediate/internal",
         ] {
-            pki.refused(path, body.clone(), &format!("common_name: an authority {NAMELESS}")).await;
+            pki.refused(path, body.clone(), &format!("common_name: a CA certificate {NAMELESS}")).await;
         }
         let body = with(&body, json!({ "key_type": Value::Null }));
         for path in ["root/generate/existing", "intermediate/cross-sign"] {
-            pki.refused(path, body.clone(), &format!("common_name: an authority {NAMELESS}")).await;
+            pki.refused(path, body.clone(), &format!("common_name: a CA certificate {NAMELESS}")).await;
         }
     }
     let nameless = Ca::root_with(new_key("ec-256"), "/", CA, &[]);

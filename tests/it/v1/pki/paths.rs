@@ -106,12 +106,12 @@ async fn issuer_that_its_chain_forbids_is_told_and_issues_nothing() {
         let below = above.intermediate("/O=Evil/CN=Below", &[]);
         // Without the parent, its rules are unknown.
         let (ids, warnings) = import(&pki, &[&below.bundle()]).await;
-        assert!(!warnings.contains("issues no certificates"), "{warnings}");
+        assert!(!warnings.contains("cannot issue certificates"), "{warnings}");
         let ask = json!({ "common_name": "a.test", "ttl": "1h" });
         let leaf = pki.ask("issue/r", ask.clone()).await;
         assert!(openssl_verifies_chain(&above.pem, &[&below.pem], &leaf.pem).is_err(), "{why}");
         let (_, warnings) = import(&pki, &[&above.pem]).await;
-        assert!(warnings.contains(&format!("issuer {} issues no certificates", ids[0])), "{why}: {warnings}");
+        assert!(warnings.contains(&format!("issuer {} cannot issue certificates", ids[0])), "{why}: {warnings}");
         assert!(warnings.contains(why) && warnings.contains("Above"), "{why}: {warnings}");
         let request = csr("ec-256", "/CN=a.test", "");
         for (endpoint, body) in [

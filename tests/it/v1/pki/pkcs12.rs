@@ -117,10 +117,9 @@ async fn pkcs12_issue_refuses_bad_passwords_and_other_paths() {
     let body = json!({ "common_name": "a.example", "password": PASSWORD });
     pki.refused("issue/r", body, "password: is only for format p12").await;
     let csr = super::foreign::csr("ec-256", "/CN=a.example", "");
-    pki.refused("sign/r", json!({ "csr": csr, "format": "p12" }), "format: p12 is for issue, which makes the key")
-        .await;
+    pki.refused("sign/r", json!({ "csr": csr, "format": "p12" }), "format: p12 is supported by issue only").await;
     let exported = json!({ "common_name": "Other Root", "format": "p12" });
-    pki.refused("root/generate/exported", exported, "format: p12 is for issue, which makes the key").await;
+    pki.refused("root/generate/exported", exported, "format: p12 is supported by issue only").await;
     pki.stop().await;
 }
 
@@ -216,7 +215,7 @@ async fn pkcs12_import_refuses_what_it_cannot_read() {
         pki.refused("issuers/import/bundle", body, rule).await;
     }
     // A key on a path without keys, and a certificate that is not a CA.
-    pki.refused("issuers/import/cert", import_body(&good), "p12: private keys are not taken here").await;
+    pki.refused("issuers/import/cert", import_body(&good), "p12: private keys are not accepted here").await;
     let leaf = Ca::root_with(new_key("ec-256"), "/CN=leaf", "basicConstraints=CA:FALSE", &[]);
     let rule = "refusing to import non-CA certificate";
     pki.refused("issuers/import/bundle", import_body(&exported(&leaf, &[])), rule).await;

@@ -217,7 +217,7 @@ async fn what_is_not_stored_is_not_repeated() {
     let client = &pki.app.client;
     let body = json!({ "csr": request(), "ttl": "1h" });
     for path in ["sign/r", "sign-verbatim/r"] {
-        refused(&pki, client, path, "k", &body, "Idempotency-Key: the role's no_store keeps no certificate").await;
+        refused(&pki, client, path, "k", &body, "Idempotency-Key: the role sets no_store").await;
     }
     refused(&pki, client, "issue/r", "k", &json!({ "common_name": "a.test" }), "no_store").await;
     let own = json!({ "certificate": Ca::root("/CN=Own").pem });
@@ -281,7 +281,7 @@ async fn a_repeat_says_what_has_become_of_the_certificate() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(!pki.list("certs").await.contains(&serial(&first)));
-    let rule = format!("answered with certificate {}, which is not stored any more", serial(&first));
+    let rule = format!("answered with certificate {}, which has been deleted", serial(&first));
     refused(&pki, client, "sign/r", "k", &body, &rule).await;
     pki.stop().await;
 }
@@ -329,7 +329,7 @@ async fn keys_are_bounded_before_anything_is_done() {
     assert_eq!(keyed(&client, "sign/r", &"k".repeat(255), &body).await.status, 200);
     let twice = client.request("POST", "pki/sign/r").header("Idempotency-Key", "a").header("Idempotency-Key", "b");
     let twice = send(twice.json(&body)).await;
-    assert_eq!((twice.status, twice.error()), (400, "Idempotency-Key: two of them were sent"));
+    assert_eq!((twice.status, twice.error()), (400, "Idempotency-Key: must be sent only once"));
     // The server closes the connection on a head of several megabytes, or rejects it.
     for size in [70 << 10, 4 << 20] {
         let head = format!(
@@ -369,7 +369,7 @@ async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
     let client = &pki.app.client;
     let body = json!({ "csr": request(), "note": { "any": 1 } });
     // By default the engine does not store the certificate.
-    let rule = "the policy engine has the certificate not stored";
+    let rule = "the policy engine set store_certificate to false";
     refused(&pki, client, "external-policy/sign/web", "k", &body, rule).await;
     engine.says(|question| {
         let mut consent = consent_to(question, &Template::default());

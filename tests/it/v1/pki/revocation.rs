@@ -286,7 +286,7 @@ async fn for_reason(pki: &Pki, leaf: &Leaf, reason: &str) -> (Value, String) {
 
 #[actix_web::test]
 async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_else_does() {
-    const TOO_LATE: &str = "only a compromise of the key can be added";
+    const TOO_LATE: &str = "only a key compromise can be added";
     let pki = Pki::start().await;
     let root = pki.default_pem().await;
     for (first, shown) in [("", None), ("superseded", Some("Superseded"))] {

@@ -245,7 +245,7 @@ async fn vector_16_2_s31_to_s33_s44_without_a_common_name() {
     let leaf = pki.issue(&free, json!({ "alt_names": "a.foo.com" })).await;
     assert_eq!(leaf.subject(), "");
     assert_eq!(leaf.extension("subjectAltName"), Some((true, "DNS:a.foo.com".to_owned())));
-    pki.deny(&free, json!({}), "the certificate names nobody").await;
+    pki.deny(&free, json!({}), "the certificate has no name").await;
     let leaf = pki.issue(&free, json!({ "alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x" })).await;
     let expected = (true, "othername: 1.2.3::x, DNS:a.foo.com".to_owned());
     assert_eq!((leaf.subject().as_str(), leaf.extension("subjectAltName")), ("", Some(expected)));

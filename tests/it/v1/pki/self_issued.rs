@@ -59,7 +59,7 @@ async fn vector_16_5_a28_a29_a32_x12_what_is_not_self_issued_or_no_authority() {
     }
     pki.refused(PATH, json!({}), "certificate: ").await;
     // keyUsage without keyCertSign is not a CA, regardless of basicConstraints.
-    refuse(&own(&CA.replace("keyCertSign,", "")), "keyUsage of an authority must have keyCertSign").await;
+    refuse(&own(&CA.replace("keyCertSign,", "")), "keyUsage of a CA certificate must have keyCertSign").await;
     // A key that is too small for everything else is not certified here either.
     let small = Ca::root_with(foreign::new_key("rsa-1024"), "/CN=Small", CA, &[]).pem;
     refuse(&small, "certificate: keys of this type need at least 2048 bits").await;

@@ -97,7 +97,7 @@ async fn what_a_csr_lacks_of_an_authoritys_key_usage_is_added_to_its_own() {
     for path in [PATH, "issuer/root/sign-intermediate"] {
         let nobody = csr("ec-256", "/", "subjectAltName = DNS:ca.test");
         let body = json!({ "csr": nobody, "use_csr_values": true });
-        pki.refused(path, body, "csr: an authority must have a subject (RFC 5280 4.1.2.6)").await;
+        pki.refused(path, body, "csr: a CA certificate must have a subject (RFC 5280 4.1.2.6)").await;
     }
     pki.stop().await;
 }
@@ -349,7 +349,7 @@ async fn vector_16_5_a55_the_operators_constraints_win() {
         let signed = pki.post(PATH, with(&of(section), json!({ "use_csr_values": true }))).await;
         assert_eq!(signed.status, 200, "{section}: {}", signed.text);
         let warnings = signed.body["warnings"].to_string();
-        assert_eq!(warnings.contains("nothing below it may verify"), told.is_some(), "{section}: {warnings}");
+        assert_eq!(warnings.contains("below this CA may not verify"), told.is_some(), "{section}: {warnings}");
         assert!(warnings.contains(told.unwrap_or_default()), "{section}: {warnings}");
     }
     pki.stop().await;

@@ -85,7 +85,7 @@ async fn removes(pki: &Pki) {
     assert_eq!(none["cert_store_deleted_count"], 0, "its buffer is not past");
     let answer = tidy(pki, body.clone()).await;
     assert_eq!((answer.status, &answer.body["data"]), (202, &Value::Null), "{}", answer.text);
-    assert!(answer.warnings().contains("tidy has begun"), "{}", answer.text);
+    assert!(answer.warnings().contains("tidy: started"), "{}", answer.text);
     let done = until(pki, "Finished").await;
     assert_eq!((&done["cert_store_deleted_count"], &done["cert_metadata_deleted_count"]), (&json!(1), &json!(1)));
     for (field, value) in [
@@ -317,7 +317,7 @@ async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {
     assert_eq!(answer.status, 202, "{}", answer.text);
     for idle in ["tidy_acme", "tidy_move_legacy_ca_bundle", "tidy_revocation_queue", "tidy_cross_cluster_revoked_certs"]
     {
-        assert!(answer.warnings().contains(&format!("{idle}: this server keeps nothing")), "{}", answer.text);
+        assert!(answer.warnings().contains(&format!("{idle}: has no effect")), "{}", answer.text);
     }
     let done = until(&pki, "Finished").await;
     assert_eq!(done["revoked_cert_deleted_count"], 1);
@@ -336,7 +336,7 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
     }
     let none = pki.post("tidy-cancel", json!({})).await;
     assert_eq!((none.status, &none.body["data"]), (200, &Value::Null));
-    assert!(none.warnings().contains("not under way"), "{}", none.text);
+    assert!(none.warnings().contains("not running"), "{}", none.text);
     pki.app.clock.advance(Duration::from_secs(3600));
     let slow = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
     assert_eq!(tidy(&pki, slow.clone()).await.status, 202);
@@ -345,7 +345,7 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
     assert!(running["message"].is_null() || running["message"].as_str().unwrap().starts_with("Tidying: "));
     let second = tidy(&pki, slow).await;
     assert_eq!((second.status, &second.body["data"]), (200, &Value::Null));
-    assert!(second.warnings().contains("already under way"), "{}", second.text);
+    assert!(second.warnings().contains("already running"), "{}", second.text);
     // The first step is complete: the pause follows after one certificate.
     let started = Instant::now();
     while pki.list("certs").await.len() > 12 {

@@ -102,7 +102,7 @@ async fn a_role_of_which_no_certificate_could_be_issued_is_warned_of() {
     ] {
         let answer = pki.post("roles/r", body.clone()).await;
         let warning = answer.warnings();
-        let begin = "role: no certificate could have what this role says: ";
+        let begin = "role: no certificate can be issued under this role: ";
         assert!(answer.status == 200 && warning.contains(begin) && warning.contains(rule), "{}", answer.text);
         pki.refused("issue/r", json!({ "common_name": "localhost" }), rule.split(" (").next().unwrap()).await;
     }

@@ -281,7 +281,7 @@ async fn authorities_and_leaves_without_a_lifetime_go_together_on_a_mount_withou
     let intermediate = dates.pki.certify(&path, request).await;
     assert_eq!(relative(&intermediate.certificate).1, years);
     let said = intermediate.answer.warnings();
-    assert!(said.contains("the default of authorities makes it 87600h") && said.contains("truncated"), "{said}");
+    assert!(said.contains("the default for CAs applies (87600h)") && said.contains("truncated"), "{said}");
     dates.pki.stop().await;
 }
 

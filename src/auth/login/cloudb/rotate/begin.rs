@@ -96,7 +96,7 @@ async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
         Ok(())
     });
     if let Err(error) = forgotten.await {
-        telemetry::warn_task_failed("a rotation of the secret of cloudb that was refused is still noted", &error);
+        telemetry::warn_task_failed("cloudb: a failed secret rotation is still recorded; it expires by itself", &error);
     }
 }
 
@@ -122,7 +122,7 @@ async fn store_secret(
 /// Removes a secret that could not be stored. If that fails, the background task removes it by its name.
 async fn remove_secret(graph: &GraphClient<'_>, application: &Application, key_id: &str) {
     if let Err(error) = graph.remove_password(application, key_id).await {
-        tracing::warn!(%error, key_id, "a secret of cloudb that could not be kept is still at the directory");
+        tracing::warn!(%error, key_id, "cloudb: an unused secret remains at the directory; its removal is retried");
     }
 }
 

@@ -42,7 +42,7 @@ impl Rotations {
             let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
             let done = tokio::time::timeout(STEP_TIMEOUT, run_step(&self.services, &open)).await.map_err(late);
             if let Err(error) = done.and_then(|done| done) {
-                telemetry::warn_task_failed("a rotated secret of cloudb is not in place yet", &error);
+                telemetry::warn_task_failed("cloudb: a step of the secret rotation failed; it is retried", &error);
                 self.failed.insert(mount, Instant::now());
             }
         }
@@ -62,7 +62,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
             let application = graph.application(&provider.at.client_id).await?;
             for key_id in application.keys_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
-                tracing::warn!(key_id, "a secret of cloudb that nobody kept was removed at the directory");
+                tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
             }
             update_rotation(open, |rotation| {
                 if rotation.is_requesting(&name) {
@@ -100,8 +100,8 @@ async fn promote(open: &MethodMount<CloudbMethod>, made: &str) -> Result<()> {
     };
     open.write_config(merge).await?;
     if open.view().config().is_some_and(|config| config.rotation.retired.is_empty()) {
-        tracing::warn!("the secret of cloudb before its first rotation was made by hand: it stays at the directory");
+        tracing::warn!("cloudb: the previous secret was not created by this server; remove it at the directory");
     }
-    tracing::info!("a rotated secret of cloudb is in place");
+    tracing::info!("cloudb: the rotated secret is in use");
     Ok(())
 }

@@ -62,7 +62,7 @@ impl RowSource for SecretIdAccessorSource {
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
         let stands = self.open.stands(self.role);
-        let gone = || Error::new(Kind::NotFound, "the role of a list is gone");
+        let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");
         async move { if known && stands.await? { Ok(()) } else { Err(gone()) } }.boxed()
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
 /// Merges the fields of a request into the stored configuration. A key source in the request replaces the stored one.
 fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)) {
-        return Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone")));
+        return Err(Error::invalid(format!("{name}: not supported; only logins with a JWT are supported")));
     }
     let mut config = JwtConfig::for_write(standing);
     config.source = merge_source(fields, config.source)?;

@@ -109,7 +109,7 @@ fn reject_unsupported(fields: &Fields) -> Result<()> {
     let mode = fields.text("callback_mode")?;
     let other_mode = mode.is_some_and(|mode| !matches!(mode.as_str(), "" | "client")).then_some(&"callback_mode");
     match UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)).or(other_mode) {
-        Some(name) => Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone"))),
+        Some(name) => Err(Error::invalid(format!("{name}: not supported; only logins with a JWT are supported"))),
         None => Ok(()),
     }
 }

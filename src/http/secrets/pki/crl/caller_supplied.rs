@@ -112,7 +112,7 @@ fn merge_crls(
 ) -> Result<(CallerSuppliedCrl, Warnings)> {
     let crls = fields.strings("crls")?.unwrap_or_default();
     if crls.len() > MAX_UNION_CRLS {
-        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are taken")));
+        return Err(Error::invalid(format!("crls: at most {MAX_UNION_CRLS} lists are allowed")));
     }
     let mut union = CrlUnion::by(signer);
     for (at, text) in crls.iter().enumerate() {
@@ -176,7 +176,7 @@ fn extensions(value: Option<&Value>, path: &str) -> Result<CallerSuppliedExtensi
         Some(_) => return Err(Error::invalid(format!("{path}: extensions must be a list of objects"))),
     };
     if all.len() > MAX_EXTENSIONS {
-        return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are taken")));
+        return Err(Error::invalid(format!("{path}: at most {MAX_EXTENSIONS} extensions are allowed")));
     }
     let mut read = CallerSuppliedExtensions::default();
     for (at, object) in all.iter().enumerate() {

@@ -62,7 +62,7 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
             }
             Ok(policies)
         }
-        Value::Array(_) => Err(field_error(&format!("at most {} entries are taken", POLICIES_CAP.entries))),
+        Value::Array(_) => Err(field_error(&format!("at most {} entries are allowed", POLICIES_CAP.entries))),
         _ => Err(field_error("must be a list of strings, or JSON text")),
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) 
 /// Warns about a mechanism that is accepted and cannot be used.
 pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
     let unsupported = settings.mechanism.filter(|number| !is_supported_mechanism(*number));
-    unsupported.map(|number| format!("mechanism {number:#06x} is none that this server signs with"))
+    unsupported.map(|number| format!("mechanism {number:#06x} is not supported for signing"))
 }
 
 /// Renders the members. Mechanism and slot are numbers; the slot is 0 if the token is selected by its label.

@@ -73,7 +73,7 @@ fn lists_have_an_end_but_for_those_that_are_there() {
     for list in ROLE_LISTS {
         let mut long = Role::default();
         *(list.of_mut)(&mut long) = vec!["a".to_owned(); list.most.entries + 1];
-        assert_eq!(refusal(long), format!("{}: at most {} entries are taken", list.field, list.most.entries));
+        assert_eq!(refusal(long), format!("{}: at most {} entries are allowed", list.field, list.most.entries));
         let mut wide = Role::default();
         *(list.of_mut)(&mut wide) = vec!["a".repeat(list.most.bytes + 1)];
         let text = format!("{}: an entry is longer than {} bytes", list.field, list.most.bytes);

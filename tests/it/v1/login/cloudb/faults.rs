@@ -150,7 +150,7 @@ async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
     world.provider.lock().next_link = Some(format!("{}/subscriptions/x", elsewhere.url));
     let with = |app: &str| json!({"oid": "o9", "appid": app, "xms_mirid": machine});
     let answer = world.at(with("c2"), web()).await;
-    assert_refused(&answer, 503, "cloudb: the provider: the link to its next page leads elsewhere");
+    assert_refused(&answer, 503, "cloudb: the provider: the link to the next page has another origin");
     assert!(elsewhere.lock().asked.is_empty());
     assert_eq!(world.at(with("c1"), web()).await.status, 200);
     // An endless list is abandoned.

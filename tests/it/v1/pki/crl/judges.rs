@@ -107,7 +107,7 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
     let expected = format!("{} lists linted", 2 * ALGORITHMS.len() + 2);
     assert!(judge("lint_status.py", &["crl", folder.to_str().unwrap()]).contains(&expected));
     let other = json!({ "issuer_name": "ca0", "revocation_signature_algorithm": "ECDSAWithSHA256" });
-    pki.refused("issuer/ca0", other, "revocation_signature_algorithm: does not suit the issuer's key").await;
+    pki.refused("issuer/ca0", other, "revocation_signature_algorithm: incompatible with the issuer's key").await;
     pki.stop().await;
 }
 

@@ -184,8 +184,8 @@ async fn calls_on_their_way_are_bounded_and_one_more_is_busy_at_once() {
     let waiting = join_all((0..BOUND).map(|_| client.post("pki/external-policy/sign", request.clone())));
     let beyond = async {
         engine.wait_for(BOUND).await;
-        governed.fails("sign", request.clone(), 503, "too many calls").await;
-        governed.fails("issue", json!({ "key_type": "rsa" }), 503, "too many calls").await;
+        governed.fails("sign", request.clone(), 503, "too many concurrent calls").await;
+        governed.fails("issue", json!({ "key_type": "rsa" }), 503, "too many concurrent calls").await;
         assert_eq!(client.get("pki/cert/ca").await.status, 200);
         engine.release();
     };

@@ -62,7 +62,7 @@ async fn an_engine_at_an_address_that_is_not_called_is_refused() {
         pki.refused(
             "config/external-policy",
             settings,
-            "external_service_url: the host is an address that is not called",
+            "external_service_url: the address of the host is not permitted",
         )
         .await;
     }

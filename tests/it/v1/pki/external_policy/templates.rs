@@ -244,7 +244,7 @@ async fn authorities_are_made_by_sign_intermediate_within_the_path_length() {
     let key_usage = extension::key_usage(KeyUsage::CERT_SIGN);
     let constraints = extension::basic_constraints(true, None);
     for (extensions, rule) in [
-        (vec![constraints.clone()], "keyUsage of an authority is missing"),
+        (vec![constraints.clone()], "a CA certificate must have keyUsage"),
         (vec![constraints, extension::key_usage(KeyUsage::CRL_SIGN)], "must have keyCertSign"),
         (
             vec![key_usage, extension::extension(oid::BASIC_CONSTRAINTS, false, &[0x30, 3, 1, 1, 0xff])],
@@ -317,7 +317,7 @@ async fn a_template_of_nobody_is_refused() {
     let governed = Governed::start().await;
     let nobody = Template { subject: name::name(&[]), ..Template::default() };
     let nameless = Template { extensions: nobody.extensions[1..].to_vec(), ..nobody.clone() };
-    governed.refuses(&nameless, json!({}), "names nobody").await;
+    governed.refuses(&nameless, json!({}), "has no name").await;
     let critical =
         extension::extension(oid::SUBJECT_ALT_NAME, true, &[0x30, 8, 0x82, 6, b'a', b'.', b't', b'e', b's', b't']);
     let named = Template { extensions: [vec![critical], nameless.extensions.clone()].concat(), ..nobody };

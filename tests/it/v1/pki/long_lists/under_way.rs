@@ -66,14 +66,14 @@ async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
         readers.push(join_all((0..OF_TOKEN).map(|_| Slow::ask(token, "pki/certs"))).await);
         let refused = token.list("pki/certs").await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
-        assert!(refused.error().starts_with("list: 8 long lists of this token are under way"), "{}", refused.text);
+        assert!(refused.error().starts_with("list: limit of 8 concurrent long lists of this"), "{}", refused.text);
         // A list that fits into a page is not a long list.
         assert_eq!(token.list("pki/certs?limit=900").await.status, 200);
     }
     let late = tokens.last().unwrap();
     let refused = late.list("pki/certs").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
-    assert!(refused.error().starts_with("list: 64 long lists are under way"), "{}", refused.text);
+    assert!(refused.error().starts_with("list: limit of 64 concurrent long lists reached"), "{}", refused.text);
     assert_eq!(late.list("pki/certs?limit=900").await.status, 200);
     // A disconnect frees a slot.
     readers.pop();
@@ -251,8 +251,7 @@ async fn over_http_1_0_a_list_has_its_length_or_is_refused() {
     assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
     assert_eq!(keys(&serde_json::from_str(body).unwrap()).len(), 10_000);
     let refused = asked("GET", "").await;
-    let text = "HTTP/1.0: a list of more than 1048576 bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a part of it \
-                (after, limit)";
+    let text = "HTTP/1.0: the list exceeds 1048576 bytes; use HTTP/1.1 or HTTP/2, or request a page (after, limit)";
     assert!(refused.starts_with("HTTP/1.0 400 ") && refused.contains(text), "{refused}");
     let head = asked("HEAD", "").await;
     assert!(head.starts_with("HTTP/1.0 200 OK") && head.ends_with("\r\n\r\n"), "{head}");
@@ -274,7 +273,8 @@ async fn a_list_that_breaks_off_because_its_mount_goes_is_one_line_of_the_log_an
     assert!(!rest(reader).await.1);
     dev.terminate();
     let log = std::fs::read_to_string(&log).unwrap();
-    let told: Vec<&str> = log.lines().filter(|line| line.contains("broken off")).collect();
-    assert!(told.len() == 1 && told[0].contains(" INFO ") && told[0].contains("the mount of a list is gone"), "{log}");
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("response aborted")).collect();
+    let cause = "list: the mount was deleted while the list was read";
+    assert!(told.len() == 1 && told[0].contains(" INFO ") && told[0].contains(cause), "{log}");
     assert!(told[0].contains("request=") && !log.contains("ERROR") && !log.contains("BrokenOff"), "{log}");
 }

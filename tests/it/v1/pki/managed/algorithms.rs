@@ -82,7 +82,7 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
     let path = format!("issuer/{id}");
     for (algorithm, rule) in [
         ("SHA256WithRSA", "revocation_signature_algorithm: the key does not sign with SHA256WithRSA"),
-        ("ECDSAWithSHA256", "revocation_signature_algorithm: does not suit"),
+        ("ECDSAWithSHA256", "revocation_signature_algorithm: incompatible with"),
     ] {
         pki.refused(&path, json!({ "revocation_signature_algorithm": algorithm }), rule).await;
     }

@@ -136,13 +136,13 @@ async fn stuck_key_answers_503_with_retry_after_at_once() {
     backend.together.store(usize::MAX, Ordering::SeqCst);
     for answer in join_all([issue(), issue()]).await {
         assert_eq!(answer.status, 503);
-        assert!(answer.error().contains("did not answer within 1 s"), "{}", answer.text);
+        assert!(answer.error().contains("no response of the backend within 1 s"), "{}", answer.text);
     }
     // Both sessions hang, so no request waits.
     let rotated = client.get("pki/crl/rotate").await;
     for answer in join_all((0..50).map(|_| issue())).await.into_iter().chain([rotated]) {
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
-        assert!(answer.error().contains("hangs in all sessions"), "{}", answer.text);
+        assert!(answer.error().contains("does not respond in any session"), "{}", answer.text);
     }
     backend.together.store(0, Ordering::SeqCst);
     until(|| backend.running.load(Ordering::SeqCst) == 0).await;
@@ -258,7 +258,7 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
             // Without capacity, requests are rejected before they are validated.
             for answer in unsound().await {
                 assert_eq!(answer.status, 503, "{}", answer.text);
-                assert!(answer.error().contains("too many signatures wait for it"), "{}", answer.text);
+                assert!(answer.error().contains("the signing queue is full"), "{}", answer.text);
             }
             backend.together.store(0, Ordering::SeqCst);
         };
@@ -266,7 +266,7 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         let (busy, done): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 503);
         for answer in busy {
             assert_eq!(answer.header("retry-after"), "1");
-            assert!(answer.error().contains("too many signatures wait for it"), "{}", answer.text);
+            assert!(answer.error().contains("the signing queue is full"), "{}", answer.text);
         }
         assert_eq!(done.len(), LINE + max_parallel);
         done.into_iter().for_each(|answer| drop(accepted(answer)));

@@ -216,7 +216,7 @@ async fn a_managed_key_that_was_made_again_is_another_one_until_it_is_taken_agai
     pki.refused("issue/r", json!({ "common_name": "a.test" }), REFUSAL).await;
     let again = pki.post("keys/generate/kms", json!({ "managed_key_name": "token" })).await;
     assert_eq!(again.body["data"]["key_id"], before);
-    assert!(again.warnings().contains("signs with managed key \"token\" from now on"), "{}", again.text);
+    assert!(again.warnings().contains("now signs with managed key \"token\""), "{}", again.text);
     let pki = Pki { app: pki.app.restart().await };
     let shown = pki.get(&format!("key/{}", before.as_str().unwrap())).await;
     assert_eq!(shown["managed_key_id"], "new uuid of token");
@@ -273,7 +273,7 @@ async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key()
         pki.post("issuers/import/bundle", json!({ "pem_bundle": local.bundle() })).await.body["data"].clone();
     let taken = pki.post("keys/generate/kms", json!({ "managed_key_name": "local" })).await;
     assert_eq!(taken.body["data"]["key_id"], imported["imported_keys"][0]);
-    assert!(taken.warnings().contains("the mount has this key itself"), "{}", taken.text);
+    assert!(taken.warnings().contains("the mount already has the private key"), "{}", taken.text);
     let before = begun();
     let path = format!("issuer/{}/issue/r", imported["imported_issuers"][0].as_str().unwrap());
     pki.ask(&path, json!({ "common_name": "a.test", "ttl": "1h" })).await;

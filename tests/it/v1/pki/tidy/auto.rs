@@ -176,6 +176,6 @@ async fn a_server_that_died_leaves_its_turn_to_lapse() {
     pki.app.clock.set(signet::clock::Time::from_unix_timestamp(2_000_000_000).unwrap());
     let lapsed = status(&pki).await;
     assert_eq!(lapsed["state"], "Error");
-    assert!(lapsed["error"].as_str().unwrap().contains("has stopped"));
+    assert!(lapsed["error"].as_str().unwrap().contains("the server stopped"));
     pki.stop().await;
 }

@@ -144,7 +144,7 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         (json!({ "slot": -1, "token_label": "" }), "slot must be a decimal number"),
         (json!({ "slot": "18446744073709551616", "token_label": "" }), "slot must be a decimal number"),
         (json!({ "key_label": "" }), "either key_label or key_id is required"),
-        (json!({ "key_id": "xyz" }), "key_id must be the octets of the identifier, hexadecimal"),
+        (json!({ "key_id": "xyz" }), "key_id must be the identifier in hexadecimal"),
         (json!({ "mechanism": null }), "missing mechanism"),
         (json!({ "mechanism": "1041" }), hexadecimal),
         (json!({ "mechanism": "4161" }), hexadecimal),
@@ -178,7 +178,7 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         ),
         (json!({ "pin": null }), "pin is required"),
         (json!({ "pin": "" }), "pin is required"),
-        (json!({ "pin": "redacted" }), "pin: \"redacted\" is what is shown in its place, and there is none yet"),
+        (json!({ "pin": "redacted" }), "pin: \"redacted\" is a placeholder without a stored secret; send the secret"),
         (json!({ "max_parallel": 0 }), "max_parallel must be at least 1"),
         (json!({ "max_parallel": "-3" }), "max_parallel must be at least 1"),
         (json!({ "max_parallel": 1025 }), "max_parallel must be at most 1024"),
@@ -254,7 +254,7 @@ async fn writes_warn_of_generation_of_what_no_key_signs_with_and_of_another_spel
     assert_eq!(warned("web", body).await, json!(["disable allow_generate_key after initial creation"]));
     assert_eq!(shown(&app.client, "web").await["curve"], "P384");
     let warnings = warned("web", json!({ "allow_generate_key": "false", "mechanism": "0x1087" })).await;
-    assert_eq!(warnings, json!(["mechanism 0x1087 is none that this server signs with"]));
+    assert_eq!(warnings, json!(["mechanism 0x1087 is not supported for signing"]));
     let warnings = warned("Third", with(key(), json!({ "bogus": 1 }))).await;
     let unknown = "Endpoint ignored these unrecognized parameters: [bogus]";
     assert_eq!(warnings, json!(["the key name was changed to \"third\": names are in lower case", unknown]));

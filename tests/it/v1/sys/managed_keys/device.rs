@@ -206,7 +206,7 @@ fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
         assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
         refused(refusal).await;
         write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
-        let other = "was deleted, and another one has its name: take that into use (keys/generate/kms)";
+        let other = "was deleted, and another key has its name; configure that key (keys/generate/kms)";
         refused(&format!("managed key \"web\" {other}")).await;
         app.stop().await;
     });
@@ -282,8 +282,8 @@ fn k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
     });
 }
 
-const NO_PUBLIC_PART: &str = "configuration: the token does not give the public part of the key: write it to public_key, \
-    or import the certificate of the key into a mount that may use the key";
+const NO_PUBLIC_PART: &str = "configuration: the token does not return the public key; set public_key, or import the \
+                              certificate of the key into a mount that may use the key";
 
 /// A server whose token `one` has only the private object of this key. Every mount may use it as `web`.
 async fn with_private_part(hsm: &Hsm, pem: &str, mechanism: &str) -> App {

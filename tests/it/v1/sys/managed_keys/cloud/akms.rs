@@ -236,7 +236,7 @@ async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process
     for endpoint in ["https://kms.example", "https://kms.amazonaws.com.example"] {
         refused(&app, "cloudakms/web", body(endpoint), text).await;
     }
-    let text = "endpoint: the host is an address that is not called";
+    let text = "endpoint: the address of the host is not permitted";
     refused(&app, "cloudakms/web", body("https://169.254.169.254"), text).await;
     // This test server may call the loopback.
     for endpoint in ["https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", "http://127.0.0.1:4566"] {
@@ -263,7 +263,7 @@ async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets
     // What a read returns can be written back, and keeps the credential.
     write(&app, "cloudakms/web", with(shown, json!({ "allow_generate_key": true }))).await;
     tested(&app, "cloudakms/web", json!({})).await;
-    let text = "access_key: \"redacted\" is what is shown in its place, and there is none yet";
+    let text = "access_key: \"redacted\" is a placeholder without a stored secret; send the secret";
     refused(&app, "cloudakms/other", with(key(&stack, "alias/x", 256), json!({ "access_key": "redacted" })), text)
         .await;
     app.stop().await;

@@ -50,7 +50,7 @@ async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credenti
     assert_eq!(issue(&app).await.status, 200);
 
     vault.lock().closed = true;
-    let text = "cloudbkeyvault: the key store refused the service's credential";
+    let text = "cloudbkeyvault: the key store rejected the credential of this server";
     test_refused(&app, KEY, json!({}), &format!("configuration: {text}")).await;
     let closed = issue(&app).await;
     assert_eq!((closed.status, closed.error()), (502, text));
