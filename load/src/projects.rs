@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(enough("100000", 100_000), Ok(100_000));
         assert_eq!(enough("100000", 1_000), Ok(100_000));
         let refused = enough("100000", 1_000_000).err().unwrap();
-        assert!(refused.contains("has 100000 of them, 1000000 are wanted"), "{refused}");
+        assert!(refused.contains("has 100000 projects, 1000000 requested"), "{refused}");
         assert!(enough("", 1).is_err());
     }
 

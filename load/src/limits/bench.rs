@@ -455,7 +455,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_revocation_that_did_nothing_is_none() {
-        for (expired, says) in [(false, None), (true, Some("nothing was revoked"))] {
+        for (expired, says) in [(false, None), (true, Some("confirms no revocation"))] {
             let double = Double::start(Shape { expired, ..Shape::default() });
             double.hold("pki", 1, 0);
             let target =
