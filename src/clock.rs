@@ -3,8 +3,9 @@
 //! Everything that needs the time takes a [`Clock`]; tests use one that they move by hand.
 //!
 //! A clock may have a reference: the clock of a shared database. Expiry and dates are decided by the local clock, but
-//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons ([`Clock::set_reference`])
-//! the reference advances by the monotonic clock, so a step of the local clock is detected by the next check.
+//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons
+//! ([`Clock::set_reference`]) the reference advances by the monotonic clock, so a step of the local clock is detected
+//! by the next check.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};

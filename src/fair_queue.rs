@@ -1,8 +1,8 @@
 //! Fair queues: at most `places` jobs run concurrently, and at most `max_running_per_caller` of one caller.
 //!
-//! [`FairQueue`] is the queue itself, [`FairSemaphore`] a semaphore that grants permits in its order, and [`cpu`] runs CPU work
-//! on threads of its own. The [current caller](QueueCaller::current) belongs to the running task: the HTTP pipeline sets it
-//! for each request, so that the functions below it need no argument for it.
+//! [`FairQueue`] is the queue itself, [`FairSemaphore`] a semaphore that grants permits in its order, and [`cpu`] runs
+//! CPU work on threads of its own. The [current caller](QueueCaller::current) belongs to the running task: the HTTP
+//! pipeline sets it for each request, so that the functions below it need no argument for it.
 
 pub mod cpu;
 

@@ -144,7 +144,8 @@ impl Fields {
         }
     }
 
-    /// Reads a boolean: JSON, one of the words of [`parse_bool_word`], the numbers 0 and 1, or the empty text for false.
+    /// Reads a boolean: JSON, one of the words of [`parse_bool_word`], the numbers 0 and 1, or the empty text for
+    /// false.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let read = match value {
@@ -325,8 +326,9 @@ pub fn parse_bounded(body: &[u8], longest: usize) -> Result<Value> {
     parse_with_list_limit(body, longest, MAX_VALUES)
 }
 
-/// As [`parse_bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well; their
-/// reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about the list.
+/// As [`parse_bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well;
+/// their reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about the
+/// list.
 ///
 /// # Errors
 /// As [`parse_bounded`]; `Invalid` if the values run out in a list that is too long.

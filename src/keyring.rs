@@ -1,8 +1,8 @@
 //! The keyring: the data keys that seal stored values, their rotation, and re-sealing under the newest key.
 //!
 //! A data key may seal 2^32 values, because nonces are random (NIST SP 800-38D 8.3). A new key is created on request
-//! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`RotationSettings`]). Each node seals
-//! with the newest key that it knows, and learns of newer ones from the change log or from a sealed value. Values
+//! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`RotationSettings`]). Each node
+//! seals with the newest key that it knows, and learns of newer ones from the change log or from a sealed value. Values
 //! sealed with older keys are re-sealed in small steps and counted. Older keys are kept, because batch tokens are
 //! sealed values that are not stored.
 

@@ -1,10 +1,10 @@
 //! Nodes that share a database: following changes by other nodes.
 //!
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
-//! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that need
-//! authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
-//! compared with the database's ([`Clock::set_reference`]): a node that is too far off rejects such requests, signs no CRL
-//! and deletes nothing.
+//! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that
+//! need authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
+//! compared with the database's ([`Clock::set_reference`]): a node that is too far off rejects such requests, signs no
+//! CRL and deletes nothing.
 
 mod skew;
 pub mod store;
@@ -138,8 +138,8 @@ impl Nodes {
         }
     }
 
-    /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the log
-    /// if necessary. If a suspended machine resumes, only its clock has jumped, so the clock is checked too.
+    /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the
+    /// log if necessary. If a suspended machine resumes, only its clock has jumped, so the clock is checked too.
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.

@@ -45,8 +45,8 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. `ca_pem` replaces
-    /// the system's CAs unless it is empty.
+    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. `ca_pem`
+    /// replaces the system's CAs unless it is empty.
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.

@@ -1,7 +1,7 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
-//! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine rewrites
-//! `= ANY($n)` over a list, and ignores ` FOR UPDATE`, ` FOR UPDATE OF table` and ` FOR SHARE` at the end of a
+//! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine
+//! rewrites `= ANY($n)` over a list, and ignores ` FOR UPDATE`, ` FOR UPDATE OF table` and ` FOR SHARE` at the end of a
 //! statement, because it has only one writer. Work on a writing session is one transaction. It may run several times
 //! after serialization conflicts, so it must have no effect outside of its session.
 

@@ -301,7 +301,8 @@ impl Storage {
         self.commits.commits()
     }
 
-    /// Rejects new work, commits admitted units, merges the log into the database file and closes it. Safe to repeat.
+    /// Rejects new writes, commits the queued ones and closes the store. The embedded store first merges its log into
+    /// the database file. Safe to repeat.
     ///
     /// # Errors
     /// `Unavailable` when closing fails; committed writes are durable nevertheless.

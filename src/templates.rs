@@ -1,10 +1,10 @@
 //! Templates with identity values, such as `{{identity.entity.name}}.example.com`. Pure: no storage, no clock.
 //!
 //! Policies use them in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed text; an
-//! [`TemplateValues`] fills it. A value that could be read as more than one value (a pattern, a list, several path segments)
-//! fills no template, so that the name of an identity cannot widen a rule. Templates are `identity.entity.` followed by
-//! `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` (`id`, `name`, `metadata.<key>`). `identity.groups.…` is
-//! accepted, but no identity fills it.
+//! [`TemplateValues`] fills it. A value that could be read as more than one value (a pattern, a list, several path
+//! segments) fills no template, so that the name of an identity cannot widen a rule. Templates are `identity.entity.`
+//! followed by `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` (`id`, `name`, `metadata.<key>`).
+//! `identity.groups.…` is accepted, but no identity fills it.
 
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ pub enum IdentitySelector {
         /// The value.
         of: AliasSelector,
     },
-    /// A value of a group, which does not exist.
+    /// A value of a group. Groups are not supported, so it has no value.
     Group,
 }
 

@@ -27,7 +27,7 @@ const CLIENTS: usize = 50;
 const OTHERS: usize = 8;
 const RATE: f64 = 160.0;
 /// p99 limit of the other callers in milliseconds.
-const MOST: f64 = 50.0;
+const MAX_P99_MS: f64 = 50.0;
 /// Size of a long body in bytes, below the server's limit so that it is read.
 const SIZE: usize = 3_700_000;
 /// Workspaces in the lists, and tags of each workspace.
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     print(&store, clients, &parts);
     let shown: Vec<Value> = parts.iter().map(json_of).collect();
     args.outputs.write_json(
-        &json!({ "scenario": "crowd", "store": store, "clients": clients, "parts": shown, "at_most_ms": MOST }),
+        &json!({ "scenario": "crowd", "store": store, "clients": clients, "parts": shown, "at_most_ms": MAX_P99_MS }),
     )?;
     let wrong = parts.iter().filter(|part| !part.answers.keys().all(|answer| is_fair(answer)));
     let wrong: Vec<&str> = wrong.map(|part| part.name).collect();
@@ -90,12 +90,12 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         return Err(format!("server errors for requests of the crowd: {}", wrong.join(", ")));
     }
     let missed: Vec<&str> = parts.iter().filter(|part| !part.holds()).map(|part| part.name).collect();
-    if missed.is_empty() { Ok(()) } else { Err(format!("p99 above {MOST} ms during: {}", missed.join(", "))) }
+    if missed.is_empty() { Ok(()) } else { Err(format!("p99 above {MAX_P99_MS} ms during: {}", missed.join(", "))) }
 }
 
 impl Part {
     fn holds(&self) -> bool {
-        self.others.errors.is_empty() && self.others.known(99.0).is_some_and(|p99| p99 <= MOST)
+        self.others.errors.is_empty() && self.others.known(99.0).is_some_and(|p99| p99 <= MAX_P99_MS)
     }
 }
 
@@ -281,7 +281,7 @@ fn print(store: &str, clients: usize, parts: &[Part]) {
             println!("          {count} × {cause}");
         }
     }
-    println!("  p99 at most {MOST} ms");
+    println!("  p99 at most {MAX_P99_MS} ms");
 }
 
 #[cfg(test)]

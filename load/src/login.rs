@@ -25,7 +25,7 @@ use crate::{Args, Scenario, anchors, report};
 /// cheaper.
 const REQUESTS: u64 = 400_000;
 /// CPU microseconds that a login may cost in addition to the verification, including the store.
-const MOST_BESIDE: f64 = 45.0;
+const MAX_ADDED_CPU_MICROSECONDS: f64 = 45.0;
 
 const AUDIENCE: &str = "https://signet.example";
 
@@ -129,7 +129,7 @@ struct Verdict {
 
 impl Verdict {
     fn most(&self) -> f64 {
-        self.verify + MOST_BESIDE
+        self.verify + MAX_ADDED_CPU_MICROSECONDS
     }
 
     fn holds(&self) -> Option<bool> {

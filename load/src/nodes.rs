@@ -17,10 +17,10 @@ use crate::server::Started;
 use crate::{Args, Scenario, report};
 
 /// Runs of each kind, and the minimum duration of a run in seconds.
-const TURNS: u64 = 3;
-const SHORTEST_TURN: u64 = 3;
+const RUNS_PER_KIND: u64 = 3;
+const MIN_RUN_SECONDS: u64 = 3;
 /// Maximum cost of a certificate on two nodes, relative to one node.
-const MOST: f64 = 1.1;
+const MAX_COST_RATIO: f64 = 1.1;
 
 struct Node {
     started: Started,
@@ -36,14 +36,14 @@ struct Turn {
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     launch.postgres.ok_or("nodes: --postgres must name PostgreSQL's programs, or auto")?;
-    let seconds = (args.seconds / (3 * TURNS)).max(SHORTEST_TURN);
+    let seconds = (args.seconds / (3 * RUNS_PER_KIND)).max(MIN_RUN_SECONDS);
     let plan = Plan { scenario: Scenario::Issue, seconds, requests: u64::MAX, ..args.plan(Vec::new()) };
     // Dropped in reverse order: the first node owns the database and must be dropped last.
     let first = node(Started::launch(&launch).await?, &plan).await?;
     let second = node(first.started.another(&launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
     let (mut one, mut two, mut shared) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..TURNS {
+    for _ in 0..RUNS_PER_KIND {
         for (turns, plan, second) in
             [(&mut one, &plan, None), (&mut two, &plan, Some(&second)), (&mut shared, &halves, Some(&second))]
         {
@@ -53,8 +53,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         }
     }
     let by_one = cost(&two) / cost(&one);
-    let holds = by_one <= MOST;
-    println!("issue on {}, {TURNS} turns of {seconds} s each, medians", first.started.store()?);
+    let holds = by_one <= MAX_COST_RATIO;
+    println!("issue on {}, {RUNS_PER_KIND} turns of {seconds} s each, medians", first.started.store()?);
     let kinds = [
         ("one node", &one, plan.clients),
         ("two nodes, as many clients at each", &two, 2 * plan.clients),
@@ -66,9 +66,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         println!("  {name:<35} {clients:4} clients, {rate:7.0} per second, {cost:6.1} µs of CPU with the database's");
     }
     let verdict = if holds { "held" } else { "missed" };
-    println!("  two nodes at full load, relative to one: {by_one:.3} (limit {MOST}): {verdict}");
+    println!("  two nodes at full load, relative to one: {by_one:.3} (limit {MAX_COST_RATIO}): {verdict}");
     let json = json!({
-        "at_most": MOST, "by_one": by_one, "held": holds, "one_node": told(&one), "two_nodes": told(&two),
+        "at_most": MAX_COST_RATIO, "by_one": by_one, "held": holds, "one_node": told(&one), "two_nodes": told(&two),
         "two_nodes_sharing": told(&shared),
     });
     args.outputs.write(&json, || Page {

@@ -22,7 +22,7 @@ use crate::run_context::is_interrupted;
 use crate::scenario::Plan;
 
 /// Maximum number of certificates: their requests are created before the run.
-const MOST: usize = 100_000;
+const MAX_CERTIFICATES: usize = 100_000;
 /// Bytes of a nonce (RFC 9654).
 const NONCE: usize = 32;
 
@@ -61,7 +61,7 @@ impl Asked {
         let mut serials: Vec<Vec<u8>> = Vec::new();
         visit(&mut client, admin.mount, "certs", |serial| {
             serials.extend(octets(serial));
-            serials.len() < most.min(MOST)
+            serials.len() < most.min(MAX_CERTIFICATES)
         })
         .await?;
         if serials.is_empty() {
@@ -88,7 +88,7 @@ impl Asked {
 
 /// Runs the four parts.
 pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Vec<Part>, String> {
-    let asked = Asked::find(admin, MOST).await?;
+    let asked = Asked::find(admin, MAX_CERTIFICATES).await?;
     let mut client = admin.connect().await?;
     let place = Place { token: "", ..*admin };
     let mut parts = Vec::new();

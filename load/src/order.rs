@@ -31,11 +31,11 @@ const SCENARIOS: [Scenario; 9] = [
 /// Maximum duration of a run in seconds: one day.
 pub(crate) const SECONDS: u64 = 86_400;
 /// Maximum number of connections, and valid rates in requests per second.
-const MOST_CLIENTS: u64 = 10_000;
+const MAX_CLIENTS: u64 = 10_000;
 const RATES: RangeInclusive<f64> = 0.001..=1_000_000.0;
 /// Maximum number of certificates stored before a run, and of requests of a run.
-const MOST_STORED: u64 = 100_000_000;
-const MOST_REQUESTS: u64 = 10_000_000_000;
+const MAX_STORED_CERTIFICATES: u64 = 100_000_000;
+const MAX_REQUESTS: u64 = 10_000_000_000;
 
 /// A run, or several runs on two servers.
 #[derive(Clone)]
@@ -140,16 +140,16 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let ramp = fields.whole("ramp_seconds", 0, SECONDS)?.unwrap_or(0);
     ramp_within(ramp, seconds, ["ramp_seconds", "seconds"])?;
     // The certificates to revoke exist before the run.
-    let most = if scenario == Scenario::Revoke { MOST_STORED } else { MOST_REQUESTS };
+    let most = if scenario == Scenario::Revoke { MAX_STORED_CERTIFICATES } else { MAX_REQUESTS };
     let requests = fields.whole("requests", 1, most)?;
     let unbounded = if scenario == Scenario::Revoke { REQUESTS } else { u64::MAX };
-    let rsa_clients = fields.whole("rsa_clients", 1, MOST_CLIENTS)?;
+    let rsa_clients = fields.whole("rsa_clients", 1, MAX_CLIENTS)?;
     if rsa_clients.is_some() && scenario != Scenario::Mixed {
         return Err("rsa_clients: only valid with the scenario mixed".to_owned());
     }
     let plan = Plan {
         scenario,
-        clients: fields.whole("clients", 1, MOST_CLIENTS)?.unwrap_or(CLIENTS.into()) as usize,
+        clients: fields.whole("clients", 1, MAX_CLIENTS)?.unwrap_or(CLIENTS.into()) as usize,
         rsa_clients: rsa_clients.unwrap_or(8) as usize,
         requests: requests.unwrap_or(unbounded),
         seconds,
@@ -165,8 +165,8 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     };
     plan.check()?;
     let wanted = Stock {
-        certificates: fields.whole("preload", 0, MOST_STORED)?.unwrap_or(0),
-        revoked: fields.whole("revoked", 0, MOST_STORED)?.unwrap_or(0),
+        certificates: fields.whole("preload", 0, MAX_STORED_CERTIFICATES)?.unwrap_or(0),
+        revoked: fields.whole("revoked", 0, MAX_STORED_CERTIFICATES)?.unwrap_or(0),
     };
     if wanted.revoked > wanted.certificates {
         return Err("revoked: must not be more than preload, the certificates there are".to_owned());

@@ -29,7 +29,7 @@ const SIZE: usize = 4_000_000;
 const SENDERS: usize = 4;
 const REST: Duration = Duration::from_millis(100);
 /// Maximum p99 during oversized requests, relative to its value alone.
-const MOST: f64 = 3.0;
+const MAX_P99_RATIO: f64 = 3.0;
 
 /// A request that the server must reject.
 struct Oversized {
@@ -64,13 +64,13 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     print(&store, [&alone, &beside], &answers, ratio);
     let parts = [&alone, &beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.known(99.0) }));
     args.outputs.write_json(&json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
-        "p99_ratio": ratio, "at_most": MOST, "answers": answers }))?;
+        "p99_ratio": ratio, "at_most": MAX_P99_RATIO, "answers": answers }))?;
     let wrong: Vec<&str> =
         answers.iter().filter(|(_, of)| !of.keys().all(|a| refusal(a))).map(|(name, _)| *name).collect();
     if !wrong.is_empty() {
         return Err(format!("not rejected with a client error: {}", wrong.join(", ")));
     }
-    if ratio > MOST { Err(format!("p99 during them {ratio:.2} x (limit {MOST} x)")) } else { Ok(()) }
+    if ratio > MAX_P99_RATIO { Err(format!("p99 during them {ratio:.2} x (limit {MAX_P99_RATIO} x)")) } else { Ok(()) }
 }
 
 /// `true` if the status blames the client.
@@ -292,8 +292,8 @@ fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio:
         let counts: Vec<String> = of.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
         println!("  {name:<28} {}", counts.join(", "));
     }
-    let verdict = if ratio <= MOST { "holds" } else { "MISSED" };
-    println!("  {verdict}  p99 during them {ratio:.2} x (limit {MOST} x)");
+    let verdict = if ratio <= MAX_P99_RATIO { "holds" } else { "MISSED" };
+    println!("  {verdict}  p99 during them {ratio:.2} x (limit {MAX_P99_RATIO} x)");
 }
 
 #[cfg(test)]

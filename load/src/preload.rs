@@ -21,7 +21,7 @@ const CLIENTS: usize = 256;
 /// Serial numbers per page of a list.
 const PAGE: usize = 10_000;
 /// Time limit for filling: half an hour, or the time that this many requests per second take.
-const LONGEST: Duration = Duration::from_secs(1800);
+const MIN_FILL_TIMEOUT: Duration = Duration::from_secs(1800);
 const SLOWEST: u64 = 2000;
 /// Lifetime of the certificates: a store that is reused later still holds valid ones.
 pub(crate) const TTL: &str = "8760h";
@@ -180,7 +180,7 @@ async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Byte
 /// Runs the class; every request must succeed.
 async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Result<(), String> {
     let name = class.name.clone();
-    let time = LONGEST.max(Duration::from_secs(requests / SLOWEST));
+    let time = MIN_FILL_TIMEOUT.max(Duration::from_secs(requests / SLOWEST));
     let bounds = Bounds { requests, time, pace: Pace::default(), quiet };
     let Figures { classes, interrupted, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
     let done: u64 = classes.iter().map(|class| class.count()).sum();

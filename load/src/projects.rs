@@ -27,7 +27,7 @@ const GRANTS: u64 = 1_000;
 pub(crate) const CLIENTS: usize = 16;
 const REQUESTS: u64 = 20_000;
 /// p99 limit in milliseconds.
-const MOST: f64 = 20.0;
+const MAX_P99_MS: f64 = 20.0;
 const VARIETY: u64 = 2_000;
 
 /// Multiplier that scatters the names (Knuth's multiplicative hash).
@@ -315,7 +315,8 @@ async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) ->
 fn holds(part: &Part, figures: &Figures) -> bool {
     let refused = |cause: &String| part.may_be_refused && cause == "503";
     figures.classes.iter().all(|class| {
-        class.errors.keys().all(refused) && (!part.bounded || (class.percentile(99.0) <= MOST && class.count() > 0))
+        class.errors.keys().all(refused)
+            && (!part.bounded || (class.percentile(99.0) <= MAX_P99_MS && class.count() > 0))
     })
 }
 
@@ -333,8 +334,8 @@ fn line(part: &Part, figures: &Figures) -> bool {
         let done = class.count();
         let cpu = figures.cpu.sum().map_or(0.0, |cpu| cpu * 1e6 / done.max(1) as f64);
         let verdict = match (part.bounded, holds) {
-            (true, true) => format!("at most {MOST} ms: holds"),
-            (true, false) => format!("at most {MOST} ms: MISSES"),
+            (true, true) => format!("at most {MAX_P99_MS} ms: holds"),
+            (true, false) => format!("at most {MAX_P99_MS} ms: MISSES"),
             (false, _) => "no bound".to_owned(),
         };
         println!(

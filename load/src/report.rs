@@ -15,7 +15,7 @@ use crate::server::Start;
 use crate::timeline;
 
 /// Fraction of the due requests that may remain unsent at a rate that counts as kept; one request always may.
-const MOST_UNSENT: f64 = 0.001;
+const MAX_UNSENT_FRACTION: f64 = 0.001;
 
 /// Contents of the report of a run.
 pub(crate) struct Report<'a> {
@@ -100,7 +100,7 @@ impl Figures {
         let sent: u64 = self.classes.first().map_or(0, Answered::count);
         let due = sent + self.unsent;
         // A few requests that are due at the very end may remain unsent.
-        if self.unsent as f64 > (due as f64 * MOST_UNSENT).max(1.0) {
+        if self.unsent as f64 > (due as f64 * MAX_UNSENT_FRACTION).max(1.0) {
             return Err(format!(
                 "rate not reached: {} of {due} due requests were not sent; use more clients or a lower rate",
                 self.unsent

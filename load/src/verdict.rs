@@ -19,11 +19,11 @@ const MANY: u64 = 1_000_000;
 /// Default number of revocations of a run.
 const REQUESTS: u64 = 10_000;
 /// Maximum cost with many revoked certificates, relative to few.
-const MOST_COST: f64 = 1.5;
+const MAX_COST_RATIO: f64 = 1.5;
 /// Maximum seconds from the start to the first CRL: without entries, and in addition for [`MANY`].
-const LONGEST_START: (f64, f64) = (0.5, 1.5);
+const MAX_START_SECONDS: (f64, f64) = (0.5, 1.5);
 /// Maximum MB of server memory: without entries, and in addition for [`MANY`].
-const MOST_MB: (f64, f64) = (130.0, 120.0);
+const MAX_MEMORY_MB: (f64, f64) = (130.0, 120.0);
 /// Below this length, a CRL is built faster than the next revocations are committed.
 const LONG: u64 = 100_000;
 /// Builds that the revocations of all clients may need in that case, because they arrive in several commits.
@@ -167,7 +167,7 @@ async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Fig
 fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     let ratio = |what, short: f64, long: f64, unit: &str| {
         let figures = format!("{long:.2} {unit}, {short:.2} with {FEW} revoked");
-        Line { what, measured: long / short, most: MOST_COST, figures }
+        Line { what, measured: long / short, most: MAX_COST_RATIO, figures }
     };
     let start = report::start_text(long.start);
     let revoked = long.stock.revoked;
@@ -181,9 +181,9 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
         line("revoke at once, not on the CRL", long.missing as f64, 0.0),
         Line {
             figures: start,
-            ..line("first CRL after a start, s", long.start.crl.as_secs_f64(), of_size(LONGEST_START))
+            ..line("first CRL after a start, s", long.start.crl.as_secs_f64(), of_size(MAX_START_SECONDS))
         },
-        line("server memory, MB", long.resident_mb, of_size(MOST_MB)),
+        line("server memory, MB", long.resident_mb, of_size(MAX_MEMORY_MB)),
     ]
 }
 

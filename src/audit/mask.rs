@@ -21,8 +21,8 @@ use crate::fields::Fields;
 
 /// Longest member name that is not hashed, in bytes.
 const MAX_NAME_BYTES: usize = 256;
-/// Limit for a rendered request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte sent, because
-/// hashes of short texts are long.
+/// Limit for a rendered request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte sent,
+/// because hashes of short texts are long.
 const BASE_OUTPUT_BYTES: usize = 4 * 1024;
 const MAX_EXPANSION_FACTOR: usize = 4;
 /// Members of a LIST response of which only the number is recorded, if the device is configured so.
@@ -549,7 +549,7 @@ mod tests {
                 mask.json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
                     .unwrap();
                 let text = |written| String::from_utf8(written).unwrap();
-                // Members of a value are sorted by name.
+                // Both texts have the same order, because serde_json sorts the members of an object.
                 assert_eq!(text(as_ever), text(as_answer));
             }
         }

@@ -172,8 +172,8 @@ pub enum AuthWrite {
     },
     /// Takes one use of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Ends tokens and all their descendants, starting with the last token, within the budget [`MAX_TOKENS_PER_REVOCATION`]. The tokens
-    /// in [`RevokedTokens::left`] must be revoked again, in their order.
+    /// Ends tokens and all their descendants, starting with the last token, within the budget
+    /// [`MAX_TOKENS_PER_REVOCATION`]. The tokens in [`RevokedTokens::left`] must be revoked again, in their order.
     TokenRevoke(Vec<TokenHash>),
     /// Deletes a token that has a use left, else `Conflict`. Only one of several concurrent requests succeeds.
     TokenTake(TokenHash),
@@ -186,8 +186,9 @@ pub enum AuthWrite {
         /// Path of the entry.
         path: String,
     },
-    /// Deletes a token and keeps its children, which become orphans. If it has [`MAX_TOKENS_PER_REVOCATION`] or more children, only that
-    /// many become orphans, the token stays in [`RevokedTokens::left`], and the write must be repeated.
+    /// Deletes a token and keeps its children, which become orphans. If it has [`MAX_TOKENS_PER_REVOCATION`] or more
+    /// children, only that many become orphans, the token stays in [`RevokedTokens::left`], and the write must be
+    /// repeated.
     TokenRevokeAlone(TokenHash),
     /// Ends up to `limit` tokens that expired by `now`, and up to `limit` used-up ones, with their descendants.
     TokenSweep {

@@ -1,8 +1,8 @@
 //! The HTTP client of all commands.
 //!
 //! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
-//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends ([`AuthenticatedClient::ask`]); if it
-//! does not listen, they fail. Each request ends within `--timeout`.
+//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends
+//! ([`AuthenticatedClient::ask`]); if it does not listen, they fail. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;

@@ -50,7 +50,7 @@ impl TypedName {
             return if text.is_ascii() { Ok(Self::Email(text.to_owned())) } else { refuse("is no mailbox in ASCII") };
         }
         if text.contains([':', '/', '\\']) {
-            return refuse("is no DNS name, address, URI or mailbox");
+            return refuse("is not a DNS name, an IP address, a URI or an e-mail address");
         }
         if text.is_ascii() {
             return Ok(Self::Dns(text.to_owned()));

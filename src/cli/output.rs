@@ -1,7 +1,8 @@
 //! Standard output and standard error: results, warnings and errors as text, or as JSON objects with `--json`.
 //!
-//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader may close the stream early, and the disk
-//! behind it may be full. Control characters from servers, certificates and files are escaped for terminals.
+//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader may close the stream early,
+//! and the disk behind it may be full. Control characters from servers, certificates and files are escaped for
+//! terminals.
 
 use std::borrow::Cow;
 use std::fmt::Display;

@@ -47,7 +47,8 @@ const CA_ARGUMENT: &str = "--ca";
 const SPREAD_DIVISOR: i64 = 20;
 /// First and maximum pause after a failure.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is `MAX_PAUSE_AFTER_EXPIRY`.
+/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is
+/// `MAX_PAUSE_AFTER_EXPIRY`.
 const REMAINING_LIFE_DIVISOR: u64 = 10;
 const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
 /// Maximum interval at which a service checks its files.

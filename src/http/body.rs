@@ -93,8 +93,8 @@ pub async fn read_limited(
     with_timeout(time, read).await
 }
 
-/// As [`read_limited`], but a longer body is cut off after `limit + 1` bytes instead of rejected. The returned bytes own their
-/// reservation.
+/// As [`read_limited`], but a longer body is cut off after `limit + 1` bytes instead of rejected. The returned bytes
+/// own their reservation.
 ///
 /// # Errors
 /// `Busy` when the budget is used up, `Quota` when the sender is at its limit, `Malformed` when the body ends early or

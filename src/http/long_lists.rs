@@ -1,10 +1,10 @@
 //! Limits on long lists, which are streamed while they are read page by page from the store.
 //!
-//! At most [`MAX_LONG_LISTS`] long lists run concurrently, [`MAX_LONG_LISTS_PER_TOKEN`] per token and [`MAX_LONG_LISTS_PER_SENDER`] per sender; others
-//! are refused before a status is sent. Only one of them reads at a time, in fair order of their senders, so that other
-//! store connections stay free. The first page of a detailed list needs a permit too, because its rows are in memory
-//! until the response is made. After [`MAX_LIST_AGE`] a list may not read any more, and its slot is free. Lists of one page
-//! need no slot.
+//! At most [`MAX_LONG_LISTS`] long lists run concurrently, [`MAX_LONG_LISTS_PER_TOKEN`] per token and
+//! [`MAX_LONG_LISTS_PER_SENDER`] per sender; others are refused before a status is sent. Only one of them reads at a
+//! time, in fair order of their senders, so that other store connections stay free. The first page of a detailed list
+//! needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`] a list may not
+//! read any more, and its slot is free. Lists of one page need no slot.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -38,7 +38,8 @@ struct ProbeRun {
 }
 
 impl StoreProbe {
-    /// Availability of a store; `is_initialized` is `true` if a root token was ever created in it. The first call probes.
+    /// Availability of a store; `is_initialized` is `true` if a root token was ever created in it. The first call
+    /// probes.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
         let begun = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_begun) });
         Self { store, begun, trying: Arc::default(), last: Mutex::default() }

@@ -1,8 +1,8 @@
 //! Interface to a key that is not in this process.
 //!
 //! The caller asks [`RemoteSigner::wants`] for the kind of input (digest or message) and then awaits one future. The
-//! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by the
-//! signer, which also handles a wrong one.
+//! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by
+//! the signer, which also handles a wrong one.
 
 use futures_util::future::BoxFuture;
 

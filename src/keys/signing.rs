@@ -1,8 +1,8 @@
 //! Keys that a mount signs with: local ones ([`SigningKey::Local`]) and managed ones behind a [`RemoteSigner`].
 //!
 //! [`Signers`] resolves a managed key to its signer for every signature and checks its usage and grants each time, so a
-//! revoked grant takes effect immediately. Every signature is [verified](super::signer::VerifiedSignature) under the public key
-//! that the mount stored.
+//! revoked grant takes effect immediately. Every signature is [verified](super::signer::VerifiedSignature) under the
+//! public key that the mount stored.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -145,8 +145,8 @@ impl ManagedKey {
     }
 
     /// Requests a signature of the message in `pieces`. The pieces are hashed one by one if the signer wants only a
-    /// digest. `low_priority` is for requests that need no authentication: all others are signed first. Does nothing until
-    /// the future is polled; dropping it cancels the job.
+    /// digest. `low_priority` is for requests that need no authentication: all others are signed first. Does nothing
+    /// until the future is polled; dropping it cancels the job.
     ///
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From

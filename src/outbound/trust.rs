@@ -18,7 +18,7 @@ pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> 
     }
     let read = |(label, der): (String, Vec<u8>)| {
         if label != "CERTIFICATE" {
-            return Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE only")));
+            return Err(Error::invalid(format!("{field}: must contain only PEM blocks of type CERTIFICATE")));
         }
         Certificate::from_der(&der)
             .map_err(|_| Error::invalid(format!("{field}: a certificate cannot be used as an authority")))
@@ -44,8 +44,8 @@ mod tests {
         assert_eq!(certificates("ca_pem", "").unwrap().len(), 0);
         assert_eq!(certificates("ca_pem", &format!("{certificate}\n{certificate}")).unwrap().len(), 2);
         for (text, rule) in [
-            (key.clone(), "must hold PEM blocks CERTIFICATE only"),
-            (format!("{certificate}\n{key}"), "must hold PEM blocks CERTIFICATE only"),
+            (key.clone(), "must contain only PEM blocks of type CERTIFICATE"),
+            (format!("{certificate}\n{key}"), "must contain only PEM blocks of type CERTIFICATE"),
             ("hunter2".to_owned(), "invalid PEM block at index 0"),
             ("x".repeat(MAX_PEM_BYTES + 1), "longer than 262144 bytes"),
         ] {

@@ -1,8 +1,8 @@
 //! The two actors of a mount, reached through [`ControlLink`] and [`ReplicaLink`].
 //!
-//! `ControlActor`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its thread,
-//! commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is only a
-//! warning. CRL requests that arrive during a build share the next build.
+//! `ControlActor`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its
+//! thread, commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is
+//! only a warning. CRL requests that arrive during a build share the next build.
 //!
 //! `ReplicaActor`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
 

@@ -77,7 +77,7 @@ pub struct CompromisedKeyEntry {
     pub note: String,
 }
 
-/// A key to add in a commit.
+/// An entry for the list of compromised keys, written in the commit of the revocation.
 pub(crate) struct NewCompromisedKey {
     hash: KeyHash,
     source: &'static str,

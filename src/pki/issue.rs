@@ -2,8 +2,9 @@
 //!
 //! Endpoints: [`role_leaf`] (`issue` and `sign`), [`verbatim`], [`intermediate`], [`self_issued`] and
 //! [`external_policy`]. Shared: [`request`] and [`issued`] (input and result), `signer` and `csr` (issuer and key
-//! selection), `release` (signature, record and release), [`side_effects`] (leases and metadata), [`idempotency`] (idempotent
-//! requests), `not_granted` (warnings about ignored parts of a CSR), [`operation`] and [`stages`] (metrics).
+//! selection), `release` (signature, record and release), [`side_effects`] (leases and metadata), [`idempotency`]
+//! (idempotent requests), `not_granted` (warnings about ignored parts of a CSR), [`operation`] and [`stages`]
+//! (metrics).
 
 pub(crate) mod csr;
 pub mod external_policy;

@@ -1,9 +1,9 @@
 //! Bounded calls to an external policy engine.
 //!
-//! At most `MAX_CALLS_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail immediately
-//! while the circuit breaker is open. One timeout covers connecting, sending and reading. Redirects, proxy variables
-//! and retries are disabled. Only the expected members of a response reach callers or logs. A [`PolicyEngine`] is
-//! created when the settings change and is part of the mount's view; it carries opaque bytes.
+//! At most `MAX_CALLS_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail
+//! immediately while the circuit breaker is open. One timeout covers connecting, sending and reading. Redirects, proxy
+//! variables and retries are disabled. Only the expected members of a response reach callers or logs. A
+//! [`PolicyEngine`] is created when the settings change and is part of the mount's view; it carries opaque bytes.
 
 mod breaker;
 pub(crate) mod tls;

@@ -93,8 +93,8 @@ impl RevocationRow {
         RevocationReason { reason: self.reason, invalidity_date: self.invalidity_date }
     }
 
-    /// Returns this revocation as amended by a `later` one ([`RevocationReason::amended_by`]); `None` when nothing changes. The
-    /// time of revocation remains.
+    /// Returns this revocation as amended by a `later` one ([`RevocationReason::amended_by`]); `None` when nothing
+    /// changes. The time of revocation remains.
     pub fn amended_by(&self, later: &Self) -> Option<Self> {
         let RevocationReason { reason, invalidity_date } =
             self.revocation_reason().amended_by(later.revocation_reason())?;

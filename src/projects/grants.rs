@@ -1,6 +1,7 @@
 //! Rights on single projects that the member's teams were granted. The rights of all teams are united.
 //!
-//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load those on known projects ([`load_for_projects`]).
+//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load those on known projects
+//! ([`load_for_projects`]).
 
 use super::member::Member;
 use super::rejection::{WorkError, WorkResult};

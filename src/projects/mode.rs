@@ -1,7 +1,7 @@
 //! Execution modes: attributes, inheritance, and validation, for organizations, projects and workspaces.
 //!
-//! All levels use the same rules ([`read`]) and differ in attribute names ([`ModeLevel`]). A mode and its agent pool are
-//! always inherited as a pair.
+//! All levels use the same rules ([`read`]) and differ in attribute names ([`ModeLevel`]). A mode and its agent pool
+//! are always inherited as a pair.
 //!
 //! Clients write documents back as they read them. Inherited values next to `setting-overwrites` of `false` are
 //! ignored, and a value that repeats the present one changes nothing.

@@ -108,7 +108,8 @@ pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &Filter) -> Work
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Returns the rows of `sql`, whose only parameter is `find_ids`, in the order of `find_ids`. Without ids, runs no query.
+/// Returns the rows of `sql`, whose only parameter is `find_ids`, in the order of `find_ids`. Without ids, runs no
+/// query.
 ///
 /// # Errors
 /// Those of the store.

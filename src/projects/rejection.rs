@@ -79,8 +79,8 @@ impl Faults {
 
 /// Returns the first 64 characters of a client's text, for messages.
 pub fn truncate_for_message(text: &str) -> String {
-    const LONGEST: usize = 64;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_CHARACTERS: usize = 64;
+    match text.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

@@ -90,8 +90,8 @@ pub struct TagBinding {
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `place` is the JSON pointer of
-/// the array. The last value of a repeated key counts. Faults are added to `attributes`.
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `place` is the JSON
+/// pointer of the array. The last value of a repeated key counts. Faults are added to `attributes`.
 pub fn read(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
@@ -162,8 +162,8 @@ pub struct TagSelection {
     keys: Vec<String>,
 }
 
-/// Reads the elements of a list of existing tags, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id or a name; known clients send
-/// both. An empty id or name counts as absent.
+/// Reads the elements of a list of existing tags, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id or a name; known
+/// clients send both. An empty id or name counts as absent.
 pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [Json], place: &str) -> TagSelection {
     let mut named = TagSelection::default();
     for (n, element) in elements.iter().enumerate() {
@@ -391,8 +391,8 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
 /// Maximum number of resources with a rare tag. Scanning the list finds matches of more common tags quickly.
 const MAX_RARE_TAG_ROWS: usize = 500;
 
-/// Returns row ids of resources of an organization that include all those with these tags, if one of the tags is
-/// rare. The list is then searched among these rows only. Returns `None` if each tag has more than [`MAX_RARE_TAG_ROWS`].
+/// Returns row ids of resources of an organization that include all those with these tags, if one of the tags is rare.
+/// The list is then searched among these rows only. Returns `None` if each tag has more than [`MAX_RARE_TAG_ROWS`].
 ///
 /// # Errors
 /// Those of the store.

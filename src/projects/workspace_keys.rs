@@ -110,7 +110,7 @@ impl WorkspacePermission {
     pub const OVERRIDE_POLICIES: Self = Self(6, 1);
 }
 
-/// The rank of every key.
+/// The position of each access key of a workspace on that key's scale; 0 is the lowest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceKeyRanks([u8; WORKSPACE_KEY_COUNT]);
 

@@ -4,7 +4,8 @@
 //! free, the connections that have waited longest for their clients are asked to close, and the new one takes a slot
 //! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
 //! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
-//! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by requests.
+//! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by
+//! requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -358,7 +359,8 @@ fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     }
 }
 
-/// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot taken.
+/// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot
+/// taken.
 fn idle_timeout(open: usize, places: usize) -> u64 {
     let half = places.div_ceil(2);
     let free = places.saturating_sub(open).min(half);

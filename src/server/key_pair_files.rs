@@ -1,7 +1,8 @@
 //! Replaces a TLS key and certificate in two files.
 //!
 //! New versions are written to `.new` files, then renamed, the key first. A crash between the two renames leaves the
-//! new key and a certificate that is not renamed yet; [`finish_interrupted`] completes that. Readers never see a partial file.
+//! new key and a certificate that is not renamed yet; [`finish_interrupted`] completes that. Readers never see a
+//! partial file.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,8 @@
 //! A listener: accepts connections, assigns slots, performs TLS handshakes and passes the streams to HTTP.
 //!
 //! The accept loop, the workers and HTTP/1.1 are those of actix; HTTP/2 is in [`http2`]. This module connects them,
-//! because it must know every connection: [`Connections`] decides which may stay, and [`ConnectionStream`] ends when it is asked
-//! to close. So a stop reaches all connections immediately.
+//! because it must know every connection: [`Connections`] decides which may stay, and [`ConnectionStream`] ends when it
+//! is asked to close. So a stop reaches all connections immediately.
 
 mod handshake;
 mod host;
@@ -151,7 +151,8 @@ where
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-        // An unparsable request must not abort the one before it. [`ConnectionStream`] handles a client that closes its side.
+        // An unparsable request must not abort the one before it. [`ConnectionStream`] handles a client that closes its
+        // side.
         .h1_allow_half_closed(true)
         .on_connect_ext(|stream: &ConnectionStream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect::<B>())

@@ -1,8 +1,8 @@
 //! The operator's socket: commands to a running server, for the user that owns its data.
 //!
 //! A server with an embedded store listens on `signet.sock` in its data folder, with mode 0600. It accepts only
-//! processes of its own user, as the kernel reports them, so no token is needed. [`OperatorClient`] is the client side. A
-//! connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
+//! processes of its own user, as the kernel reports them, so no token is needed. [`OperatorClient`] is the client side.
+//! A connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
 //! `{"working": true}` while it works, then `{"result": …}` or `{"error": TEXT}`. Each command has a time limit. A new
 //! command is an entry in [`COMMANDS`] and a module.
 

@@ -80,7 +80,7 @@ async fn verify_domains(
         Ok(auth) => auth,
         Err(error) => {
             let error = attribute_to_contents(storage, error).await?;
-            findings.add(format!("authentication: mounts and policies do not open ({error})"));
+            findings.add(format!("authentication: the mounts and policies cannot be loaded ({error})"));
             return Ok(());
         }
     };

@@ -1,8 +1,9 @@
 //! Group commit with a single writer and no timer: units that arrive during a commit share the next one.
 //!
-//! The number of units in progress is limited by a semaphore in `CommitHandle`. A unit holds a permit from its submission to
-//! its result, so a full queue is reported as `Busy` immediately. An admitted unit is written even if its caller no
-//! longer waits. The actor (`actor`) runs on its own thread, because an embedded backend blocks while the disk works.
+//! The number of units in progress is limited by a semaphore in `CommitHandle`. A unit holds a permit from its
+//! submission to its result, so a full queue is reported as `Busy` immediately. An admitted unit is written even if its
+//! caller no longer waits. The actor (`actor`) runs on its own thread, because an embedded backend blocks while the
+//! disk works.
 
 mod actor;
 mod job;
@@ -69,8 +70,8 @@ impl CommitHandle {
         self.seen.commits.load(Ordering::Relaxed)
     }
 
-    /// `true` from a write that the store failed to take until [`Self::record_success`]. A successful unit does not reset
-    /// it, because it may have had nothing to write.
+    /// `true` from a write that the store failed to take until [`Self::record_success`]. A successful unit does not
+    /// reset it, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
         self.seen.failing.load(Ordering::Relaxed)
     }

@@ -14,7 +14,7 @@ pub fn free_bytes(folder: &Path) -> std::io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Returns the free bytes if they are [too few](LEAST). An unknown amount counts as enough.
+/// Returns the free bytes if they are [too few](MIN_FREE_BYTES). An unknown amount counts as enough.
 pub fn shortage(folder: &Path) -> Option<u64> {
     free_bytes(folder).ok().filter(|free| *free < MIN_FREE_BYTES)
 }

@@ -2,8 +2,8 @@
 //!
 //! A restored store does not know the CRLs published after the copy, but its CRL numbers must be higher (RFC 5280,
 //! section 5.2.3). So every restore is a fact of the store, and later numbers start above its time in epoch
-//! microseconds. Backups of `signet operator backup` contain the fact [`COPIED_FACT`] and are handled when they are opened
-//! (`embedded/copy.rs`). A database restored with PostgreSQL's own tools needs `signet operator after-restore`.
+//! microseconds. Backups of `signet operator backup` contain the fact [`COPIED_FACT`] and are handled when they are
+//! opened (`embedded/copy.rs`). A database restored with PostgreSQL's own tools needs `signet operator after-restore`.
 
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};

@@ -349,7 +349,7 @@ pub(crate) fn term_name(term: u64) -> String {
     format!("{DATA_KEY_PREFIX}{term}")
 }
 
-/// `true` if a root key is handed over to running nodes.
+/// `true` if the facts hold a new root key for running nodes that still have the previous one.
 pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
     facts.iter().any(|(name, sealed)| name == HANDOVER_FACT && !sealed.is_empty())
 }

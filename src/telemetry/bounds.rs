@@ -1,7 +1,7 @@
 //! The upper bounds of histograms.
 //!
-//! A request and every part of it (a stage, a wait, a commit, a call) share [`REQUEST_SECONDS_BOUNDS`]. A quantile is interpolated
-//! within a bucket, so with other bounds a part could look slower than the whole.
+//! A request and every part of it (a stage, a wait, a commit, a call) share [`REQUEST_SECONDS_BOUNDS`]. A quantile is
+//! interpolated within a bucket, so with other bounds a part could look slower than the whole.
 
 /// Upper bounds for requests and their parts, in seconds.
 ///

@@ -1,9 +1,9 @@
 //! Logs an outage once when it begins and once when it is over.
 //!
-//! While the store is unreachable, all requests and background tasks that need it fail for the same reason. [`STORE_OUTAGE`]
-//! logs the first failure and counts the others. The outage is over when the store has responded for a while without a
-//! failure. An outage that recurs soon needs a longer quiet time, so that an unstable store does not fill the log.
-//! [`OUTAGES`] does the same for everything else, such as devices and providers.
+//! While the store is unreachable, all requests and background tasks that need it fail for the same reason.
+//! [`STORE_OUTAGE`] logs the first failure and counts the others. The outage is over when the store has responded for a
+//! while without a failure. An outage that recurs soon needs a longer quiet time, so that an unstable store does not
+//! fill the log. [`OUTAGES`] does the same for everything else, such as devices and providers.
 
 mod state;
 mod table;

@@ -57,8 +57,8 @@ impl Certificate {
     /// As [`Certificate::parse`], for a certificate from a request, with limits on its size.
     ///
     /// # Errors
-    /// `Invalid` also above [`pem::MAX_DER_BYTES`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions,
-    /// which are counted before they are read.
+    /// `Invalid` also above [`pem::MAX_DER_BYTES`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS)
+    /// extensions, which are counted before they are read.
     pub fn parse_untrusted(der: &[u8]) -> Result<Self> {
         if der.len() > pem::MAX_DER_BYTES {
             return Err(Error::invalid("certificate: longer than 64 KiB of PEM"));

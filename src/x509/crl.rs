@@ -120,8 +120,8 @@ pub struct CrlTbs<'a> {
 }
 
 impl CrlTbs<'_> {
-    /// Returns the bytes to sign. `entries` are concatenated [`encode_entry`]s in ascending order of serial numbers. They
-    /// are shared, not copied. Without entries the field is absent.
+    /// Returns the bytes to sign. `entries` are concatenated [`encode_entry`]s in ascending order of serial numbers.
+    /// They are shared, not copied. Without entries the field is absent.
     pub fn encode(&self, entries: Vec<Bytes>) -> EncodedCrlTbs {
         let mut fields = DerWriter::with_capacity(self.issuer.as_der().len() + 128);
         fields.integer(1);
@@ -213,8 +213,8 @@ pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> 
     })
 }
 
-/// Returns the serial number of the first [`encode_entry`], and the length of that entry. It reads own encodings, millions
-/// of times: for invalid input the result is `None` or meaningless, but it does not panic.
+/// Returns the serial number of the first [`encode_entry`], and the length of that entry. It reads own encodings,
+/// millions of times: for invalid input the result is `None` or meaningless, but it does not panic.
 pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
     let (header, content) = match *entries.get(1)? {
         short @ ..0x80 => (2, usize::from(short)),

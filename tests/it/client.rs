@@ -306,7 +306,10 @@ async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
     let sans = desk.told("body.example.test.pem", &["-ext", "subjectAltName"]);
     assert!(sans.contains("DNS:body.example.test") && sans.contains("IP Address:10.0.0.9"), "{sans}");
     assert_eq!(err, "");
-    assert!(desk.refused(&["issue", "web.example.test:8443"]).contains("is no DNS name, address, URI or mailbox"));
+    assert!(
+        desk.refused(&["issue", "web.example.test:8443"])
+            .contains("is not a DNS name, an IP address, a URI or an e-mail address")
+    );
     desk.dev.terminate();
 }
 

@@ -1,12 +1,12 @@
 //! Tests of the whole server over HTTP. The tree mirrors the URLs.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-mod absent;
 mod architecture;
 mod audit;
 mod backup;
 mod canary;
 mod chaos;
+mod check_command;
 mod circles;
 mod client;
 mod cluster;
@@ -22,8 +22,8 @@ mod http2;
 mod judges;
 mod key_material;
 mod logs;
-mod looks;
 mod metrics;
+mod missing_store;
 mod model;
 mod mounts;
 mod nodes;

@@ -7,12 +7,12 @@
 pub mod cloud;
 mod contract;
 mod double;
+mod generation_lease;
 mod healing;
 pub mod hsm;
 mod metrics;
 mod softhsm;
 mod token;
-mod turns;
 
 use signet::keys::SignerActor;
 

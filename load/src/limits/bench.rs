@@ -42,15 +42,15 @@ const PROJECTS: u64 = 1_000_000;
 const ASKED: usize = 10_000;
 /// Bounds for single revocations. They continue until they used enough CPU time for the kernel's ticks of 10 ms not to
 /// matter, within bounds of number and time.
-const ONE_BY_ONE: usize = 10;
-const MOST_ONE_BY_ONE: usize = 1_000;
-const ENOUGH_CPU_S: f64 = 1.0;
-const LONGEST_ONE_BY_ONE: Duration = Duration::from_secs(60);
+const MIN_SEQUENTIAL_REQUESTS: usize = 10;
+const MAX_SEQUENTIAL_REQUESTS: usize = 1_000;
+const MIN_SEQUENTIAL_CPU_SECONDS: f64 = 1.0;
+const MAX_SEQUENTIAL_TIME: Duration = Duration::from_secs(60);
 const REVOCATIONS: u64 = 20_000;
 /// Rounds that measure the difference of two costs, and the minimum duration of each measurement in seconds: a
 /// difference of a few microseconds needs many requests.
-const TURNS: u64 = 3;
-const SHORTEST_TURN: u64 = 3;
+const RUNS_PER_PROGRAM: u64 = 3;
+const MIN_RUN_SECONDS: u64 = 3;
 
 /// The measured server and the results so far.
 pub(super) struct Bench<'a> {
@@ -222,11 +222,11 @@ impl Bench<'_> {
     /// Compares two rejections of one route: without a token, and without permission after the token look-up. The
     /// difference is the cost of look-up and authorization.
     async fn token(&mut self) -> Result<(), String> {
-        let seconds = (self.args.seconds / (2 * TURNS)).max(SHORTEST_TURN);
-        let plan = Plan { seconds: 2 * TURNS * seconds, ..self.plan(Scenario::Issue) };
+        let seconds = (self.args.seconds / (2 * RUNS_PER_PROGRAM)).max(MIN_RUN_SECONDS);
+        let plan = Plan { seconds: 2 * RUNS_PER_PROGRAM * seconds, ..self.plan(Scenario::Issue) };
         let token = scenario::prepare(&plan, &self.server.place()).await?;
         let mut turns = Vec::new();
-        for _ in 0..TURNS {
+        for _ in 0..RUNS_PER_PROGRAM {
             turns.push((self.refusals(&token, seconds).await?, self.refusals("", seconds).await?));
         }
         self.rows.push(decision(&turns));
@@ -273,7 +273,8 @@ impl Bench<'_> {
     async fn crl(&mut self) -> Result<(), String> {
         let place = self.server.place();
         let mut client = place.connect().await?;
-        let (bodies, issued) = preload::to_revoke(&place, MOST_ONE_BY_ONE as u64 + 1, None, self.args.quiet).await?;
+        let (bodies, issued) =
+            preload::to_revoke(&place, MAX_SEQUENTIAL_REQUESTS as u64 + 1, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
         preload::auto_rebuild(&place, false).await?;
@@ -385,8 +386,8 @@ impl Bench<'_> {
 impl OneByOne {
     /// `true` if the cost of one revocation can be computed.
     fn is_enough(&self, since: Duration) -> bool {
-        let spent = self.spent.is_none_or(|spent| spent >= ENOUGH_CPU_S);
-        self.latencies_ms.len() >= ONE_BY_ONE && (spent || since >= LONGEST_ONE_BY_ONE)
+        let spent = self.spent.is_none_or(|spent| spent >= MIN_SEQUENTIAL_CPU_SECONDS);
+        self.latencies_ms.len() >= MIN_SEQUENTIAL_REQUESTS && (spent || since >= MAX_SEQUENTIAL_TIME)
     }
 }
 
@@ -449,7 +450,7 @@ mod tests {
         assert!(!done(9, Some(5.0)).is_enough(soon));
         assert!(done(10, Some(1.0)).is_enough(soon));
         assert!(!done(500, Some(0.9)).is_enough(soon));
-        assert!(done(500, Some(0.9)).is_enough(LONGEST_ONE_BY_ONE));
+        assert!(done(500, Some(0.9)).is_enough(MAX_SEQUENTIAL_TIME));
         assert!(done(10, None).is_enough(soon), "more of them would not tell it either");
     }
 

@@ -91,8 +91,8 @@ const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
 impl Acl {
     /// Compiles policies as of `now`. Omits expired rules, and rules whose path template `identity` cannot fill.
     ///
-    /// With more than [`MAX_RULES_PER_CALLER`] rules or [`MAX_PATTERN_SEGMENTS_PER_CALLER`] pattern segments, the result grants nothing: omitting
-    /// some rules could omit a deny.
+    /// With more than [`MAX_RULES_PER_CALLER`] rules or [`MAX_PATTERN_SEGMENTS_PER_CALLER`] pattern segments, the
+    /// result grants nothing: omitting some rules could omit a deny.
     pub fn compile<'a>(
         policies: impl IntoIterator<Item = &'a Policy>,
         identity: Option<&dyn TemplateValues>,

@@ -225,8 +225,8 @@ fn value(tree: PolicyTree) -> Result<Value, PolicySyntaxError> {
 
 /// Quotes, escapes and truncates a name from the text for an error.
 fn quote_name(name: &str) -> String {
-    const LONGEST: usize = 64;
-    match name.char_indices().nth(LONGEST) {
+    const MAX_CHARACTERS: usize = 64;
+    match name.char_indices().nth(MAX_CHARACTERS) {
         None => format!("{name:?}"),
         Some((end, _)) => format!("{:?}…", &name[..end]),
     }

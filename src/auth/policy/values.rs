@@ -1,8 +1,9 @@
 //! Values of a denied parameter: every reading that an engine could make of a field.
 //!
 //! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`canonical_forms`). Numbers are compared by value, times as moments, revocation reasons as words, policies after
-//! base64 decoding, members of maps also as `key=value`. An extra reading can only deny invalid or equivalent values.
+//! their kind (`canonical_forms`). Numbers are compared by value, times as moments, revocation reasons as words,
+//! policies after base64 decoding, members of maps also as `key=value`. An extra reading can only deny invalid or
+//! equivalent values.
 //!
 //! Comparing patterns with items takes time proportional to both numbers; [`MatchBudget`] limits it.
 

@@ -101,7 +101,7 @@ mod tests {
     use std::net::IpAddr;
     use time::macros::datetime;
 
-    const MOST: usize = 9_000;
+    const NETWORKS: usize = 9_000;
 
     fn of(text: &str) -> ClientNetwork {
         ClientNetwork::of(Some(text.parse::<IpAddr>().unwrap()))
@@ -124,15 +124,15 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_takes_a_part_and_everybody_else_has_places_of_their_own() {
-        let places = BucketSlots::new(MOST, 0);
+        let places = BucketSlots::new(NETWORKS, 0);
         let prefix = 0x2001_0db8_0001_0000;
         let taken = (0..1 << 16).filter(|n| places.take(v6(prefix + n))).count();
-        assert_eq!(taken, MOST / 9);
+        assert_eq!(taken, NETWORKS / 9);
         // Through many quotas.
         for _ in 0..20 {
             flood(&places, (0..1 << 16).map(|n| v6(prefix + n)));
         }
-        assert!(places.taken() <= MOST / 5 + 21, "{}", places.taken());
+        assert!(places.taken() <= NETWORKS / 5 + 21, "{}", places.taken());
         assert!(!places.take(of("2001:db8:1:77::")));
         for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
             let client = of(client);
@@ -143,49 +143,49 @@ mod tests {
 
     #[test]
     fn a_provider_of_ipv6_takes_half_and_all_other_networks_have_places_of_their_own() {
-        let places = BucketSlots::new(MOST, 0);
+        let places = BucketSlots::new(NETWORKS, 0);
         // Every /64 in a different /48.
         for quota in 0..20 {
             flood(&places, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
         }
-        assert!((MOST / 2 - 1..=MOST / 2 + 21).contains(&places.taken()), "{}", places.taken());
+        assert!((NETWORKS / 2 - 1..=NETWORKS / 2 + 21).contains(&places.taken()), "{}", places.taken());
         assert!((0..1_000).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
         assert!((0..500).all(|n| places.take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
     }
 
     #[test]
     fn a_crowd_from_everywhere_leaves_newcomers_their_neighbourhood_and_the_other_family_all() {
-        let places = BucketSlots::new(MOST, 0);
+        let places = BucketSlots::new(NETWORKS, 0);
         let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
-        let crowd = (0..MOST as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
+        let crowd = (0..NETWORKS as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
         let own = crowd.clone().filter(|client| places.take(*client)).count();
-        assert_eq!(own, MOST * 2 / 3);
+        assert_eq!(own, NETWORKS * 2 / 3);
         let newcomer = of("198.51.100.1");
         assert!(!places.take(newcomer) && places.take(newcomer.wider().unwrap()));
         assert!((0..100).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
         // Many quotas, and all /24 networks.
         for quota in 0..30 {
-            flood(&places, (0..MOST as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
+            flood(&places, (0..NETWORKS as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
         }
-        assert!(places.taken() < MOST, "{}", places.taken());
+        assert!(places.taken() < NETWORKS, "{}", places.taken());
         assert!((0..100).all(|n| places.take(v6((0x2b00_0000 + n) << 32))));
     }
 
     #[test]
     fn what_is_given_back_is_free_again() {
-        let places = BucketSlots::new(MOST, 7);
+        let places = BucketSlots::new(NETWORKS, 7);
         let clients: Vec<ClientNetwork> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
         let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| places.take(**client)).collect();
-        assert_eq!(taken.len(), MOST / 9);
+        assert_eq!(taken.len(), NETWORKS / 9);
         taken.iter().for_each(|client| places.give_back(**client));
         assert_eq!(places.taken(), 0);
         assert!(places.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
-        assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), MOST / 9);
+        assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), NETWORKS / 9);
     }
 
     #[test]
     fn it_is_said_once_a_minute() {
-        let places = BucketSlots::new(MOST, 0);
+        let places = BucketSlots::new(NETWORKS, 0);
         let now = datetime!(2030-01-01 00:00 UTC);
         let told = [0, 59, 60, 61, 600].map(|second| places.tell("q", now + std::time::Duration::from_secs(second)));
         assert_eq!(told, [true, false, true, false, true]);

@@ -2,8 +2,8 @@
 //!
 //! Clients can choose their addresses, so memory is bounded. There are two generations of buckets; the older one is
 //! dropped after the time in which any bucket fills. A bucket that was idle that long is full, like that of an unknown
-//! client, so no state is lost. If no slot ([`BucketSlots`]) is free for a new client, it shares the bucket of the narrowest
-//! surrounding network that has or gets one.
+//! client, so no state is lost. If no slot ([`BucketSlots`]) is free for a new client, it shares the bucket of the
+//! narrowest surrounding network that has or gets one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -187,7 +187,8 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
     Error::new(Kind::Conflict, text)
 }
 
-/// Checks that the folders of the files that are written last exist and are writable, or that [`create_folders`] creates them.
+/// Checks that the folders of the files that are written last exist and are writable, or that [`create_folders`]
+/// creates them.
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.

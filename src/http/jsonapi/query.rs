@@ -76,8 +76,8 @@ impl Query {
         check_count(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or value
-    /// matches any. Blanks are significant, because tags may begin or end with some.
+    /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or
+    /// value matches any. Blanks are significant, because tags may begin or end with some.
     ///
     /// # Errors
     /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a

@@ -1,8 +1,8 @@
 //! The results of handlers.
 //!
 //! A session's result must be `Send`, and rendered documents are not. So a handler returns values of the domain from
-//! its session ([`HandlerResult`]). They are rendered after the session: on the worker, or in the CPU queue if there are many
-//! rows.
+//! its session ([`HandlerResult`]). They are rendered after the session: on the worker, or in the CPU queue if there
+//! are many rows.
 
 use std::marker::PhantomData;
 use std::rc::Rc;

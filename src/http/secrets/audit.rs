@@ -1,7 +1,7 @@
 //! Builds the audit records of secrets service requests.
 //!
-//! [`AuditFields`] is filled while a request passes through the pipeline, because the handler consumes the request itself. It
-//! exists only while an audit device is enabled.
+//! [`AuditFields`] is filled while a request passes through the pipeline, because the handler consumes the request
+//! itself. It exists only while an audit device is enabled.
 
 use std::net::IpAddr;
 

@@ -36,8 +36,8 @@ pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
     type Place: Clone + PartialOrd + Send + Sync + 'static;
 
-    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`RowSource::most`]. Details are
-    /// read only with `infos`.
+    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`RowSource::most`]. Details
+    /// are read only with `infos`.
     fn page(&self, after: &Self::Place, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<Self::Place>>>;
 
     fn most(&self) -> usize {

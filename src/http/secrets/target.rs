@@ -33,7 +33,8 @@ pub(super) struct ResolvedRoute {
     /// The range of the path below the mount, without the trailing `/` of a list.
     pub(super) below: Range<usize>,
     found: RouteMatch<'static>,
-    /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical spelling.
+    /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical
+    /// spelling.
     spelt: Vec<NameSegments>,
     pub(super) was_normalized: bool,
     /// `true` if a known client's word was replaced by this server's.

@@ -30,8 +30,8 @@ pub enum BackendRequest {
         /// The expected key: a backend that finds another key instead does not sign.
         key: Arc<KeyIdentity>,
     },
-    /// Makes and verifies a test signature; [`BackendResponse::Tested`] or [`BackendResponse::Wrong`]. Generates a missing
-    /// key if that is allowed.
+    /// Makes and verifies a test signature; [`BackendResponse::Tested`] or [`BackendResponse::Wrong`]. Generates a
+    /// missing key if that is allowed.
     TestSign(TestSign),
 }
 

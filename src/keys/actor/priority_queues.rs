@@ -1,5 +1,5 @@
-//! Queued jobs, in three queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups and
-//! unauthenticated requests alternately get at least one call in four, so that no queue starves.
+//! Queued jobs, in three queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups
+//! and unauthenticated requests alternately get at least one call in four, so that no queue starves.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! One key at a cloud service, as the backend of its actor.
 //!
 //! A name or alias may later refer to another key or version. A key in use keeps signing under its permanent identifier
-//! ([`KeyIdentity::locator`]) as long as the service accepts that, also after a restart or a change of the configuration. The
-//! name is resolved when a mount starts to use the key, for a test signature, for a key without a locator, and after
-//! the service refuses to sign. Concurrent lookups share one request, and signatures do not wait for them.
+//! ([`KeyIdentity::locator`]) as long as the service accepts that, also after a restart or a change of the
+//! configuration. The name is resolved when a mount starts to use the key, for a test signature, for a key without a
+//! locator, and after the service refuses to sign. Concurrent lookups share one request, and signatures do not wait for
+//! them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};

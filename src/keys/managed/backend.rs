@@ -1,8 +1,8 @@
 //! Backend types and their configurations.
 //!
-//! A new type needs a variant of [`BackendType`] with its row in `BACKEND_TYPE_NAMES`, a variant of [`BackendConfig`], and a file in
-//! `http/secrets/sys/managed_keys/`. Validation of a configuration is in the module of its backend, such as
-//! [`pkcs11`](crate::keys::pkcs11).
+//! A new type needs a variant of [`BackendType`] with its row in `BACKEND_TYPE_NAMES`, a variant of [`BackendConfig`],
+//! and a file in `http/secrets/sys/managed_keys/`. Validation of a configuration is in the module of its backend, such
+//! as [`pkcs11`](crate::keys::pkcs11).
 
 use std::sync::Arc;
 

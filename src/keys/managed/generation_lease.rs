@@ -3,8 +3,8 @@
 //! Nodes that share a store share devices and services. Two nodes that look for a key at the same time both find none,
 //! and the backend may accept both keys that they generate. So a call that may generate a key holds a lease: a document
 //! with its expiry, written by compare-and-set. The holder looks for the key again first. A lease that is not released
-//! expires after [`LEASE_LIFETIME`], which is much longer than the clock difference of nodes. The document remains, so that its
-//! version only grows: a node that was paused cannot release the lease of another.
+//! expires after [`LEASE_LIFETIME`], which is much longer than the clock difference of nodes. The document remains, so
+//! that its version only grows: a node that was paused cannot release the lease of another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

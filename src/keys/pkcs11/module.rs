@@ -1,8 +1,8 @@
 //! The loaded code of a library, which may be initialized repeatedly.
 //!
-//! Every use holds a [`ModulePass`]; the module is initialized again only while no pass exists. Each initialization begins
-//! another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong to
-//! other sessions by now.
+//! Every use holds a [`ModulePass`]; the module is initialized again only while no pass exists. Each initialization
+//! begins another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong
+//! to other sessions by now.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -153,8 +153,8 @@ impl LaneQueue {
         self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
 
-    /// Queues a job. If the lane holds `places` jobs, or `max_queued_per_caller` of this caller, returns the job that is
-    /// rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
+    /// Queues a job. If the lane holds `places` jobs, or `max_queued_per_caller` of this caller, returns the job that
+    /// is rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
     /// displaces the latest job of the busiest.
     pub(super) fn push(
         &mut self,

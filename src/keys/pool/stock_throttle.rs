@@ -1,8 +1,8 @@
 //! Limits the processor use of the pool's threads. A low-priority thread that has to wait for a processor contends with
 //! other processes and backs off.
 //!
-//! A thread that generated a key for a caller pauses ([`pause_after`]). Threads that fill the stock share a [`StockThrottle`]: two at a
-//! time at most, then one under contention, then one with pauses.
+//! A thread that generated a key for a caller pauses ([`pause_after`]). Threads that fill the stock share a
+//! [`StockThrottle`]: two at a time at most, then one under contention, then one with pauses.
 
 use std::time::{Duration, Instant};
 

@@ -422,8 +422,8 @@ impl<'a> BundleImport<'a> {
         Ok(())
     }
 
-    /// Chooses the default issuer and collects the result. `published_authorities` holds the authorities with CRLs from this mount,
-    /// if the imported keys may have signed elsewhere.
+    /// Chooses the default issuer and collects the result. `published_authorities` holds the authorities with CRLs from
+    /// this mount, if the imported keys may have signed elsewhere.
     fn finish(
         mut self,
         before: &MountView,

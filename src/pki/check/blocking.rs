@@ -37,7 +37,8 @@ enum BlockingProgress<W, T> {
 }
 
 /// Runs work to completion on blocking threads, each with a permit of `places`, or in the CPU queue if `places` is
-/// `None`. Other waits than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from storage.
+/// `None`. Other waits than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from
+/// storage.
 ///
 /// # Errors
 /// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.

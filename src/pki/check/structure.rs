@@ -1,6 +1,6 @@
 //! The last check before signing: parses the exact bytes to be signed and validates them against RFC 5280, regardless
-//! of their origin. Each check is a function named after the rule it enforces. Only [`linted_tbs`](super::linted_tbs) calls
-//! it, for every certificate, CRL and [OCSP response](ocsp). It rejects, and never modifies, the bytes.
+//! of their origin. Each check is a function named after the rule it enforces. Only [`linted_tbs`](super::linted_tbs)
+//! calls it, for every certificate, CRL and [OCSP response](ocsp). It rejects, and never modifies, the bytes.
 
 pub(crate) mod ocsp;
 

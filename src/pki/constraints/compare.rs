@@ -266,7 +266,8 @@ impl ComparableDirectoryName {
         matches!((&self.ascii, &base.ascii), (Some(name), Some(base)) if name.starts_with(base))
     }
 
-    /// Like [`ComparableDirectoryName::is_within`], but ignores the case of all letters; also `true` if a name cannot be parsed.
+    /// Like [`ComparableDirectoryName::is_within`], but ignores the case of all letters; also `true` if a name cannot
+    /// be parsed.
     fn may_match(&self, base: &Self) -> bool {
         match (&self.every, &base.every) {
             (Some(name), Some(base)) => name.starts_with(base),

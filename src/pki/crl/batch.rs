@@ -36,8 +36,8 @@ pub struct CrlEntryBatch {
     latest: Option<i64>,
 }
 
-/// Entries whose serial numbers share a prefix, each preceded by its [`CertificateEnd`]. A single write position per bucket keeps
-/// all write positions in the processor's first-level cache.
+/// Entries whose serial numbers share a prefix, each preceded by its [`CertificateEnd`]. A single write position per
+/// bucket keeps all write positions in the processor's first-level cache.
 #[derive(Default)]
 struct EntryBucket {
     /// The lowest [`serial_key`] of this bucket.
@@ -64,7 +64,7 @@ fn to_certificate_end(not_after: i64) -> CertificateEnd {
 
 impl CrlEntryBatch {
     /// Maximum number of entries, so that every position fits into its type.
-    pub const MOST: usize = 1 << 24;
+    pub const MAX_ENTRIES: usize = 1 << 24;
 
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
@@ -282,8 +282,9 @@ fn serial_key(serial: &[u8]) -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Sorts by `order`, whose primary criterion is `serial_key`. One pass moves evenly spread keys (random serials, or times
-/// within a short interval) close to their final position; for other distributions, comparison sorting does the work.
+/// Sorts by `order`, whose primary criterion is `serial_key`. One pass moves evenly spread keys (random serials, or
+/// times within a short interval) close to their final position; for other distributions, comparison sorting does the
+/// work.
 fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
     if all.len() <= COMPARISON_SORT_MAX_ENTRIES || least == most {

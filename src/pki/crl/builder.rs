@@ -33,7 +33,8 @@ const REVOCATIONS_PER_PAGE: u32 = 10_000;
 /// Attempts to publish while other nodes take the numbers first.
 const MAX_NUMBER_ATTEMPTS: usize = 50;
 
-/// An unreachable signer that took at least `BACKOFF_MIN_DURATION` makes its group back off for `BACKOFF_FACTOR` times as long.
+/// An unreachable signer that took at least `BACKOFF_MIN_DURATION` makes its group back off for `BACKOFF_FACTOR` times
+/// as long.
 const BACKOFF_MIN_DURATION: Duration = Duration::from_secs(1);
 const BACKOFF_FACTOR: u32 = 4;
 

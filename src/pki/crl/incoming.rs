@@ -15,7 +15,7 @@ struct CrlEntriesBuilder {
 impl CrlEntriesBuilder {
     fn add(&mut self, revocation: &StoredRevocation) {
         self.batch.add(&revocation.row);
-        if self.batch.len() >= CrlEntryBatch::MOST {
+        if self.batch.len() >= CrlEntryBatch::MAX_ENTRIES {
             self.settle();
         }
     }

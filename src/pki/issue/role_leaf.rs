@@ -1,7 +1,8 @@
 //! Leaf certificates under a role: [`issue`] generates a key, [`sign`] certifies the key of a CSR.
 //!
 //! Both use one published view. The cheap role checks come first; a key is generated only if they pass. They produce a
-//! `CertificateDraft`, which is checked structurally (before generating an RSA key, too), signed, recorded and then released.
+//! `CertificateDraft`, which is checked structurally (before generating an RSA key, too), signed, recorded and then
+//! released.
 
 use std::sync::Arc;
 use std::time::Instant;

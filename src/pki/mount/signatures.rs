@@ -1,8 +1,9 @@
 //! Stored results of signature checks between the issuers of a mount.
 //!
 //! Each signature is checked once. The result is stored in the issuer's record, so that neither a restart nor a change
-//! by another node repeats the check. A result stays valid while [`SIGNATURE_CHECKS_VERSION`] is the same, because the certificate of an
-//! id never changes and ids are never reused. Missing results, or results with another value, are computed again.
+//! by another node repeats the check. A result stays valid while [`SIGNATURE_CHECKS_VERSION`] is the same, because the
+//! certificate of an id never changes and ids are never reused. Missing results, or results with another value, are
+//! computed again.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The published state of a mount: roles, issuers, keys, settings, and values derived from them.
 //!
-//! A [`MountView`] is immutable once published. Only the mount's control actor publishes views; a request loads one and sees
-//! a consistent state throughout. A change clones the view (its parts are shared), modifies the clone and returns it
-//! together with the documents to store.
+//! A [`MountView`] is immutable once published. Only the mount's control actor publishes views; a request loads one and
+//! sees a consistent state throughout. A change clones the view (its parts are shared), modifies the clone and returns
+//! it together with the documents to store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,8 +115,8 @@ impl MountView {
         Self::empty(mount).reloaded(documents)
     }
 
-    /// Like [`MountView::load`], but keeps results of signature checks, and the policy engine's client with its health state
-    /// if the engine's settings are the same.
+    /// Like [`MountView::load`], but keeps results of signature checks, and the policy engine's client with its health
+    /// state if the engine's settings are the same.
     ///
     /// # Errors
     /// As [`MountView::load`].
@@ -188,8 +188,8 @@ impl MountView {
         Ok(())
     }
 
-    /// Begins a batch of changes: signers and chains stay as they are until [`MountView::settle`]. Recomputing them after
-    /// every change would take quadratic time.
+    /// Begins a batch of changes: signers and chains stay as they are until [`MountView::settle`]. Recomputing them
+    /// after every change would take quadratic time.
     pub(crate) fn begin_batch(&mut self) {
         self.is_batch_open = true;
     }
@@ -570,8 +570,8 @@ impl MountView {
 
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
         let body = value.map(|v| {
-            // The body may hold a private key. Storage zeroizes it after sealing it; `write_secret` leaves no copies when
-            // the buffer grows.
+            // The body may hold a private key. Storage zeroizes it after sealing it; `write_secret` leaves no copies
+            // when the buffer grows.
             let mut body = PartlySecret::default();
             let written = body.write_secret(|body| serde_json::to_writer(body, v));
             written.expect("records of plain members always serialise");

@@ -79,7 +79,7 @@ fn parse_certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
         if label == "CERTIFICATE" {
             return Ok(der.to_vec());
         }
-        Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE only")))
+        Err(Error::invalid(format!("{field}: must contain only PEM blocks of type CERTIFICATE")))
     };
     parse_blocks(field, text)?.into_iter().map(only).collect()
 }
@@ -285,8 +285,8 @@ mod tests {
         assert!(leaf(&certificate).read().unwrap().client_config().is_ok());
         let none = Members::default().read().unwrap().client_config().err().unwrap();
         assert!(none.text().contains("trusted_ca: set trusted_ca or"));
-        assert!(refusal(ca(&key)).starts_with("trusted_ca: must hold PEM blocks CERTIFICATE only"));
-        assert!(refusal(leaf(&key)).starts_with("trusted_leaf_certificate_bundle: must hold PEM blocks"));
+        assert!(refusal(ca(&key)).starts_with("trusted_ca: must contain only PEM blocks of type CERTIFICATE"));
+        assert!(refusal(leaf(&key)).starts_with("trusted_leaf_certificate_bundle: must contain only PEM blocks"));
         let broken = pem::encode("CERTIFICATE", b"hunter2");
         assert!(refusal(ca(&broken)).starts_with("trusted_ca: a certificate cannot be used"));
         assert!(refusal(leaf(&broken)).starts_with("trusted_leaf_certificate_bundle: certificate"));

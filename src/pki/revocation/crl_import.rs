@@ -1,10 +1,10 @@
 //! Imports CRLs that an authority published before it came to this mount (`issuers/import/crl`).
 //!
 //! Relying parties that know the old CRL must accept the next one: its number must be higher and every entry must
-//! remain. The entries are stored first, in units of [`ENTRIES_PER_PAGE`] so that other writes proceed, and then the number, in the
-//! issuer's record. Nothing is stored before the whole CRL was read and its serials checked: a serial that another
-//! issuer of the mount used is rejected. After a storage failure the same CRL can be imported again. One CRL is
-//! imported into a mount at a time.
+//! remain. The entries are stored first, in units of [`ENTRIES_PER_PAGE`] so that other writes proceed, and then the
+//! number, in the issuer's record. Nothing is stored before the whole CRL was read and its serials checked: a serial
+//! that another issuer of the mount used is rejected. After a storage failure the same CRL can be imported again. One
+//! CRL is imported into a mount at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

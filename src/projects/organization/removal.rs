@@ -1,8 +1,8 @@
 //! Removes deleted organizations, a limited number of rows per transaction, so that other writers do not wait.
 //!
 //! A team or project with many dependent rows is deleted the same way: its transaction moves it to an ended
-//! organization created for it ([`move_to_ended_organization`]). It is invisible from then on and its name is free. A periodic sweep
-//! removes the rows even if the request or the server fails.
+//! organization created for it ([`move_to_ended_organization`]). It is invisible from then on and its name is free. A
+//! periodic sweep removes the rows even if the request or the server fails.
 
 use super::super::id;
 use super::super::rejection::WorkResult;
@@ -96,8 +96,8 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
 }
 
 /// Removes some of the project access of an ended organization's teams. Returns `true` if there may be more. Projects
-/// in other organizations are only found for a team that was moved ([`move_to_ended_organization`]); their team count decreases by one,
-/// because such an ended organization has no other team.
+/// in other organizations are only found for a team that was moved ([`move_to_ended_organization`]); their team count
+/// decreases by one, because such an ended organization has no other team.
 async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
     let (mut access, mut projects) = (Vec::<i64>::new(), Vec::<i64>::new());

@@ -115,7 +115,7 @@ impl LoadedGrants {
 struct VisibleProjects {
     filter: Filter,
     known: Option<i64>,
-    /// The row ids of all projects, newest first, if they are known.
+    /// The row ids of the projects of the list, if they were loaded, newest first, if they are known.
     newest: Option<Vec<i64>>,
 }
 
@@ -202,8 +202,8 @@ impl VisibleProjects {
         }
     }
 
-    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]: one query instead of a count and a sort, for rare name
-    /// parts.
+    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]: one query instead of a count and a sort, for rare
+    /// name parts.
     async fn load_if_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
         values.push((MAX_SORTED_MATCHES as i64 + 1).into());

@@ -1,9 +1,9 @@
 //! The limits of an HTTP/2 connection.
 //!
-//! A client that exceeds [`MAX_EXCESS_RESETS`], [`MAX_ERROR_RESETS`], the frame `allowance` or the library's limits on continuation and
-//! empty frames gets `ENHANCE_YOUR_CALM`, and its connection ends. Concurrent requests beyond the first of each
-//! connection also need a permit of the listener (`capacity`), so that all connections together hold no more
-//! requests than over HTTP/1.1.
+//! A client that exceeds [`MAX_EXCESS_RESETS`], [`MAX_ERROR_RESETS`], the frame `allowance` or the library's limits on
+//! continuation and empty frames gets `ENHANCE_YOUR_CALM`, and its connection ends. Concurrent requests beyond the
+//! first of each connection also need a permit of the listener (`capacity`), so that all connections together hold no
+//! more requests than over HTTP/1.1.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
 //! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. A client
-//! can start many concurrently, so they run in the [CPU queue](crate::fair_queue::cpu), as jobs of the client's network. The
-//! worker only waits for the client's messages.
+//! can start many concurrently, so they run in the [CPU queue](crate::fair_queue::cpu), as jobs of the client's
+//! network. The worker only waits for the client's messages.
 
 use std::io;
 use std::pin::Pin;

@@ -36,8 +36,8 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Creates a token for the user with this name or email address, if the caller has `verify_proof` possession of the seal key.
-/// It expires after two years, the default of the projects API.
+/// Creates a token for the user with this name or email address, if the caller has `verify_proof` possession of the
+/// seal key. It expires after two years, the default of the projects API.
 ///
 /// # Errors
 /// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when the audit

@@ -26,9 +26,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
 /// 16 MiB in pages of 4 KiB: limits the amount that a sync writes while commits need the disk.
 const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
-/// 256 MiB.
+/// Size of the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
 const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
-/// The same as of the RSA key generators: this work can wait.
+/// Nice value of the thread: its work can wait.
 const NICE: i32 = 15;
 
 /// The checkpointing thread, which ends when this is dropped.

@@ -274,7 +274,8 @@ pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
     restore_facts::require_unmoved(&super::meta::all(db).map_err(failed)?)
 }
 
-/// Records that the store was copied into a database; no server starts on it until [`remove_move_record`]. Needs a [`lock`].
+/// Records that the store was copied into a database; no server starts on it until [`remove_move_record`]. Needs a
+/// [`lock`].
 ///
 /// # Errors
 /// `Unavailable` from the disk.

@@ -53,7 +53,8 @@ impl SqliteReaderPool {
         Self::open_with(connection::open_reader, path, lock)
     }
 
-    /// As [`SqliteReaderPool::open`], with another function for the connections, which cannot be reopened after a pause.
+    /// As [`SqliteReaderPool::open`], with another function for the connections, which cannot be reopened after a
+    /// pause.
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;

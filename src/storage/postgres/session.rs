@@ -30,7 +30,8 @@ struct PostgresSession<'c> {
     writes: bool,
     /// `true` if the connection is lost, or its server no longer takes writes.
     gone: bool,
-    /// `true` if later statements must be planned for their values; [`USE_CUSTOM_PLANS`] is sent with the next statement.
+    /// `true` if later statements must be planned for their values; [`USE_CUSTOM_PLANS`] is sent with the next
+    /// statement.
     fit: bool,
 }
 

@@ -85,8 +85,8 @@ pub(super) async fn take(db: &PostgresClient, hash: &TokenHash) -> Result<(), Po
     }
 }
 
-/// Revokes tokens and their descendants depth-first, [`TOKENS_PER_STEP`] at a time. First it sets the uses of children to 0;
-/// rows are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
+/// Revokes tokens and their descendants depth-first, [`TOKENS_PER_STEP`] at a time. First it sets the uses of children
+/// to 0; rows are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
 /// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
 /// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
 pub(super) async fn revoke(db: &PostgresClient, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {

@@ -1,9 +1,9 @@
 //! The root key: it wraps the data keys, and the seal key wraps it.
 //!
-//! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key in a file or
-//! the environment has no such fact until its seal is changed: its root key is that key itself. Every change creates a
-//! new root key, so a previous seal key opens only copies from before, and the data keys in them. Those stay in use
-//! until the next data key is created and everything is resealed.
+//! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key in a
+//! file or the environment has no such fact until its seal is changed: its root key is that key itself. Every change
+//! creates a new root key, so a previous seal key opens only copies from before, and the data keys in them. Those stay
+//! in use until the next data key is created and everything is resealed.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;

@@ -92,7 +92,8 @@ fn write_time(w: &mut DerWriter, at: i64) {
     time::write_generalized(w, time::from_epoch(at));
 }
 
-/// Wraps a BasicOCSPResponse, which is a [signed](crate::x509::tbs::encode_signed) [`ResponseData`], in an OCSPResponse.
+/// Wraps a BasicOCSPResponse, which is a [signed](crate::x509::tbs::encode_signed) [`ResponseData`], in an
+/// OCSPResponse.
 pub fn encode_successful(basic: &[u8]) -> Vec<u8> {
     build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
         w.tlv(ENUMERATED, &[0]);

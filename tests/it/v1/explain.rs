@@ -44,7 +44,10 @@ async fn parameters_are_held_against_the_rule_and_bounded() {
         assert_eq!(found, (Some(allowed), true), "{parameters}: {}", answer.text);
     }
     let answer = with_parameters(&client, json!("ttl")).await;
-    assert_eq!((answer.status, answer.error()), (400, "parameters: must be an object of the request's fields"));
+    assert_eq!(
+        (answer.status, answer.error()),
+        (400, "parameters: must be a JSON object whose members are the fields of the request")
+    );
     let answer = with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await;
     assert_eq!(answer.status, 413, "{}", answer.text);
     app.stop().await;

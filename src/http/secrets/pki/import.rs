@@ -1,7 +1,8 @@
 //! Imports: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`, and CRLs.
 //!
-//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`take_p12`, `password`). A CRL may
-//! have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU queue.
+//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`take_p12`, `password`). A CRL
+//! may have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU
+//! queue.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -171,7 +171,11 @@ fn check_parameters(
             members.iter().for_each(|(name, value)| fields.set(name, value.clone()));
             fields
         }
-        Some(_) => return Err(Error::invalid("parameters: must be an object of the request's fields")),
+        Some(_) => {
+            return Err(Error::invalid(
+                "parameters: must be a JSON object whose members are the fields of the request",
+            ));
+        }
     };
     let rules = explanation.decides.as_ref().map(|rule| &rule.terms.parameters);
     let violation = target.with_parameters(&fields, |parameters| rules?.violation(operation, &parameters?));

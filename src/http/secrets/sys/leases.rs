@@ -209,8 +209,8 @@ async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> R
     Ok(empty_response(wait))
 }
 
-/// Revokes tokens even if the caller disconnects. `wait_flag` affects only the status: a revocation in the background could
-/// be lost.
+/// Revokes tokens even if the caller disconnects. `wait_flag` affects only the status: a revocation in the background
+/// could be lost.
 async fn revoke_tokens(
     call: Call,
     wait: bool,

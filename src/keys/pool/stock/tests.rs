@@ -36,7 +36,7 @@ fn ready(pool: &KeyPool) -> [usize; 3] {
     pool.0.0.lock().stock.0.each_ref().map(|shelf| shelf.ready.len())
 }
 
-/// Polls until `done`, with a timeout for the test.
+/// Polls until `done` returns `true`; returns `false` after one minute.
 fn soon(mut done: impl FnMut() -> bool) -> bool {
     for _ in 0..12_000 {
         if done() {

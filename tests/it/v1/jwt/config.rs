@@ -67,7 +67,7 @@ async fn exactly_one_source_is_taken_and_only_where_it_may_be() {
     refused(&bed, json!({"oidc_discovery_url": format!("{url}?a=b")}), "oidc_discovery_url: must have no query").await;
     let key = bed.issuer.key.key.to_pkcs8().unwrap();
     let key = signet::x509::pem::encode("PRIVATE KEY", key.expose());
-    refused(&bed, json!({"jwks_ca_pem": key}), "jwks_ca_pem: must hold PEM blocks CERTIFICATE only").await;
+    refused(&bed, json!({"jwks_ca_pem": key}), "jwks_ca_pem: must contain only PEM blocks of type CERTIFICATE").await;
     assert_eq!(bed.app.client.get("auth/jwt/config").await.body["data"]["jwks_url"], json!(set), "nothing was written");
     bed.app.stop().await;
 }

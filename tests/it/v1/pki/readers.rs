@@ -32,7 +32,7 @@ use crate::model::random::Random;
 const SEED: u64 = 20_261_122;
 const ROUNDS: u64 = 120;
 /// Time limit for the default rounds: a slow machine runs fewer.
-const LONGEST: Duration = Duration::from_secs(15);
+const MAX_TIME: Duration = Duration::from_secs(15);
 const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
 
 /// Returns valid extensions of every kind that a client may request, one each.
@@ -397,7 +397,7 @@ async fn whatever_hostile_input_brings_out_is_read_by_others() {
     let started = Instant::now();
     let mut play = Play::start(seed).await;
     for _ in 0..rounds {
-        if rounds == ROUNDS && started.elapsed() > LONGEST {
+        if rounds == ROUNDS && started.elapsed() > MAX_TIME {
             break;
         }
         for path in 0..PATHS.len() {

@@ -15,7 +15,7 @@ const HERE: &str = "192.0.2.1";
 const ELSEWHERE: &str = "198.51.100.1";
 const OWN: &[&str] = &["192.0.2.0/24"];
 /// Maximum lifetime by the mount, in seconds.
-const LONGEST: u64 = 768 * 3600;
+const MAX_TTL_SECONDS: u64 = 768 * 3600;
 
 /// A way to a token, and what it may add to the caller's rights.
 struct Way {
@@ -63,7 +63,7 @@ const fn login(path: &'static str, role: &'static str, life: u64) -> Way {
 }
 
 const fn way(pattern: &'static str, path: &'static str) -> Way {
-    Way { pattern, path, role: None, policies: &[], period: 0, life: LONGEST, networks: OWN, orphan: false }
+    Way { pattern, path, role: None, policies: &[], period: 0, life: MAX_TTL_SECONDS, networks: OWN, orphan: false }
 }
 
 impl Way {
@@ -305,7 +305,10 @@ async fn sudo_gives_everything_but_root() {
             made += 1;
             let shown = scene.lookup(token).await;
             assert!(!shown["policies"].as_array().unwrap().contains(&json!("root")), "{}: {body}: {shown}", way.path);
-            assert!(!shown["expire_time"].is_null() && shown["ttl"].as_u64().unwrap() <= LONGEST, "{body}: {shown}");
+            assert!(
+                !shown["expire_time"].is_null() && shown["ttl"].as_u64().unwrap() <= MAX_TTL_SECONDS,
+                "{body}: {shown}"
+            );
         }
     }
     assert!(made > 60, "{made}");

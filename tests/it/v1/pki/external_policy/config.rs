@@ -34,7 +34,10 @@ async fn settings_are_merged_and_the_key_is_never_read_back() {
         (json!({ "external_service_url": "http://127.0.0.1/" }), "external_service_url: must begin with https"),
         (json!({ "external_service_url": "" }), "external_service_url: must be set while enabled"),
         (json!({ "trusted_ca": "" }), "trusted_ca: it or trusted_leaf_certificate_bundle must be set"),
-        (json!({ "trusted_ca": Site::shared().bundle("ca") }), "trusted_ca: must hold PEM blocks CERTIFICATE only"),
+        (
+            json!({ "trusted_ca": Site::shared().bundle("ca") }),
+            "trusted_ca: must contain only PEM blocks of type CERTIFICATE",
+        ),
         (json!({ "service_client_cert_bundle": Site::shared().pem("client") }), "exactly one private key"),
         (
             json!({ "service_client_cert_bundle": Site::shared().pem("client") + &Site::shared().pem("ca-key") }),

@@ -15,7 +15,7 @@ const LONG: usize = 150_000;
 
 /// Maximum number of long lists per token, and in total.
 const OF_TOKEN: usize = 8;
-const MOST: usize = 64;
+const MAX_LISTS: usize = 64;
 
 async fn rest(reader: Slow) -> (String, bool) {
     tokio::task::spawn_blocking(move || reader.rest()).await.unwrap()
@@ -58,11 +58,11 @@ async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, LONG);
     let mut tokens = Vec::new();
-    for _ in 0..=MOST / OF_TOKEN {
+    for _ in 0..=MAX_LISTS / OF_TOKEN {
         tokens.push(lists_only(&pki.app).await);
     }
     let mut readers = Vec::new();
-    for token in &tokens[..MOST / OF_TOKEN] {
+    for token in &tokens[..MAX_LISTS / OF_TOKEN] {
         readers.push(join_all((0..OF_TOKEN).map(|_| Slow::ask(token, "pki/certs"))).await);
         let refused = token.list("pki/certs").await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
