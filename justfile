@@ -18,7 +18,7 @@ lint:
 # Run the unit tests and the quick integration tests
 test-fast:
     cargo test --workspace --locked --lib --bins
-    cargo test --locked --test it -- architecture:: circles:: source:: recorded:: pages::page:: pages::figures:: changelog
+    cargo test --locked --test it -- architecture:: circles:: source:: recorded:: pages::page:: pages::figures::
 
 # Install what the tests need, then format, lint, build and test everything
 test:

@@ -85,9 +85,9 @@ impl<P: Clone + Send + 'static> ListPage<P> {
     ) -> BoxFuture<'static, Result<Self>> {
         async move {
             let found = found.await?;
-            let render = move |found: Vec<T>| found.into_iter().map(row).collect();
             let is_long = found.len() > MAX_ROWS_RENDERED_INLINE;
-            Ok(Self::of(cpu::run_if(is_long, move || render(found)).await?, most))
+            let rows = cpu::run_if(is_long, move || found.into_iter().map(row).collect()).await?;
+            Ok(Self::of(rows, most))
         }
         .boxed()
     }
