@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use self::groups::GroupLayout;
 use crate::error::Warnings;
-use crate::pki::store::{ListedBound, StoredRevocation};
+use crate::pki::store::{RemovableRevocations, StoredRevocation};
 
 pub use self::builder::verify::UnreproducibleCrl;
 pub use self::builder::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
@@ -53,7 +53,7 @@ pub struct MountCrls {
     /// Every revocation up to this sequence is on the lists.
     pub covers: u64,
     /// Revocations that may be removed from the lists.
-    pub listed: ListedBound,
+    pub listed: RemovableRevocations,
     /// Every revocation up to this sequence is on the lists that could be made.
     looked: u64,
     lacking: Option<FailedGroups>,

@@ -20,7 +20,7 @@ use super::engine_deps::EngineDeps;
 use super::mount::signer::IssuerSigner;
 use super::mount::view::MountView;
 use super::serials::SerialSource;
-use super::store::{ListedBound, PkiStore, StoredRevocation};
+use super::store::{PkiStore, RemovableRevocations, StoredRevocation};
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
@@ -376,8 +376,8 @@ impl Authority {
     }
 
     /// Returns the revocations that complete CRLs have listed since their certificates ended (RFC 5280 3.3).
-    pub fn listed(&self) -> ListedBound {
-        self.crls.load().as_ref().map_or(ListedBound::NONE, |crls| crls.listed)
+    pub fn listed(&self) -> RemovableRevocations {
+        self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.listed)
     }
 
     /// Publishes complete CRLs of all revocations.

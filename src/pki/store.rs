@@ -238,7 +238,7 @@ pub enum Removal {
         after: Option<(i64, Serial)>,
     },
     /// Revocations within this bound, with their certificates.
-    Revocations(ListedBound),
+    Revocations(RemovableRevocations),
     /// Metadata of certificates that ended before `before`.
     Metadata {
         /// Bound of the end of validity.
@@ -255,20 +255,20 @@ pub enum Removal {
 
 /// Bound of revocations that were on a complete CRL issued after their certificates ended (RFC 5280 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListedBound {
+pub struct RemovableRevocations {
     /// Their certificates ended before this, epoch seconds.
     pub before: i64,
     /// Highest sequence.
     pub up_to: u64,
 }
 
-impl Default for ListedBound {
+impl Default for RemovableRevocations {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl ListedBound {
+impl RemovableRevocations {
     /// For a mount that publishes no CRLs: every revocation.
     pub const ALL: Self = Self { before: i64::MAX, up_to: u64::MAX };
     /// For a missing CRL: no revocation.
@@ -530,7 +530,7 @@ pub trait PkiStore: Send + Sync {
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
 
     /// Returns `true` if a revocation of a certificate that ended before `before` is outside `listed`.
-    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>>;
+    fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>>;
 
     /// Returns the current or last tidy run.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;

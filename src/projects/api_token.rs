@@ -356,7 +356,7 @@ pub async fn list_team_tokens(
 ) -> WorkResult<ResultPage<ApiToken>> {
     const TOKENS: ListSource = ListSource { id: "k.id", from: "teams t JOIN api_tokens k ON k.team_id = t.id" };
     const ORDER: ListOrder = ListOrder { column: "k.id", descending: true };
-    team::may_create(member)?;
+    team::require_may_create(member)?;
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
     if !member.owner {

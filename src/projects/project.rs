@@ -145,7 +145,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: P
 ///
 /// # Errors
 /// `Forbidden`, because known clients react to 404 by placing the contents of the project elsewhere.
-pub fn may_create(member: &Member) -> WorkResult<()> {
+pub fn require_may_create(member: &Member) -> WorkResult<()> {
     if member.owner || member.rights.has(Flag::ManageProjects) {
         return Ok(());
     }

@@ -92,7 +92,7 @@ pub struct TagBinding {
 
 /// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `place` is the JSON
 /// pointer of the array. The last value of a repeated key counts. Faults are added to `attributes`.
-pub fn read(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
         let members = element.get("attributes");
@@ -479,17 +479,17 @@ mod tests {
     fn tags_are_read_with_every_fault_at_its_place() {
         let owned = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let good = json!([pair("a", "1"), pair("b", ""), { "attributes": { "key": "c" } }, pair("a", "2")]);
-        assert_eq!(read_with(read, &good), Ok(vec![owned("a", "2"), owned("b", ""), owned("c", "")]));
+        assert_eq!(read_with(parse_bindings, &good), Ok(vec![owned("a", "2"), owned("b", ""), owned("c", "")]));
         let longest = json!([pair(&"ü".repeat(128), &"ü".repeat(256))]);
-        assert_eq!(read_with(read, &longest).unwrap().len(), 1);
+        assert_eq!(read_with(parse_bindings, &longest).unwrap().len(), 1);
         let bad = json!([pair("", "x"), pair(&"k".repeat(129), ""), pair("k", &"v".repeat(257)), 7,
             { "attributes": { "key": "k", "value": 7 } }, pair("a\0", "")]);
         let places = ["0/attributes/key", "1/attributes/key", "2/attributes/value", "3/attributes/key"];
         let places = places.into_iter().chain(["4/attributes/value", "5/attributes/key"]);
-        assert_eq!(read_with(read, &bad), Err(places.map(|place| format!("/data/{place}")).collect()));
+        assert_eq!(read_with(parse_bindings, &bad), Err(places.map(|place| format!("/data/{place}")).collect()));
         let many = |n: usize| Json::from((0..n).map(|n| pair(&n.to_string(), "")).collect::<Vec<_>>());
-        assert_eq!(read_with(read, &many(10)).unwrap().len(), 10);
-        assert_eq!(read_with(read, &many(11)), Err(vec!["/data".to_owned()]));
+        assert_eq!(read_with(parse_bindings, &many(10)).unwrap().len(), 10);
+        assert_eq!(read_with(parse_bindings, &many(11)), Err(vec!["/data".to_owned()]));
     }
 
     #[test]
@@ -577,7 +577,7 @@ mod tests {
         #[test]
         fn what_is_read_keeps_the_rules(keys in prop::collection::vec(("\\PC{0,3}", "\\PC{0,3}"), 0..14)) {
             let elements: Vec<Json> = keys.iter().map(|(key, value)| pair(key, value)).collect();
-            if let Ok(tags) = read_with(read, &elements.into()) {
+            if let Ok(tags) = read_with(parse_bindings, &elements.into()) {
                 let distinct: std::collections::BTreeSet<_> = keys.iter().map(|(key, _)| key).collect();
                 prop_assert_eq!(tags.len(), distinct.len());
                 prop_assert!(tags.len() <= MAX_TAGS && tags.iter().all(|(key, _)| !key.is_empty()));

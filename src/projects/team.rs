@@ -341,7 +341,7 @@ fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
 ///
 /// # Errors
 /// `NotFound` otherwise.
-pub fn may_create(member: &Member) -> WorkResult<()> {
+pub fn require_may_create(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.owner || member.rights.has(Flag::ManageTeams))
 }
 

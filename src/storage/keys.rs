@@ -64,7 +64,7 @@ impl StoreKeys {
         shared: bool,
     ) -> Result<Self> {
         let facts = reader.meta().await?;
-        let ring = match open(seal_key, &facts).await? {
+        let ring = match open_ring(seal_key, &facts).await? {
             Some(ring) => ring,
             None => {
                 let (ring, facts) = create(seal_key, clock.now()).await?;
@@ -73,7 +73,7 @@ impl StoreKeys {
                     Ok(_) => ring,
                     // Another node has created the first keys concurrently, which are used instead.
                     Err(error) if error.kind() == Kind::Conflict => {
-                        open(seal_key, &reader.meta().await?).await?.ok_or(error)?
+                        open_ring(seal_key, &reader.meta().await?).await?.ok_or(error)?
                     }
                     Err(error) => return Err(error),
                 }
@@ -351,7 +351,7 @@ impl StoreKeys {
     }
 }
 
-async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
+async fn open_ring(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     let Some(installation) = seal::installation(facts)? else { return Ok(None) };
     let root = root::unwrap_root(seal_key, &installation, facts).await;
     root.and_then(|root| Ring::load(&root, installation, facts))
@@ -364,7 +364,7 @@ async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
 /// # Errors
 /// `Invalid` when the key does not open them; the errors of a device.
 pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, Ring)>> {
-    let Some(ring) = open(seal_key, facts).await? else { return Ok(None) };
+    let Some(ring) = open_ring(seal_key, facts).await? else { return Ok(None) };
     Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 

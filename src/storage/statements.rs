@@ -10,11 +10,11 @@ pub(super) const DROP_PARTS: [&str; 5] =
 
 /// Statements that remove the many rows of a mount in steps of at most `$2` rows.
 pub(super) const REMOVE_SOME: [&str; 5] = [
-    certificates::SOME_OF_MOUNT,
-    revocations::SOME_OF_MOUNT,
-    leases::SOME_OF_MOUNT,
-    metadata::SOME_OF_MOUNT,
-    secret_ids::SOME_OF_MOUNT,
+    certificates::DELETE_OF_MOUNT,
+    revocations::DELETE_OF_MOUNT,
+    leases::DELETE_OF_MOUNT,
+    metadata::DELETE_OF_MOUNT,
+    secret_ids::DELETE_OF_MOUNT,
 ];
 
 pub(super) mod certificates {
@@ -37,7 +37,7 @@ pub(super) mod certificates {
     pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
-    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
@@ -48,7 +48,7 @@ pub(super) mod revocations {
     pub(crate) const PAGE: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
         FROM revocation WHERE mount = $1 AND seq > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY seq LIMIT $3";
-    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM revocation WHERE mount = $1 AND serial IN
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM revocation WHERE mount = $1 AND serial IN
         (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
@@ -73,7 +73,7 @@ pub(super) mod leases {
         (SELECT 1 FROM lease WHERE lease.token = ended_token.hash AND lease.ending = 0)";
     pub(crate) const SWEEP: &str = "DELETE FROM lease WHERE id IN
         (SELECT id FROM lease WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";
-    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM lease WHERE mount = $1 AND serial IN
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM lease WHERE mount = $1 AND serial IN
         (SELECT serial FROM lease WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
@@ -83,7 +83,7 @@ pub(super) mod metadata {
         WHERE mount = $1 AND serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
     pub(crate) const SERIALS: &str = "SELECT serial FROM certificate_metadata
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
@@ -186,7 +186,7 @@ pub(super) mod tokens {
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
     /// Some tokens of a removed mount, which are removed together with their descendants.
-    pub(crate) const SOME_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
+    pub(crate) const SELECT_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }
 
 /// Cubbyholes. The foreign key removes them together with their token.
@@ -280,7 +280,7 @@ pub(super) mod secret_ids {
             AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY accessor LIMIT $5";
     pub(crate) const ROLES_OF_MOUNT: &str = "DELETE FROM ended_role WHERE mount = $1";
-    pub(crate) const SOME_OF_MOUNT: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash IN
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash IN
         (SELECT hash FROM secret_id WHERE mount = $1 ORDER BY hash LIMIT $2)";
 }
 

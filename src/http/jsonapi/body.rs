@@ -72,7 +72,7 @@ impl RequestDocument {
     /// # Errors
     /// As [`RequestDocument::list`]; `Invalid` for an invalid tag.
     pub fn tag_bindings(&self) -> WorkResult<Vec<Tag>> {
-        self.tags(tag::read)
+        self.tags(tag::parse_bindings)
     }
 
     /// Returns the tags of a body whose `data` is an array of flat tags.
@@ -210,7 +210,7 @@ impl<'c> PrimaryResource<'c> {
     pub fn tag_bindings(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Option<Vec<Tag>>> {
         let place = "/data/relationships/tag-bindings/data";
         let elements = self.to_many("tag-bindings", tag::MAX_TAGS_PER_REQUEST)?;
-        Ok(elements.map(|elements| tag::read(attributes, elements, place)))
+        Ok(elements.map(|elements| tag::parse_bindings(attributes, elements, place)))
     }
 
     /// Returns the flat tags of the relationship `tags`.

@@ -98,8 +98,8 @@ impl ResponseBody {
     pub fn octets(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
-            Self::Data(value) | Self::Plain(value) => json_len(value),
-            Self::DataAndTop(value) => 2 * json_len(value),
+            Self::Data(value) | Self::Plain(value) => estimate_json_len(value),
+            Self::DataAndTop(value) => 2 * estimate_json_len(value),
             Self::Rendered(text) => text.len(),
             Self::Raw(_, bytes) => bytes.len(),
             Self::Unwrapped(kept) => kept.body.expose().len(),
@@ -110,14 +110,16 @@ impl ResponseBody {
 }
 
 /// Approximate length of the JSON text of a value.
-fn json_len(value: &Value) -> usize {
+fn estimate_json_len(value: &Value) -> usize {
     /// Quotes and a comma or a colon.
     const BESIDE: usize = 4;
     let within = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(json_len).sum(),
-        Value::Object(members) => members.iter().map(|(name, value)| name.len() + BESIDE + json_len(value)).sum(),
+        Value::Array(values) => values.iter().map(estimate_json_len).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + BESIDE + estimate_json_len(value)).sum()
+        }
     };
     within + BESIDE
 }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiWrite, RecordedResponseRow,
+        CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiWrite, RecordedResponseRow, RemovableRevocations,
         SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
@@ -128,7 +128,7 @@ mod tests {
             unreachable!("nothing is read")
         }
 
-        fn unlisted(&self, _: MountId, _: i64, _: ListedBound) -> BoxFuture<'static, Result<bool>> {
+        fn unlisted(&self, _: MountId, _: i64, _: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
             unreachable!("nothing is read")
         }
 

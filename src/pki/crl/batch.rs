@@ -171,7 +171,7 @@ impl EntryBucket {
             for (start, len) in entry_ranges(&block) {
                 let entry = &block[start..start + len];
                 let part = &mut parts[part(entry_key(entry))];
-                part.write(read_certificate_end(&block, start), len, |block| block.extend_from_slice(entry));
+                part.write(read_not_after(&block, start), len, |block| block.extend_from_slice(entry));
             }
         }
         let others = parts.split_off(1);
@@ -239,7 +239,7 @@ fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-fn read_certificate_end(block: &[u8], start: usize) -> CertificateEnd {
+fn read_not_after(block: &[u8], start: usize) -> CertificateEnd {
     block[start - END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
 }
 
@@ -255,7 +255,7 @@ impl SortedBucket {
         self.index.iter().map(|place| {
             let (start, len) = (place.start as usize % BLOCK_BYTES, place.len as usize);
             let block = &self.blocks[place.start as usize / BLOCK_BYTES];
-            (&block[start..start + len], read_certificate_end(block, start))
+            (&block[start..start + len], read_not_after(block, start))
         })
     }
 

@@ -149,7 +149,7 @@ impl RevocationTarget {
         if found.row.der == der { Ok(Self::stored(found)) } else { Err(serial_collision_error()) }
     }
 
-    fn has_expired(&self, now: Time) -> bool {
+    fn expires_too_soon(&self, now: Time) -> bool {
         self.not_after < now.unix_timestamp() + MIN_REMAINING_SECONDS
     }
 
@@ -216,7 +216,7 @@ pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -
     let now = authority.tools().clock.synchronized_now()?;
     let target = RevocationTarget::stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
-    let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
+    let done = target.revocation.is_some() || target.expires_too_soon(now) || is_issuer;
     Ok((!done).then(|| target.revoked(authority.mount(), now, RequestedReason::default())))
 }
 
@@ -271,7 +271,7 @@ async fn try_revoke(
         return Ok(Some(RevocationOutcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
-    if !is_revoked && target.has_expired(now) && !expired_too {
+    if !is_revoked && target.expires_too_soon(now) && !expired_too {
         // The expired certificate needs no revocation, but its key might be submitted again.
         list_compromised_key(authority, compromised).await?;
         return Ok(Some(RevocationOutcome::Expired));

@@ -19,7 +19,7 @@ use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::settings::tidy::TidyTask;
 use crate::pki::mount::view::MountView;
-use crate::pki::store::{ListedBound, PkiOutcome, PkiWrite, Removal, RemovalResult, StoredRevocation};
+use crate::pki::store::{PkiOutcome, PkiWrite, RemovableRevocations, Removal, RemovalResult, StoredRevocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
@@ -173,7 +173,7 @@ impl TidyRun {
             false => Ok(()),
         };
         let listed = self.authority.listed();
-        let listed = ListedBound { before: before.min(listed.before), ..listed };
+        let listed = RemovableRevocations { before: before.min(listed.before), ..listed };
         let removed = self.repeat(|_| Removal::Revocations(listed)).await;
         // After a failed write, rows may have been removed.
         self.revocations_changed |= matches!(removed, Err(TidyEarlyEnd::Failed(_)));

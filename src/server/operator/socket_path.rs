@@ -32,7 +32,7 @@ impl SocketFolder {
     }
 
     /// The path of the socket, valid as long as `self`.
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(super) fn socket_path(&self) -> PathBuf {
         self.folder.join(SOCKET_NAME)
     }
 }
@@ -48,6 +48,6 @@ pub(super) fn bind(folder: &Path) -> Result<UnixListener> {
     }
     let listener = UnixListener::bind(&new)?;
     std::fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-    std::fs::rename(&new, place.socket())?;
+    std::fs::rename(&new, place.socket_path())?;
     Ok(listener)
 }

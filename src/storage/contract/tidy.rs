@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 
 use super::*;
-use crate::pki::store::{ListedBound, MetadataRow, PkiOutcome, Removal, RemovalResult, TidyRow};
+use crate::pki::store::{MetadataRow, PkiOutcome, RemovableRevocations, Removal, RemovalResult, TidyRow};
 
 fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
     (
@@ -15,8 +15,8 @@ fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, Revocation
     )
 }
 
-fn ended_before(before: i64) -> ListedBound {
-    ListedBound { before, ..ListedBound::ALL }
+fn ended_before(before: i64) -> RemovableRevocations {
+    RemovableRevocations { before, ..RemovableRevocations::ALL }
 }
 
 async fn step(w: &World, what: Removal, limit: u32) -> RemovalResult {
@@ -127,11 +127,14 @@ pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: 
         (NOW + 1, (i64::MIN, 0), false),
         (NOW + 99, (i64::MIN, 0), true),
     ] {
-        let listed = ListedBound { before: listed.0, up_to: listed.1 };
+        let listed = RemovableRevocations { before: listed.0, up_to: listed.1 };
         assert_eq!(w.pki.unlisted(m, before, listed).await.unwrap(), unlisted, "{before} {listed:?}");
     }
-    assert!(!w.pki.unlisted(MountId::random(), NOW + 99, ListedBound::NONE).await.unwrap(), "of another mount");
-    let listed = ListedBound { before: NOW + 9, up_to: 7 };
+    assert!(
+        !w.pki.unlisted(MountId::random(), NOW + 99, RemovableRevocations::NONE).await.unwrap(),
+        "of another mount"
+    );
+    let listed = RemovableRevocations { before: NOW + 9, up_to: 7 };
     assert_eq!(steps(&w, 3, |_| Removal::Revocations(listed)).await, ([0, 5, 0], 2));
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, [1, 2, 8, 9, 10]);

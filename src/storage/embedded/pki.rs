@@ -10,8 +10,8 @@ use super::{certificates, crls, documents, leases, metadata, recorded_responses,
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
-    RecordedResponseRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, RecordedResponseRow,
+    RemovableRevocations, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
@@ -170,7 +170,7 @@ impl PkiStore for Store<SqliteReaderPool> {
         self.reader.read(move |db| certificates::ending(db, mount, from, limit))
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>> {
+    fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
         self.reader.read(move |db| tidy::unlisted(db, mount, before, listed))
     }
 

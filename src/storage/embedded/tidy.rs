@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::query::{SqliteError, count, prepare, serial};
 use crate::documents::MountId;
-use crate::pki::store::{ListedBound, Removal, RemovalResult, TidyRow};
+use crate::pki::store::{RemovableRevocations, Removal, RemovalResult, TidyRow};
 use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
@@ -91,11 +91,21 @@ fn certificates(
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
-pub(super) fn unlisted(db: &Connection, mount: MountId, before: i64, listed: ListedBound) -> rusqlite::Result<bool> {
+pub(super) fn unlisted(
+    db: &Connection,
+    mount: MountId,
+    before: i64,
+    listed: RemovableRevocations,
+) -> rusqlite::Result<bool> {
     prepare(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
 }
 
-fn revocations(db: &Connection, mount: MountId, listed: ListedBound, limit: u32) -> rusqlite::Result<RemovalResult> {
+fn revocations(
+    db: &Connection,
+    mount: MountId,
+    listed: RemovableRevocations,
+    limit: u32,
+) -> rusqlite::Result<RemovalResult> {
     let serials: Vec<Serial> = prepare(db, sql::REVOCATIONS)?
         .query_map(params![mount.0, listed.before, listed.last(), limit], |row| serial(row, 0))?
         .collect::<rusqlite::Result<_>>()?;

@@ -125,7 +125,7 @@ pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<
 
 /// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
 pub(super) fn revoke_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite::Result<bool> {
-    let some = query_hashes(db, sql::SOME_OF_MOUNT, params![mount, limit])?;
+    let some = query_hashes(db, sql::SELECT_OF_MOUNT, params![mount, limit])?;
     revoke(db, &some)?;
     Ok(!some.is_empty())
 }
@@ -174,7 +174,7 @@ mod tests {
         super::super::schema::migrate(&mut db).unwrap();
         for (sql, steps) in [
             (SELECT_EXPIRED, "SEARCH token USING INDEX token_mount_end (mount=? AND expires_at_micros<?)"),
-            (sql::SOME_OF_MOUNT, "SEARCH token USING INDEX token_mount_end (mount=?)"),
+            (sql::SELECT_OF_MOUNT, "SEARCH token USING INDEX token_mount_end (mount=?)"),
             (REVOKE_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
             (SELECT_CHILDREN, "SEARCH token USING INDEX token_parent (parent=?)"),
         ] {

@@ -4,7 +4,7 @@
 
 use super::query::{PostgresClient, PostgresError, count, execute, exists, row, rows, serial};
 use crate::documents::MountId;
-use crate::pki::store::{ListedBound, Removal, RemovalResult, TidyRow};
+use crate::pki::store::{RemovableRevocations, Removal, RemovalResult, TidyRow};
 use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
@@ -93,7 +93,7 @@ pub(super) async fn unlisted(
     db: &PostgresClient,
     mount: MountId,
     before: i64,
-    listed: ListedBound,
+    listed: RemovableRevocations,
 ) -> Result<bool, PostgresError> {
     exists(db, sql::TO_LIST, &[&mount.0, &before, &listed.before, &listed.last()]).await
 }
@@ -101,7 +101,7 @@ pub(super) async fn unlisted(
 async fn revocations(
     db: &PostgresClient,
     mount: MountId,
-    listed: ListedBound,
+    listed: RemovableRevocations,
     limit: u32,
 ) -> Result<RemovalResult, PostgresError> {
     let page = rows(db, sql::REVOCATIONS, &[&mount.0, &listed.before, &listed.last(), &i64::from(limit)]).await?;

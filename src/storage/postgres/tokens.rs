@@ -141,7 +141,7 @@ pub(super) async fn sweep(db: &PostgresClient, now: Time, limit: u32) -> Result<
 
 /// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
 pub(super) async fn revoke_of_mount(db: &PostgresClient, mount: i64, limit: i64) -> Result<bool, PostgresError> {
-    let some = read_hashes(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
+    let some = read_hashes(&rows(db, sql::SELECT_OF_MOUNT, &[&mount, &limit]).await?)?;
     revoke(db, &some).await?;
     Ok(!some.is_empty())
 }

@@ -15,8 +15,8 @@ use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
-    RecordedResponseRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiOutcome, PkiStore, PkiWrite, RecordedResponseRow,
+    RemovableRevocations, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
 use signet::x509::serial::Serial;
@@ -418,7 +418,7 @@ impl PkiStore for Double {
         self.call("ending", |s| s.pki.ending(mount, from, limit))
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>> {
+    fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
         self.call("unlisted", |s| s.pki.unlisted(mount, before, listed))
     }
 

@@ -48,7 +48,7 @@ struct ProjectView {
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Project)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    project::may_create(&member)?;
+    project::require_may_create(&member)?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), None)?;
     let given = read_fields(tx, &member, &resource, None).await?;
     let project = project::create(tx, &member, given).await?;

@@ -46,7 +46,7 @@ struct TeamView {
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    team::may_create(&member)?;
+    team::require_may_create(&member)?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = AttributeReader::new(resource.attributes());
     let new = TeamChange::read_new(&mut attributes);

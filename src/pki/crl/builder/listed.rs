@@ -5,28 +5,28 @@ use super::super::groups::IssuerGroup;
 use super::super::state::CrlGroupState;
 use super::CrlBuilder;
 use crate::pki::mount::view::MountView;
-use crate::pki::store::ListedBound;
+use crate::pki::store::RemovableRevocations;
 
 impl CrlBuilder {
     /// Returns the revocations that every group's complete CRL has listed since their certificates ended. Groups
     /// without a signer and mounts without CRLs impose no bound.
-    pub(super) fn listed(&self, view: &MountView, groups: &[IssuerGroup]) -> ListedBound {
+    pub(super) fn listed(&self, view: &MountView, groups: &[IssuerGroup]) -> RemovableRevocations {
         if view.crl_config.value.disable {
-            return ListedBound::ALL;
+            return RemovableRevocations::ALL;
         }
         let signed = groups.iter().filter(|group| group.signer.is_some());
         let of = |group: &IssuerGroup| {
-            self.states.get(&group.id).map_or(ListedBound::NONE, |state| state.listed(self.loaded))
+            self.states.get(&group.id).map_or(RemovableRevocations::NONE, |state| state.listed(self.loaded))
         };
-        signed.map(of).fold(ListedBound::ALL, ListedBound::and)
+        signed.map(of).fold(RemovableRevocations::ALL, RemovableRevocations::and)
     }
 }
 
 impl CrlGroupState {
     /// Returns the bound of one group, when every revocation up to `loaded` was read.
-    fn listed(&self, loaded: u64) -> ListedBound {
-        let Some(complete) = &self.complete else { return ListedBound::NONE };
+    fn listed(&self, loaded: u64) -> RemovableRevocations {
+        let Some(complete) = &self.complete else { return RemovableRevocations::NONE };
         let up_to = if self.fresh.is_empty() { loaded } else { self.covers };
-        ListedBound { before: complete.this_update, up_to }
+        RemovableRevocations { before: complete.this_update, up_to }
     }
 }

@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt as _;
 use serde_json::json;
 use signet::error::Kind;
 use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::http::sender::Sender;
+use signet::projects::{Tx, organization};
 use signet::x509::ocsp::IdHash;
 
 use super::mount::{Leaf, Pki, parse};
 use super::ocsp::{cert_id, request};
 use crate::support::{Answer, Client};
+use crate::v2::fixture::{Store, World};
 
 /// Two concurrent tests that each occupy all threads but one would block each other.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -65,7 +68,7 @@ impl Filled {
             let _ = opened.recv();
         };
         let mut job: Job = Box::pin(cpu::run_as(caller, work));
-        if let Some(refused) = futures_util::FutureExt::now_or_never(&mut job) {
+        if let Some(refused) = (&mut job).now_or_never() {
             return Err(refused.unwrap_err().kind());
         }
         self.gates.push(gate);
@@ -165,6 +168,35 @@ async fn cpu_queue_full_refuses_pkcs12_of_its_caller_alone() {
     }
     assert_eq!(client.post(issue, p12).await.status, 200);
     pki.stop().await;
+}
+
+#[actix_web::test]
+async fn cpu_queue_full_refuses_long_projects_list_of_its_caller() {
+    let _alone = ALONE.lock().await;
+    let world = World::start(Store::Embedded).await;
+    let many = |mut tx: Tx<'_>| {
+        async move {
+            let olga: i64 = tx.one("SELECT id FROM users", &[]).await?.get()?;
+            // More rows than a response that is rendered outside the queue has.
+            for n in 0..=500 {
+                organization::create(&mut tx, olga, &format!("many-{n}"), "olga@acme.test", "{}").await?;
+            }
+            Ok(olga)
+        }
+        .boxed_local()
+    };
+    let caller = Sender::User(world.run(many).await).queue_caller();
+    if let Some(filled) = Filled::of(caller).await {
+        let refused = world.owner.get("organizations").await;
+        assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
+        assert_eq!(world.owner.get("organizations?page[number]=1").await.status, 200, "a page is short");
+        let made = json!({ "data": { "type": "organizations", "attributes": { "name": "new", "email": "a@b.test" } } });
+        assert_eq!(world.owner.post("organizations", made).await.status, 201, "a write is never refused late");
+        filled.assert_waits();
+    }
+    let whole = world.owner.get("organizations").await;
+    assert!(whole.body["data"].as_array().unwrap().len() > 500, "{}", whole.text);
+    world.app.stop().await;
 }
 
 fn long_policy() -> serde_json::Value {

@@ -1,7 +1,9 @@
 //! CAs that have published CRLs elsewhere: `issuers/import/crl` and `signet import`. openssl and Python's
 //! `cryptography`, which know the old CRL, check the new one.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -16,6 +18,7 @@ use signet::x509::serial::Serial;
 use super::foreign::{CA, Ca, Crl, Files, new_key, openssl_text, run};
 use super::mount::{Pki, parse};
 use super::ocsp::{cert_id, request};
+use crate::faults::double::{Fault, Faults};
 use crate::judges::{judge, refusal};
 use crate::process::{openssl, signet};
 use crate::support::{Answer, App, Client, send};
@@ -564,6 +567,35 @@ async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
     }
     assert_eq!(pki.get("crl/rotate").await["success"], true);
     assert_eq!(pki.crl(&id).await.serials().len(), COUNT as usize + 1);
+    pki.stop().await;
+}
+
+/// A failed import stores at most some of the entries; the same CRL can be imported again and is then complete.
+#[actix_web::test]
+async fn imported_crl_is_complete_when_repeated_after_store_faults() {
+    const COUNT: u32 = 1_200;
+    let faults = Arc::new(Faults::default());
+    let pki = Pki::on(App::builder().faults(&faults).start().await).await;
+    let ca = Ca::root("/CN=Own authority");
+    let id = import(&pki, &ca.bundle()).await;
+    let entries: Vec<_> = (0..COUNT).map(|n| encode_entry(&serial(n), 1_600_000_000, None, None)).collect();
+    let old = list(&ca, 500, &entries, now(&pki), &[]);
+    let mut failed = 0;
+    for n in 1.. {
+        faults.arm_among(&BTreeSet::from(["commit (pki)"]), n, Fault::Before);
+        let answer = sent(&pki.app.client, old.clone()).await;
+        if faults.disarm().is_none() {
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            break;
+        }
+        // The CRL is built after the import is stored, so a fault there is a warning.
+        assert!(answer.status == 503 || answer.warnings().contains("CRL"), "commit {n}: {}", answer.text);
+        failed += usize::from(answer.status == 503);
+    }
+    assert!(failed >= 4, "three units of entries and the number are stored one after the other, {failed} failed");
+    let crl = pki.crl(&id).await;
+    assert_eq!(crl.serials().len(), COUNT as usize);
+    assert_follows(&Files::new().write("old.crl", &old), &crl, &ca.pem, &[]);
     pki.stop().await;
 }
 
