@@ -157,14 +157,19 @@ fn with_organization(plan: &SetupPlan, mut request: Value) -> Value {
     request
 }
 
-/// Returns a certification request for the intermediate's key; an existing key is used again.
+/// Returns a certification request for the intermediate's key; an existing key is used again. The request names the
+/// extensions of a certificate authority, so that an outside authority can copy them.
 async fn create_csr(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let path = &plan.mount;
-    let name = json!({ "common_name": plan.name_of("Issuing CA") });
+    let contents = json!({
+        "common_name": plan.name_of("Issuing CA"),
+        "add_basic_constraints": true,
+        "key_usage": "CertSign,CRLSign",
+    });
+    let mut wanted = with_organization(plan, contents);
     let made = if has_keys(api, path).await? {
-        api.post(&format!("{path}/issuers/generate/intermediate/existing"), with_organization(plan, name)).await?
+        api.post(&format!("{path}/issuers/generate/intermediate/existing"), wanted).await?
     } else {
-        let mut wanted = with_organization(plan, name);
         wanted["key_type"] = plan.keys.kind.into();
         wanted["key_bits"] = plan.keys.intermediate.into();
         api.post(&format!("{path}/issuers/generate/intermediate/internal"), wanted).await?
