@@ -300,6 +300,14 @@ fn what_is_there_is_kept_and_never_overwritten() {
 }
 
 #[test]
+fn setup_example_name_does_not_repeat_www() {
+    let place = Place::new();
+    let output = place.command(&["setup", "--listen", "127.0.0.1:0", "--domain", "www.example.test"]).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
+}
+
+#[test]
 fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
     let place = Place::new();
     place.setup(&[]);

@@ -367,9 +367,11 @@ pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<Str
     let mut domains = role["allowed_domains"].as_array().into_iter().flatten().filter_map(Value::as_str);
     // Patterns and templates are not names themselves.
     let domain = domains.find(|domain| !domain.contains(['*', '{']));
+    let is_bare_allowed = role["allow_bare_domains"] == true;
     Ok(match domain {
+        Some(domain) if is_bare_allowed && domain.starts_with("www.") => domain.to_owned(),
         Some(domain) if role["allow_subdomains"] == true => format!("www.{domain}"),
-        Some(domain) if role["allow_bare_domains"] == true => domain.to_owned(),
+        Some(domain) if is_bare_allowed => domain.to_owned(),
         _ => "NAME".to_owned(),
     })
 }
