@@ -13,6 +13,7 @@ mod authority;
 mod files;
 mod plan;
 mod prompts;
+mod repeated_options;
 mod step_output;
 
 use std::io::Write as _;
@@ -20,15 +21,15 @@ use std::path::Path;
 
 use serde_json::json;
 use signet::config::{self, Config, Environment};
-use signet::error::{Error, Kind, Result};
+use signet::error::{Error, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
 use signet::storage::{IfMissing, inspection};
 use signet::telemetry;
 
 use self::api::SetupApi;
+use self::arguments::DEFAULT_MOUNT;
 pub(crate) use self::arguments::SetupArguments;
-use self::arguments::{DEFAULT_MOUNT, InstallationArguments};
 use self::files::FileContent;
 use self::plan::SetupPlan;
 use self::step_output::print_step;
@@ -71,7 +72,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let plan = plan.with_public_url(&config)?;
     files::check_new(&config, &plan)?;
-    files::check_folders(&config, &plan)?;
+    files::check_folders(&config, &plan, &arguments.place)?;
     files::create_folders(&config, &arguments.config)?;
     if let config::SealKeySource::File(file) = &config.seal_key {
         if file.exists() {
@@ -91,33 +92,20 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
 
 /// Continues an installation that has a configuration.
 fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
-    let InstallationArguments { data_dir, database_url, seal_key_file, listen, public_listen, name, tls_dir } =
-        &arguments.place;
-    let flags = [
-        ("--data-dir", data_dir.is_some()),
-        ("--database-url", database_url.is_some()),
-        ("--seal-key-file", seal_key_file.is_some()),
-        ("--listen", listen.is_some()),
-        ("--public-listen", public_listen.is_some()),
-        ("--name", !name.is_empty()),
-        ("--tls-dir", tls_dir.is_some()),
-    ];
-    if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
-        let file = arguments.config.display();
-        return Err(Error::new(Kind::Conflict, format!("{flag}: {file} exists already; change the setting there")));
-    }
     let config = config::load(&arguments.config)?;
     let mut wanted = arguments.wanted;
     if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == DEFAULT_MOUNT) {
         wanted.mount.clone_from(&renewal.mount);
     }
     owner::require_owner_for_setup(&config, &arguments.config)?;
-    let plan = SetupPlan::new(wanted, &arguments.config)?.with_public_url(&config)?;
+    let plan = SetupPlan::new(wanted, &arguments.config)?;
+    repeated_options::check(&arguments.place, &plan, &config)?;
+    let plan = plan.with_public_url(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
         files::check_tls_pair(pair)?;
     }
     if !arguments.listener_only {
-        files::check_folders(&config, &plan)?;
+        files::check_folders(&config, &plan, &arguments.place)?;
     }
     print_step("kept", &format!("{} (the configuration)", arguments.config.display()))?;
     Ok((config, plan))

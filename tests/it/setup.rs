@@ -256,7 +256,6 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(place.files(), before);
     // Without the flag, the example's domain comes from the role.
     assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
-    assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml exists already"));
     // Only the missing files are created again.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem", "root-ca.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
@@ -297,6 +296,57 @@ fn what_is_there_is_kept_and_never_overwritten() {
     let served = place.serve();
     assert!(place.refused(&[]).contains("in use by another signet process: stop that first"));
     served.terminate();
+}
+
+#[test]
+fn setup_repeats_equal_options_and_names_all_others_at_once() {
+    let place = Place::new();
+    let files =
+        ["--data-dir", "data/", "--seal-key-file", "seal.key", "--tls-dir", "data", "--audit-file", "audit.log"];
+    let listeners = ["--metrics-listen", "127.0.0.1:0", "--public-listen", "127.0.0.1:0"];
+    let names = ["--public-url", "http://pki.example.test", "--name", "localhost,::1"];
+    let flags = [&files[..], &listeners, &names].concat();
+    place.setup(&flags);
+    let out = place.setup(&flags);
+    assert!(!out.contains("made: "), "{out}");
+    place.again(&["--name", "0:0:0:0:0:0:0:1", "--name", "localhost", "--data-dir", "./data"]);
+    let before = place.files();
+    let other = ["--listen", "127.0.0.1:9", "--name", "localhost", "--public-url", "http://other.test"];
+    let error = place.refused(&[&other[..], &["--database-url", "postgres://signet:hunter2@db/signet"]].concat());
+    for line in [
+        "--listen: signet.toml has listen = \"127.0.0.1:0\"\n",
+        "--name: signet.toml has tls_renew.names = \"::1, localhost\"\n",
+        "--public-url: signet.toml has public_url = \"http://pki.example.test\"\n",
+        "--database-url: signet.toml has another store\n",
+        "change the settings there, or omit these options",
+    ] {
+        assert!(error.contains(line), "{line}: {error}");
+    }
+    assert!(!error.contains("hunter2"), "{error}");
+    assert_eq!(place.files(), before);
+    let place = Place::new();
+    place.setup(&[]);
+    let error = place.refused(&["--metrics-listen", "127.0.0.1:0", "--audit-file", "audit.log"]);
+    for line in
+        ["--metrics-listen: signet.toml has no metrics_listen\n", "--audit-file: signet.toml has no audit file_path\n"]
+    {
+        assert!(error.contains(line), "{line}: {error}");
+    }
+}
+
+#[test]
+fn setup_audit_file_records_the_setup_itself() {
+    let place = Place::new();
+    place.setup(&["--audit-file", "audit.log", "--metrics-listen", "127.0.0.1:0"]);
+    let log = place.text("audit.log");
+    for path in ["pki-root/root/generate/internal", "pki/intermediate/set-signed", "auth/token/create-orphan"] {
+        assert!(log.contains(&format!("\"path\":\"{path}\"")), "{path}: {log}");
+    }
+    assert!(!log.contains(&place.admin()));
+    let text = place.text("signet.toml");
+    let audit = format!("\naudit = [{{ type = \"file\", file_path = \"{}\" }}]\n", place.path("audit.log").display());
+    assert!(text.contains(&audit) && text.contains("\nmetrics_listen = \"127.0.0.1:0\"\n"), "{text}");
+    assert!(place.command(&["check"]).output().unwrap().status.success());
 }
 
 #[test]
@@ -425,6 +475,11 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
             "--admin-token-file: absent is no folder: make it first",
         ),
         ("mine", &["--domain", "example.test", "--csr", "absent/own.csr"], "--csr: absent is no folder: make it first"),
+        (
+            "mine",
+            &["--domain", "example.test", "--audit-file", "absent/audit.log"],
+            "--audit-file: absent is no folder: make it first",
+        ),
         ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),
         ("mine", &["--domain", "example.test", "--root-mount", "pki/root"], "--root-mount: must be another mount"),

@@ -7,7 +7,8 @@ pub(super) const DEFAULT_MOUNT: &str = "pki";
 
 #[derive(clap::Args)]
 pub(crate) struct SetupArguments {
-    /// Configuration file. An existing one is kept, and its installation is completed.
+    /// Configuration file. An existing one is kept, and its installation is completed; the options of the installation
+    /// may only repeat its values.
     #[arg(long, value_name = "FILE", default_value = "signet.toml")]
     pub(super) config: PathBuf,
     /// Do not ask: use defaults for what no flag sets.
@@ -43,6 +44,12 @@ pub(super) struct InstallationArguments {
     /// Address and port that serve only CRLs, OCSP and CA certificates, over plain HTTP.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) public_listen: Option<SocketAddr>,
+    /// Address and port of the metrics, plain HTTP without a token; default: none.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) metrics_listen: Option<SocketAddr>,
+    /// File of the audit log, which also records the requests of the setup; default: no audit log.
+    #[arg(long, value_name = "FILE")]
+    pub(super) audit_file: Option<PathBuf>,
     /// Host name or IP address by which clients reach this server, for the listener's certificate. May be repeated, or
     /// separated by commas. Default: localhost, 127.0.0.1 and ::1.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

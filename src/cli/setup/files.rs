@@ -66,6 +66,16 @@ pub(super) fn render_configuration(
         Some(address) => format!("public_listen = {}", quote_toml(&address.to_string())),
         None => "# public_listen = \"0.0.0.0:8080\"".to_owned(),
     };
+    let metrics_listen = match place.metrics_listen {
+        Some(address) => format!("metrics_listen = {}", quote_toml(&address.to_string())),
+        None => "# metrics_listen = \"127.0.0.1:8201\"".to_owned(),
+    };
+    let audit = match &place.audit_file {
+        Some(file) => {
+            format!("audit = [{{ type = \"file\", file_path = {} }}]", quote_path(&make_absolute(file))?)
+        }
+        None => "# audit = [{ type = \"file\", file_path = \"/var/log/signet/audit.log\" }]".to_owned(),
+    };
     let public_url = match &plan.public_url {
         Some(url) => format!("public_url = {}", quote_toml(url)),
         None => "# public_url = \"http://pki.example\"".to_owned(),
@@ -84,10 +94,10 @@ pub(super) fn render_configuration(
          {seal}\n\
          \n\
          # What is asked and answered, a line each. Without it a client's word stands against nothing. SIGHUP opens it anew.\n\
-         # audit = [{{ type = \"file\", file_path = \"/var/log/signet/audit.log\" }}]\n\
+         {audit}\n\
          \n\
          # /metrics for Prometheus without a token.\n\
-         # metrics_listen = \"127.0.0.1:8201\"\n\
+         {metrics_listen}\n\
          \n\
          # CRLs, OCSP and CA certificates over plain HTTP for whoever checks a certificate, and nothing else.\n\
          {public_listen}\n\
@@ -192,10 +202,11 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.
-pub(super) fn check_folders(config: &Config, plan: &SetupPlan) -> Result<()> {
+pub(super) fn check_folders(config: &Config, plan: &SetupPlan, place: &InstallationArguments) -> Result<()> {
     let made: Vec<PathBuf> = config_folders(config, &plan.config).map(|(folder, _)| make_absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
     let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
+    let files = files.chain(place.audit_file.iter().map(|file| ("--audit-file", file)));
     for (flag, file) in files.filter(|(_, file)| !file.exists()) {
         let folder = folder_of(file);
         let is_there = folder.is_dir();
@@ -244,7 +255,7 @@ fn exists_error(file: &Path) -> Error {
 }
 
 /// Absolute, because the server may start in another folder than its setup.
-fn make_absolute(path: &Path) -> PathBuf {
+pub(super) fn make_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 

@@ -1,0 +1,96 @@
+//! The options of a setup whose configuration exists. The setup does not change the configuration, so options may only
+//! repeat its values, as the same command does after an interruption.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use signet::audit::AuditTarget;
+use signet::config::{Config, SealKeySource, StoreLocation};
+use signet::error::{Error, Kind, Result};
+
+use super::arguments::InstallationArguments;
+use super::files::make_absolute;
+use super::plan::SetupPlan;
+use crate::cli::files::folder_of;
+
+/// Rejects options with other values than those of the configuration.
+///
+/// # Errors
+/// `Conflict`, with a line for each such option.
+pub(super) fn check(place: &InstallationArguments, plan: &SetupPlan, config: &Config) -> Result<()> {
+    let data_dir = if let StoreLocation::Embedded(folder) = &config.store { Some(absolute(folder)) } else { None };
+    let seal_key_file = if let SealKeySource::File(file) = &config.seal_key { Some(absolute(file)) } else { None };
+    let tls_dir = config.tls.as_ref().map(|files| absolute(folder_of(&files.certificate)));
+    let audit_file = place.audit_file.as_deref().map(absolute);
+    let audit_files = audit_files(config);
+    let audited = audit_files.iter().find(|file| Some(*file) == audit_file.as_ref()).or(audit_files.first()).cloned();
+    let given_names = (!place.name.is_empty()).then(|| join_names(place.name.iter().cloned()));
+    // An installation without a public URL may get one later.
+    let public_url = config.http.public_url.as_ref().and(plan.public_url.clone());
+    let compared = [
+        ("--data-dir", "data_dir", place.data_dir.as_deref().map(absolute), data_dir),
+        ("--seal-key-file", "seal_key_file", place.seal_key_file.as_deref().map(absolute), seal_key_file),
+        ("--listen", "listen", text(place.listen), text(Some(config.listen))),
+        ("--public-listen", "public_listen", text(place.public_listen), text(config.public_listen)),
+        ("--metrics-listen", "metrics_listen", text(place.metrics_listen), text(config.metrics_listen)),
+        ("--audit-file", "audit file_path", audit_file, audited),
+        ("--name", "tls_renew.names", given_names, renewal_names(config)),
+        ("--tls-dir", "the folder of tls_certificate_file", place.tls_dir.as_deref().map(absolute), tls_dir),
+        ("--public-url", "public_url", public_url, config.http.public_url.clone()),
+    ];
+    let file = plan.config.display();
+    let mut problems: Vec<String> = Vec::new();
+    for (flag, setting, given, configured) in compared {
+        if given.is_none() || given == configured {
+            continue;
+        }
+        problems.push(match configured {
+            Some(value) => format!("{flag}: {file} has {setting} = {value:?}"),
+            None => format!("{flag}: {file} has no {setting}"),
+        });
+    }
+    if place.database_url.as_ref().is_some_and(|url| !is_database(config, url)) {
+        // The URL may contain a password.
+        problems.push(format!("--database-url: {file} has another store"));
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.push("change the settings there, or omit these options".to_owned());
+    Err(Error::new(Kind::Conflict, problems.join("\n")))
+}
+
+/// The absolute path without a trailing slash.
+fn absolute(path: &Path) -> String {
+    let path: PathBuf = make_absolute(path).components().collect();
+    path.display().to_string()
+}
+
+fn text(address: Option<SocketAddr>) -> Option<String> {
+    address.map(|address| address.to_string())
+}
+
+fn audit_files(config: &Config) -> Vec<String> {
+    let files = config.audit.iter().filter_map(|device| match &device.target {
+        AuditTarget::File { path, .. } => Some(absolute(path)),
+        _ => None,
+    });
+    files.collect()
+}
+
+fn renewal_names(config: &Config) -> Option<String> {
+    let renewal = config.tls_renewal.as_ref()?;
+    let addresses = renewal.addresses.iter().map(ToString::to_string);
+    Some(join_names(renewal.hosts.iter().cloned().chain(addresses)))
+}
+
+/// The names in one order and spelling.
+fn join_names(names: impl Iterator<Item = String>) -> String {
+    let canonical = |name: String| name.parse::<IpAddr>().map_or(name, |address| address.to_string());
+    names.map(canonical).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn is_database(config: &Config, url: &str) -> bool {
+    matches!(&config.store, StoreLocation::Database(configured) if configured.expose_text() == Some(url))
+}
