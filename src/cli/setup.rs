@@ -70,6 +70,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     // Everything is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_owner_for_setup(&config, &arguments.config)?;
+    let given_url = plan.public_url.clone();
     let plan = plan.with_public_url(&config)?;
     files::check_new(&config, &plan)?;
     files::check_folders(&config, &plan, &arguments.place)?;
@@ -87,6 +88,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     let content = if arguments.place.database_url.is_some() { FileContent::Secret } else { FileContent::Public };
     files::write_new(&arguments.config, text.as_bytes(), content)?;
     print_step("made", &format!("{} (the configuration)", arguments.config.display()))?;
+    note_unserved_url(&config, given_url.as_deref())?;
     Ok((config, plan))
 }
 
@@ -100,6 +102,7 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let plan = SetupPlan::new(wanted, &arguments.config)?;
     repeated_options::check(&arguments.place, &plan, &config)?;
+    let given_url = plan.public_url.clone();
     let plan = plan.with_public_url(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
         files::check_tls_pair(pair)?;
@@ -108,7 +111,15 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
         files::check_folders(&config, &plan, &arguments.place)?;
     }
     print_step("kept", &format!("{} (the configuration)", arguments.config.display()))?;
+    note_unserved_url(&config, given_url.as_deref())?;
     Ok((config, plan))
+}
+
+/// Prints a note if `--public-url` was given and this server has no listener for it. A proxy may serve the URL.
+fn note_unserved_url(config: &Config, given: Option<&str>) -> Result<()> {
+    let Some(url) = given.filter(|_| config.public_listen.is_none()) else { return Ok(()) };
+    let text = "this server has no public_listen (--public-listen), so another server must serve";
+    print_step("note", &format!("--public-url: {text} {url}"))
 }
 
 /// Creates the seal key of a new store, and missing folders. Fails if a setup was completed before: the volume of its

@@ -350,6 +350,20 @@ fn setup_audit_file_records_the_setup_itself() {
 }
 
 #[test]
+fn setup_public_url_without_a_listener_prints_a_note() {
+    let url = ["--public-url", "http://pki.example.test"];
+    let note = "note: --public-url: this server has no public_listen (--public-listen), so another server must serve";
+    let place = Place::new();
+    for out in [place.setup(&url), place.again(&url)] {
+        assert!(out.contains(note), "{out}");
+    }
+    let out = place.again(&[]);
+    assert!(!out.contains("note: "), "{out}");
+    let out = Place::new().setup(&[&url[..], &["--public-listen", "127.0.0.1:0"]].concat());
+    assert!(!out.contains("note: "), "{out}");
+}
+
+#[test]
 fn setup_example_name_does_not_repeat_www() {
     let place = Place::new();
     let output = place.command(&["setup", "--listen", "127.0.0.1:0", "--domain", "www.example.test"]).output().unwrap();
@@ -641,7 +655,7 @@ fn a_setup_that_nobody_reads_goes_on_to_its_end() {
 #[test]
 fn what_no_flag_says_is_asked_on_a_terminal() {
     let place = Place::new();
-    let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\noutsid\n\n\n";
+    let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\noutsid\n\nhttp://pki.example.test\n8080\n127.0.0.1:0\n";
     std::fs::write(place.path("answers"), answers).unwrap();
     let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
     let output = shell(&script).current_dir(place.0.path()).output().unwrap();
@@ -653,12 +667,15 @@ fn what_no_flag_says_is_asked_on_a_terminal() {
     );
     // A repeated question names the rule.
     for rule in [
-        "must be an address and a port, such as",
+        "must be an address and a port, such as 127.0.0.1:8200",
+        "must be an address and a port, such as 0.0.0.0:8080",
         "must be one at least, such as example.com",
         "must be here or outside",
     ] {
         assert_eq!(out.matches(rule).count(), 1, "{out}");
     }
+    let lines = "public_listen = \"127.0.0.1:0\"\npublic_url = \"http://pki.example.test\"\n";
+    assert!(place.text("signet.toml").contains(lines), "{}", place.text("signet.toml"));
     let served = place.serve();
     let (_, role) = place.ask(&served, &place.admin(), "GET", "pki/roles/server", None);
     assert_eq!(role["data"]["allowed_domains"], json!(["example.test", "other.test"]));

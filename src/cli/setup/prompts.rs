@@ -48,6 +48,14 @@ pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
         let url = prompt("Plain http URL at which CRLs and CA certificates are found, if any", "")?;
         wanted.public_url = Some(url).filter(|url| !url.is_empty());
     }
+    while wanted.public_url.is_some() && place.public_listen.is_none() {
+        let address = prompt("Address and port to serve that URL on, if this server does", "")?;
+        if address.is_empty() {
+            break;
+        }
+        place.public_listen = address.parse().ok();
+        check_rule(place.public_listen.is_some(), "must be an address and a port, such as 0.0.0.0:8080")?;
+    }
     Ok(())
 }
 
