@@ -136,6 +136,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     assert_eq!(modes.map(|name| mode(&place.path(name))), [0o600, 0o600, 0o600, 0o700, 0o644, 0o644]);
     let token = place.admin();
     assert!(!out.contains(&token), "the token is in its file alone");
+    assert!(!out.contains("an earlier one"), "this token is the first: {out}");
     assert!(place.command(&["check"]).output().unwrap().status.success());
     let lines = "public_listen = \"127.0.0.1:0\"\npublic_url = \"http://pki.example.test\"\n";
     assert!(place.text("signet.toml").contains(lines), "{}", place.text("signet.toml"));
@@ -262,6 +263,7 @@ fn what_is_there_is_kept_and_never_overwritten() {
     }
     let out = place.again(&[]);
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
+    assert!(out.contains("no parent; an earlier one remains valid until it expires)"), "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
     // A certificate without its key, or a key without its certificate, is an error.
@@ -369,6 +371,59 @@ fn setup_example_name_does_not_repeat_www() {
     let output = place.command(&["setup", "--listen", "127.0.0.1:0", "--domain", "www.example.test"]).output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
+}
+
+#[test]
+fn setup_admin_policy_protects_the_mount_of_the_root() {
+    let place = Place::new();
+    place.setup(&[]);
+    let served = place.serve();
+    let token = place.admin();
+    let ask = |method: &str, path: &str, body: Option<Value>| place.ask(&served, &token, method, path, body);
+    for (method, path) in [
+        ("POST", "roles/any"),
+        ("POST", "issue/any"),
+        ("POST", "sign/any"),
+        ("POST", "sign-verbatim"),
+        ("POST", "sign-verbatim/any"),
+        ("POST", "external-policy/issue"),
+        ("POST", "issuer/root/issue/any"),
+        ("POST", "issuer/root/sign/any"),
+        ("POST", "issuer/root/sign-verbatim"),
+        ("POST", "issuer/root/external-policy/issue"),
+        ("DELETE", "root"),
+        ("DELETE", "issuer/root"),
+        ("DELETE", "key/default"),
+    ] {
+        let (status, body) = ask(method, &format!("pki-root/{path}"), Some(json!({})));
+        assert_eq!(status, 403, "{method} {path}: {body}");
+    }
+    assert_eq!(ask("DELETE", "sys/mounts/pki-root", None).0, 403);
+    // Reading, CRLs, and the renewal of the intermediate.
+    for (method, path) in [
+        ("GET", "pki-root/issuer/root"),
+        ("LIST", "pki-root/issuers"),
+        ("LIST", "pki-root/keys"),
+        ("GET", "pki-root/config/crl"),
+        ("POST", "pki-root/crl/rotate"),
+        ("GET", "sys/mounts/pki-root"),
+        ("GET", "sys/mounts/pki-root/tune"),
+    ] {
+        let (status, body) = ask(method, path, None);
+        assert_eq!(status, 200, "{method} {path}: {body}");
+    }
+    assert_eq!(ask("LIST", "pki-root/roles", None).0, 404, "visible, and empty");
+    let wanted = json!({ "common_name": "Next Issuing CA", "key_type": "ec" });
+    let (_, made) = ask("POST", "pki/issuers/generate/intermediate/internal", Some(wanted));
+    let wanted = json!({ "csr": made["data"]["csr"], "common_name": "Next Issuing CA", "ttl": "10h" });
+    let (status, signed) = ask("POST", "pki-root/root/sign-intermediate", Some(wanted));
+    assert_eq!(status, 200, "{signed}");
+    let (status, body) =
+        ask("POST", "pki-root/revoke", Some(json!({ "serial_number": signed["data"]["serial_number"] })));
+    assert_eq!(status, 200, "{body}");
+    // The mount that issues is not restricted.
+    assert_eq!(ask("POST", "pki/roles/any", Some(json!({ "allow_any_name": true }))).0, 200);
+    served.terminate();
 }
 
 #[test]

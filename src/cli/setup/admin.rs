@@ -46,8 +46,30 @@ path "auth/token/accessors"     { capabilities = ["list", "sudo"] }
 path "auth/token/revoke-orphan" { capabilities = ["update", "sudo"] }
 "#;
 
+/// Exceptions for the mount of the root. They prevent mistakes, not abuse: an administrator may write policies.
+const ROOT_MOUNT_RULES: &str = r#"
+# The mount of the root: it signs intermediates, and its keys stay. These rules prevent mistakes only, because this
+# policy may be changed by those who have it. A root token may do what they deny.
+path "ROOT/issue/*"                    { capabilities = ["deny"] }
+path "ROOT/sign/*"                     { capabilities = ["deny"] }
+path "ROOT/sign-verbatim*"             { capabilities = ["deny"] }
+path "ROOT/external-policy/*"          { capabilities = ["deny"] }
+path "ROOT/issuer/+/issue/*"           { capabilities = ["deny"] }
+path "ROOT/issuer/+/sign/*"            { capabilities = ["deny"] }
+path "ROOT/issuer/+/sign-verbatim*"    { capabilities = ["deny"] }
+path "ROOT/issuer/+/external-policy/*" { capabilities = ["deny"] }
+path "ROOT/roles/*"                    { capabilities = ["read", "list"] }
+path "ROOT/root"                       { capabilities = ["deny"] }
+path "ROOT/issuer/+"                   { capabilities = ["read", "update", "patch"] }
+path "ROOT/key/+"                      { capabilities = ["read", "update"] }
+path "sys/mounts/ROOT"                 { capabilities = ["read"] }
+"#;
+
 pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
-    ensure_policy(api, ADMIN_POLICY, ADMIN_POLICY_RULES, "of an administrator").await?;
+    let has_root = api.is_mounted(&plan.root_mount).await?;
+    let root_rules = if has_root { ROOT_MOUNT_RULES.replace("ROOT", &plan.root_mount) } else { String::new() };
+    let rules = format!("{ADMIN_POLICY_RULES}{root_rules}");
+    let had_admin = ensure_policy(api, ADMIN_POLICY, &rules, "of an administrator").await?;
     ensure_policy(
         api,
         &issuing_policy_name(plan),
@@ -72,13 +94,9 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
-    print_step(
-        "made",
-        &format!(
-            "{} (the administrator's token, policy {ADMIN_POLICY}, no parent; one that was made before works on)",
-            file.display()
-        ),
-    )
+    let earlier = if had_admin { "; an earlier one remains valid until it expires" } else { "" };
+    let text = format!("the administrator's token, policy {ADMIN_POLICY}, no parent{earlier}");
+    print_step("made", &format!("{} ({text})", file.display()))
 }
 
 /// `true` if the token in a file belongs to this store and is still valid.
@@ -96,13 +114,14 @@ fn issuing_policy_name(plan: &SetupPlan) -> String {
     format!("issue-{}", plan.role)
 }
 
-async fn ensure_policy(api: &SetupApi, name: &str, text: &str, what: &str) -> Result<()> {
+/// Creates a policy if it is missing. Returns `true` if it existed.
+async fn ensure_policy(api: &SetupApi, name: &str, text: &str, what: &str) -> Result<bool> {
     let path = format!("sys/policies/acl/{name}");
     if api.get(&path).await?.is_some() {
-        return print_step("kept", &format!("the policy {name}"));
+        return print_step("kept", &format!("the policy {name}")).map(|()| true);
     }
     api.post(&path, json!({ "policy": text })).await?;
-    print_step("made", &format!("the policy {name} ({what})"))
+    print_step("made", &format!("the policy {name} ({what})")).map(|()| false)
 }
 
 fn issuing_policy_rules(plan: &SetupPlan) -> String {

@@ -80,6 +80,11 @@ impl SetupApi {
         }
     }
 
+    /// `true` if a secrets engine is mounted at a path.
+    pub(super) async fn is_mounted(&self, path: &str) -> Result<bool> {
+        Ok(self.get(&format!("sys/mounts/{path}")).await.is_ok_and(|found| found.is_some()))
+    }
+
     /// Posts to a path and returns the response.
     ///
     /// # Errors

@@ -33,11 +33,8 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
             return Err(files::missing_store_error(file, "there is no authority", config));
         }
     }
-    let roles = if is_mounted(api, &plan.mount).await? {
-        api.list(&format!("{}/roles", plan.mount)).await?
-    } else {
-        Vec::new()
-    };
+    let roles =
+        if api.is_mounted(&plan.mount).await? { api.list(&format!("{}/roles", plan.mount)).await? } else { Vec::new() };
     if roles.contains(&plan.role) {
         return Ok(());
     }
@@ -65,7 +62,7 @@ pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
     let outside = plan.outside.is_some() || plan.signed.is_some();
     // A setup with an earlier request for an outside authority continues with that.
-    let outside = outside || (begun && !is_mounted(api, &plan.root_mount).await?);
+    let outside = outside || (begun && !api.is_mounted(&plan.root_mount).await?);
     if !outside {
         ensure_root(api, plan).await?;
     }
@@ -99,12 +96,8 @@ pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result
     Ok(issues)
 }
 
-async fn is_mounted(api: &SetupApi, path: &str) -> Result<bool> {
-    Ok(api.get(&format!("sys/mounts/{path}")).await.is_ok_and(|found| found.is_some()))
-}
-
 async fn has_issuer(api: &SetupApi, mount: &str) -> Result<bool> {
-    if !is_mounted(api, mount).await? {
+    if !api.is_mounted(mount).await? {
         return Ok(false);
     }
     let config = api.get(&format!("{mount}/config/issuers")).await?.unwrap_or_default();
@@ -112,7 +105,7 @@ async fn has_issuer(api: &SetupApi, mount: &str) -> Result<bool> {
 }
 
 async fn has_keys(api: &SetupApi, mount: &str) -> Result<bool> {
-    Ok(is_mounted(api, mount).await? && !api.list(&format!("{mount}/keys")).await?.is_empty())
+    Ok(api.is_mounted(mount).await? && !api.list(&format!("{mount}/keys")).await?.is_empty())
 }
 
 async fn ensure_mount(api: &SetupApi, path: &str, longest: Duration, what: &str) -> Result<()> {
