@@ -36,6 +36,11 @@ use self::step_output::print_step;
 use super::output::ignore_broken_pipe;
 use super::{installation, operator, output, owner};
 
+/// The configuration file of the systemd unit.
+const UNIT_CONFIG: &str = "/etc/signet/signet.toml";
+/// Exists if systemd runs this machine.
+const SYSTEMD_FOLDER: &str = "/run/systemd/system";
+
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
     forbid_core_dumps()?;
     let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
@@ -210,9 +215,9 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     let port = config.listen.port();
     let host = host.unwrap_or_else(|| config.listen.ip().to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    writeln!(out, "Next, the server, and a first certificate from a second terminal:")?;
+    writeln!(out, "Next, the server, and a first certificate from another terminal:")?;
     writeln!(out)?;
-    writeln!(out, "    signet serve --config {}", shell_quote(&plan.config))?;
+    writeln!(out, "    {}", start_command(&plan.config, Path::new(SYSTEMD_FOLDER).is_dir()))?;
     writeln!(out)?;
     writeln!(out, "    export SIGNET_ADDR={scheme}://{host}:{port} SIGNET_CACERT={}", shell_quote(&plan.root_file))?;
     writeln!(out, "    export SIGNET_TOKEN=$(cat {})", shell_quote(&plan.admin_token_file))?;
@@ -229,9 +234,33 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     out.flush()
 }
 
+/// The command that starts the server: the unit of the package for its configuration.
+fn start_command(config: &Path, has_systemd: bool) -> String {
+    match has_systemd && config == Path::new(UNIT_CONFIG) {
+        true => "systemctl enable --now signet".to_owned(),
+        false => format!("signet serve --config {}", shell_quote(config)),
+    }
+}
+
 /// Quotes a path for a shell.
 fn shell_quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn setup_with_systemd_starts_the_unit_of_its_configuration() {
+        let command = |config: &str, has_systemd| start_command(Path::new(config), has_systemd);
+        assert_eq!(command("/etc/signet/signet.toml", true), "systemctl enable --now signet");
+        for (config, has_systemd) in
+            [("/etc/signet/signet.toml", false), ("/etc/signet/second.toml", true), ("signet.toml", true)]
+        {
+            assert_eq!(command(config, has_systemd), format!("signet serve --config {config}"));
+        }
+    }
 }
