@@ -90,8 +90,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
         }
     }
     // The URL of a database may contain a password.
-    let content = if arguments.place.database_url.is_some() { FileContent::Secret } else { FileContent::Public };
-    files::write_new(&arguments.config, text.as_bytes(), content)?;
+    files::write_new(&arguments.config, text.as_bytes(), FileContent::Secret)?;
     print_step("made", &format!("{} (the configuration)", arguments.config.display()))?;
     note_unserved_url(&config, given_url.as_deref())?;
     Ok((config, plan))
