@@ -15,6 +15,7 @@ use machine::Machine;
 
 const UNIT: &str = "/usr/lib/systemd/system/signet.service";
 const CONFIG: &str = "/etc/signet/signet.toml";
+const EXAMPLE_CONFIG: &str = "/usr/share/doc/signet/signet.example.toml";
 /// Environment file of the unit, for example for secrets.
 const VARIABLES: &str = "/etc/default/signet";
 /// Runs a command as the unit does: as the package's user, without capabilities.
@@ -55,9 +56,15 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
 
     machine.install(&staged.package("0.1.0-1"));
     assert_eq!(machine.run(&["dpkg", "--verify", "signet"]), "", "every file is as it was packed");
-    let folders = ["/etc/signet", "/var/lib/signet", "/var/log/signet", "/var/backups/signet", CONFIG];
+    let folders = ["/etc/signet", "/var/lib/signet", "/var/log/signet", "/var/backups/signet", "/etc/signet/renew"];
     let modes = machine.run(&[&["stat", "-c", "%U:%G %a"], &folders[..]].concat());
-    assert_eq!(modes, format!("root:signet 750\n{}root:root 644\n", "signet:signet 700\n".repeat(3)));
+    assert_eq!(modes, format!("root:signet 750\n{}root:root 700\n", "signet:signet 700\n".repeat(3)));
+    // The operator's configuration is no file of the package, so that no upgrade asks about it and no purge removes it.
+    let conffiles = machine.run(&["dpkg-query", "-W", "-f", "${Conffiles}", "signet"]);
+    assert!(conffiles.contains(VARIABLES) && !conffiles.contains("/etc/signet/"), "{conffiles}");
+    machine.run(&["test", "!", "-e", CONFIG]);
+    assert!(machine.read(UNIT).contains(&format!("\nAssertPathExists={CONFIG}\n")));
+    machine.run(&["cp", EXAMPLE_CONFIG, CONFIG]);
     let variables =
         machine.read(UNIT).lines().find_map(|line| line.strip_prefix("EnvironmentFile=-").map(str::to_owned));
     assert_eq!(variables.as_deref(), Some(VARIABLES));
@@ -109,14 +116,24 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(served.client(token).get("pki/ca/pem").await.text, ca, "and so do the data");
     served.terminate();
 
-    // Purging removes configuration and program, but not the data of a CA.
+    // Purging removes the program, but neither the configuration nor the data of a CA.
     let said = machine.run(&["dpkg", "--purge", "signet"]);
-    assert!(said.contains("/var/lib/signet is not empty and stays"), "{said}");
-    assert!(left().lines().all(|path| path.starts_with("/var/lib/signet")), "{}", left());
+    for folder in ["/var/lib/signet", "/etc/signet"] {
+        assert!(said.contains(&format!("{folder} is not empty and stays")), "{said}");
+    }
+    let kept = left();
+    let kept: Vec<&str> = kept.lines().filter(|path| !path.starts_with("/var/lib/signet")).collect();
+    assert_eq!(kept, ["/etc/signet", CONFIG]);
+    assert!(machine.read(CONFIG).contains("# edited"));
     machine.run(&["test", "-s", "/var/lib/signet/seal.key"]);
-    machine.run(&["getent", "passwd", "signet"]);
 
     machine.run(&["rm", "-r", "/var/lib/signet"]);
+    machine.install(&staged.package("0.2.0-1"));
+    machine.run(&["dpkg", "--purge", "signet"]);
+    assert_eq!(left(), format!("/etc/signet\n{CONFIG}\n"));
+    machine.run(&["getent", "passwd", "signet"]);
+
+    machine.run(&["rm", "-r", "/etc/signet"]);
     machine.install(&staged.package("0.2.0-1"));
     machine.run(&["dpkg", "--purge", "signet"]);
     assert_eq!(left(), "");

@@ -47,7 +47,6 @@ fn installed() -> Option<Machine> {
 
 /// Runs `signet setup` with the embedded store and adds an audit file.
 fn set_up(machine: &Machine) {
-    machine.run(&["rm", CONFIG]);
     machine.run(&["chmod", "770", "/etc/signet"]);
     let setup = ["signet", "setup", "--yes", "--config", CONFIG, "--data-dir", "/var/lib/signet"];
     let wanted = ["--listen", "127.0.0.1:0", "--domain", "example.test", "--role", "web"];
@@ -218,7 +217,7 @@ fn renewal_service_replaces_a_certificate_that_is_due() {
     let address = served.url("");
     let address = address.trim_end_matches('/');
     let client = [&format!("SIGNET_ADDR={address}"), "SIGNET_CACERT=/etc/signet/root-ca.pem"];
-    machine.run(&["install", "-d", "-m", "700", "/etc/ssl/web", "/etc/signet/renew"]);
+    machine.run(&["install", "-d", "-m", "700", "/etc/ssl/web"]);
     machine.run(&["install", "-m", "600", "/etc/signet/admin-token", "/etc/signet/renew/web.token"]);
     let token = ["--token-file", "/etc/signet/renew/web.token"];
     let issue = ["signet", "issue", "www.example.test", "--mount", "pki", "--role", "web", "--out", "/etc/ssl/web"];
