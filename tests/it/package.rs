@@ -63,6 +63,10 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     let conffiles = machine.run(&["dpkg-query", "-W", "-f", "${Conffiles}", "signet"]);
     assert!(conffiles.contains(VARIABLES) && !conffiles.contains("/etc/signet/"), "{conffiles}");
     machine.run(&["test", "!", "-e", CONFIG]);
+    let suggested = machine.run(&["dpkg-query", "-W", "-f", "${Suggests}", "signet"]);
+    for name in ["curl", "jq", "openssl"] {
+        assert!(suggested.split(", ").any(|other| other == name), "the pages use {name}: {suggested}");
+    }
     assert!(machine.read(UNIT).contains(&format!("\nAssertPathExists={CONFIG}\n")));
     machine.run(&["cp", EXAMPLE_CONFIG, CONFIG]);
     let variables =
