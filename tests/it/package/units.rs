@@ -287,5 +287,18 @@ fn logrotate_rotates_the_audit_file_and_the_server_opens_a_new_one() {
     assert_eq!(log(rotated).lines().count(), old, "it grows no more");
     let modes = machine.run(&["sh", "-c", "stat -c '%U %a' /var/log/signet/*"]);
     assert!(modes.lines().all(|mode| mode == "signet 600"), "{modes}");
+
+    // Without systemd, then without a server. The name of a rotated file has the second.
+    machine.run(&["rm", "-r", "/run/systemd"]);
+    let rotate = ["sh", "-ec", "sleep 1.1; logrotate --force --state /tmp/state \"$0\"", rules];
+    machine.run(&rotate);
+    let started = Instant::now();
+    while !machine.run(&["ls", "/var/log/signet"]).lines().any(|name| name == "audit.log") {
+        assert!(started.elapsed() < Duration::from_secs(10), "no new file: {}", served.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    issue("fourth.example.test");
+    assert!(log("audit.log").contains("pki/sign/web"), "{}", log("audit.log"));
     served.terminate();
+    machine.run(&rotate);
 }
