@@ -32,7 +32,7 @@ const NOT_RUN: &[(&str, &str, usize)] = &[
     ("installation", "build", 1),
     ("installation", "machine", 2),
     ("installation", "network", 1),
-    ("installation", "package", 1),
+    ("installation", "package", 2),
     ("performance", "build", 3),
     ("performance", "vendor", 1),
     ("production", "other way", 1),

@@ -78,6 +78,8 @@ fn release_rejects_changes_and_other_versions() {
     assert!(error(&["--program", "/nowhere"]).contains("--program: /nowhere: no such file"));
     let both = error(&["--require-image", "--program", "/bin/true"]);
     assert!(both.contains("not with --program"), "{both}");
+    let key = refused(release(clone, &[]).env("PATH", &path).env("SIGNET_RELEASE_KEY", "/nowhere"));
+    assert!(key.contains("SIGNET_RELEASE_KEY: /nowhere: no such file"), "{key}");
 
     std::fs::write(clone.join("new"), "").unwrap();
     let dirty = error(&[]);
@@ -106,8 +108,9 @@ fn cargo_deb() -> Option<PathBuf> {
 fn release_of_a_program_is_the_same_in_every_folder() {
     let Some(tools) = cargo_deb() else { return };
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
-    let pack = |clone: &Path| {
+    let pack = |clone: &Path, key: &Path| {
         let mut command = release(clone, &["--program", env!("CARGO_BIN_EXE_signet")]);
+        command.env("SIGNET_RELEASE_KEY", key);
         let Output { status, stdout, stderr } = command.env("PATH", &path).output().unwrap();
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
@@ -115,9 +118,14 @@ fn release_of_a_program_is_the_same_in_every_folder() {
     let (Some(first), Some(second)) = (cloned(), cloned()) else { return };
     git(second.path(), &["fetch", "--quiet", first.path().to_str().unwrap()]);
     git(second.path(), &["reset", "--quiet", "--hard", "FETCH_HEAD"]);
-    let said = pack(first.path());
+    let keys = tempfile::tempdir().unwrap();
+    let key = keys.path().join("release");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
+    assert!(made.unwrap().success());
+    let said = pack(first.path(), &key);
     assert!(said.contains("SKIPPED: signet-") && said.contains("There is no image in this release."), "{said}");
-    pack(second.path());
+    let unsigned = pack(second.path(), Path::new(""));
+    assert!(unsigned.contains("This release is not signed.") && !said.contains("is not signed"), "{said}{unsigned}");
     let folder = |clone: &Path| clone.join(format!("target/release-{VERSION}"));
     let sums = |clone: &Path| std::fs::read_to_string(folder(clone).join("SHA256SUMS")).unwrap();
     assert_eq!(sums(first.path()), sums(second.path()));
@@ -129,6 +137,9 @@ fn release_of_a_program_is_the_same_in_every_folder() {
         String::from_utf8(output.stdout).unwrap()
     };
     run(&["sha256sum", "--check", "--strict", "SHA256SUMS"]);
+    let verify = r#"printf 'signet %s\n' "$(cat "$0.pub")" >"$0.signers"
+        ssh-keygen -Y verify -f "$0.signers" -I signet -n signet-release -s SHA256SUMS.sig <SHA256SUMS"#;
+    run(&["sh", "-ec", verify, key.to_str().unwrap()]);
     let time = git(first.path(), &["log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d %H:%M:%S"]);
     let listed = run(&["sh", "-c", "TZ=UTC tar --list --verbose --full-time --numeric-owner --file signet-*.tar.gz"]);
     assert!(listed.contains("/usr/bin/signet") && listed.contains("/usr/share/man/man1/signet.1.gz"), "{listed}");
