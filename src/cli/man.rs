@@ -1,8 +1,13 @@
 //! `signet man`: manual pages, generated from the definition of the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::Command;
+use clap_mangen::Man;
 use signet::error::{Error, Result, describe_io_error};
+
+/// An empty date. Without the quotes, the next field of the header would be its date.
+const NO_DATE: &str = "\"\"";
 
 #[derive(clap::Args)]
 pub(crate) struct ManArguments {
@@ -10,9 +15,24 @@ pub(crate) struct ManArguments {
     folder: PathBuf,
 }
 
-pub(crate) fn run(arguments: &ManArguments, definition: clap::Command) -> Result<()> {
+pub(crate) fn run(arguments: &ManArguments, definition: Command) -> Result<()> {
     let folder = &arguments.folder;
-    clap_mangen::generate_to(definition, folder).map_err(|e| {
+    let mut definition = definition.disable_help_subcommand(true);
+    definition.build();
+    write_pages(&definition, folder).map_err(|e| {
         Error::unavailable(format!("{}: cannot be written to ({})", folder.display(), describe_io_error(e.kind())), e)
     })
+}
+
+/// Writes the page of a command and those of its subcommands. The synopsis is the usage of `--help`.
+fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
+    for subcommand in command.get_subcommands() {
+        write_pages(subcommand, folder)?;
+    }
+    let mut command = command.clone();
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    let page = Man::new(command.override_usage(usage)).date(NO_DATE);
+    page.source(concat!("signet ", env!("BUILD_VERSION"))).manual("Signet Manual").generate_to(folder)?;
+    Ok(())
 }

@@ -271,6 +271,12 @@ fn manual_pages_of_every_command_render_without_warnings() {
     assert!(backup.contains("--keep") && backup.contains("Older ones are removed"), "{backup}");
     let renew = text("signet-renew.1");
     assert!(renew.contains("SIGNET_TOKEN_FILE"), "{renew}");
+    let init = text("signet-operator-init.1");
+    assert!(init.contains("signet operator init [OPTIONS] --config <FILE>"), "{init}");
+    let source = std::fs::read_to_string(folder.path().join("signet-operator-init.1")).unwrap();
+    let header = source.lines().find(|line| line.starts_with(".TH ")).unwrap();
+    let version = concat!(".TH signet-operator-init 1 \"\" \"signet ", env!("CARGO_PKG_VERSION"));
+    assert!(header.starts_with(version) && header.ends_with("\" \"Signet Manual\""), "{header}");
 
     let none = folder.path().join("none");
     let error = refused(signet().arg("man").arg(&none));
