@@ -34,7 +34,10 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
     entry("operator init", &["operator init --config /etc/signet/signet.toml"], "docs/installation.md"),
     entry(
         "operator new-root-token",
-        &["operator new-root-token --config /etc/signet/signet.toml"],
+        &[
+            "operator new-root-token --config /etc/signet/signet.toml",
+            "operator new-root-token --config signet.toml --out root-token",
+        ],
         "docs/production.md",
     ),
     entry(

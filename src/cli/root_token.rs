@@ -1,6 +1,6 @@
 //! `signet operator new-root-token`: creates another root token, for an operator with the seal key.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use signet::auth::Auth;
@@ -10,27 +10,44 @@ use signet::error::Result;
 use signet::server::operator;
 use signet::storage::Storage;
 
-use super::token_issue;
+use super::files::{self, FileContent};
+use super::{output, token_issue};
 
 const COMMAND: &str = "new-root-token";
+const ADVICE: &str = "Revoke it when its work is done: auth/token/revoke-self.";
 
 #[derive(clap::Args)]
 pub(crate) struct RootTokenArguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Write the token to this new file, mode 0600, and do not print it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
+    let out = arguments.out.as_deref();
+    if let Some(file) = out.filter(|file| files::path_exists(file)) {
+        return Err(files::exists_error(file));
+    }
+    let show = |token: &str| deliver(token, out);
     token_issue::run(&arguments.config, &json!({ "command": COMMAND }), show, async |storage, config| {
         let auth = Auth::open(storage.auth(), Clock::system()).await?;
         issue_and_show(storage, &auth, config, operator::NEW_ROOT_TOKEN_PATH, show).await
     })
 }
 
-fn show(token: &str) -> Result<()> {
-    let advice = "This root token is shown once. Revoke it when its work is done: auth/token/revoke-self.";
-    print_root_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"))
+/// Prints the token, or writes it to a new file.
+fn deliver(token: &str, out: Option<&Path>) -> Result<()> {
+    let Some(file) = out else {
+        let text = format!("token: {token}\nThis root token is shown once. {ADVICE}");
+        return print_root_token(&json!({ "token": token }), &text);
+    };
+    files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret)?;
+    let file = file.display().to_string();
+    output::try_print(&json!({ "token_file": file }), format!("{file}: a root token. {ADVICE}"));
+    Ok(())
 }
 
 pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {

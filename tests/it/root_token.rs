@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -292,6 +293,38 @@ async fn a_token_that_cannot_be_shown_is_revoked_again() {
 }
 
 #[actix_web::test]
+async fn root_token_out_is_a_new_file_and_nothing_is_printed() {
+    let site = Site::new();
+    site.init();
+    let out = |name: &str| {
+        let mut command = site.command(&NEW);
+        command.arg("--out").arg(site.path(name));
+        command
+    };
+    let written = |name: &str| {
+        let output = out(name).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let token = std::fs::read_to_string(site.path(name)).unwrap();
+        assert!(output.status.success() && said.contains(name) && !said.contains(token.trim()), "{said}");
+        assert_eq!(site.path(name).metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        token.trim().to_owned()
+    };
+    let stopped = written("stopped");
+    let served = site.serve();
+    let running = written("running");
+    for token in [&stopped, &running] {
+        assert!(is_root(&served, token).await);
+    }
+    assert!(refused(&mut out("running")).contains("running exists and is not overwritten"));
+    assert_eq!(std::fs::read_to_string(site.path("running")).unwrap().trim(), running);
+    // A token that cannot be written is revoked.
+    assert!(refused(&mut out("none/token")).contains("none/token: cannot be written"));
+    let accessors = served.client(&running).list("auth/token/accessors").await;
+    assert_eq!(accessors.body["data"]["keys"].as_array().map(Vec::len), Some(3), "{}", accessors.text);
+    served.terminate();
+}
+
+#[actix_web::test]
 async fn a_database_gives_one_beside_its_nodes() {
     let site = Site::new();
     let database = cluster::shared().database();
@@ -312,7 +345,7 @@ async fn a_database_gives_one_beside_its_nodes() {
     let second = token_of(&mut site.command(&NEW));
     assert!(is_root(&served, &first).await && is_root(&served, &second).await);
     std::fs::write(site.path("other"), "77".repeat(32)).unwrap();
-    std::fs::set_permissions(site.path("other"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(site.path("other"), std::fs::Permissions::from_mode(0o600)).unwrap();
     configure("other");
     assert!(refused(&mut site.command(&NEW)).contains("seal key: does not open"));
     configure("key");

@@ -61,6 +61,9 @@ fn commands_of_an_installation_print_json_objects() {
     let again = Ran::error(&mut quiet(&["operator", "init"]), 1);
     assert!(again.contains("the first root token was made before"), "{again}");
     assert!(Ran::only(&mut quiet(&["operator", "new-root-token"]))["token"].is_string());
+    let out = site.path("root-token").display().to_string();
+    let written = Ran::only(&mut quiet(&["operator", "new-root-token", "--out", &out]));
+    assert_eq!(written, json!({ "token_file": out }));
     let first = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
     let first = Ran::only(&mut quiet(&first));
     assert!(first["username"] == "ada" && first["token"].is_string(), "{first}");
