@@ -81,8 +81,8 @@ impl HealthProbe {
 
 pub(super) fn describe_not_ready(status: u16) -> String {
     match status {
-        501 => "its store is new, no root token was made yet: signet operator new-root-token makes one, signet setup \
-                everything; or it is not the store that was meant"
+        501 => "its store is new, no root token was made yet: signet operator new-root-token --config FILE makes one, \
+                signet setup everything; or it is not the store that was meant"
             .to_owned(),
         503 => {
             "its log says why (status 503): a store or an audit device out of reach, a clock that is wrong, or it stops"

@@ -28,7 +28,7 @@ This root token is shown once. It may do everything and never ends, so revoke it
          {\"policies\": \"admin\", \"period\": \"768h\"}, renewed by auth/token/renew-self before it ends
   3. then, and not before, the end of this one:  POST /v1/auth/token/revoke-self
 A token that auth/token/create makes is a child of its maker and is revoked with it.
-Who has the seal key gets another root token at any time: signet operator new-root-token.";
+The seal key is enough for another root token at any time: signet operator new-root-token --config FILE";
 
 /// The commands of `signet operator`.
 #[derive(Subcommand)]
@@ -118,7 +118,8 @@ async fn create_first_token(storage: &Storage, config: &Config, show: impl FnOnc
     if auth.has_root_token(ROOT_TOKEN_NAME).await? {
         return Err(Error::new(
             Kind::Conflict,
-            "the first root token was made before, and init makes no second one: signet operator new-root-token does",
+            "the first root token was made before, and init makes no second one: signet operator new-root-token --config \
+             FILE does",
         ));
     }
     root_token::issue_and_show(storage, &auth, config, FIRST_ROOT_TOKEN_PATH, show).await

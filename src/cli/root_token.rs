@@ -51,7 +51,7 @@ fn deliver(token: &str, out: Option<&Path>) -> Result<()> {
 }
 
 pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {
-    token_issue::print_token(object, text, COMMAND)
+    token_issue::print_token(object, text, &format!("{COMMAND} --config FILE"))
 }
 
 /// Creates a root token and shows it; revokes it if it cannot be shown. The audit record has this `path`.

@@ -30,9 +30,9 @@ const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one
 
 /// Logged for a new store, or one at an unintended location.
 const NO_ROOT_TOKEN: &str = "this store is new, and sys/health is 501 until a root token was made: run signet operator \
-                             new-root-token, or stop the server and run signet operator init or signet setup. If there \
-                             should be an installation here, look whether data_dir or database_url leads to its store \
-                             and its volume is mounted";
+                             new-root-token --config FILE, or stop the server and run signet operator init or signet \
+                             setup. If there should be an installation here, look whether data_dir or database_url \
+                             leads to its store and its volume is mounted";
 
 #[derive(clap::Args)]
 pub(crate) struct ServeArguments {

@@ -229,7 +229,9 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
         admin::ADMIN_POLICY,
         admin::ADMIN_TOKEN_PERIOD
     )?;
-    writeln!(out, "(auth/token/renew-self). Who has the seal key gets a root token: signet operator new-root-token.")?;
+    writeln!(out, "(auth/token/renew-self). The seal key is enough for a root token:")?;
+    writeln!(out)?;
+    writeln!(out, "    signet operator new-root-token --config {}", shell_quote(&plan.config))?;
     out.flush()
 }
 

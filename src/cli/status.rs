@@ -150,7 +150,8 @@ impl StatusReport {
         let reply = caller.ask(ClientRequest::get(path)).await?;
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_source());
-            let step = format!("{hint}; the seal key is enough for another token: signet operator new-root-token");
+            let command = "signet operator new-root-token --config FILE";
+            let step = format!("{hint}; the seal key is enough for another token: {command}");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();

@@ -35,7 +35,8 @@ pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
 
 fn show(token: &str) -> Result<()> {
     let advice = "This token is shown once, and ends in two years. With it the user makes others, and ends it.";
-    token_issue::print_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"), COMMAND)
+    let again = format!("{COMMAND} --config FILE --user NAME");
+    token_issue::print_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"), &again)
 }
 
 async fn issue_and_show(storage: &Storage, config: &Config, user: &str) -> Result<()> {

@@ -85,7 +85,7 @@ async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_n
     let kept =
         std::fs::read_to_string(site.path("audit.log")).unwrap() + &std::fs::read_to_string(site.path("log")).unwrap();
     assert!([first, second, third].iter().all(|token| !kept.contains(&token[..])), "no token is written anywhere");
-    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token --config FILE"));
 }
 
 #[actix_web::test]
@@ -110,7 +110,7 @@ async fn the_advice_beside_the_first_root_token_leads_to_an_administrator() {
     let itself = administrator.get("auth/token/lookup-self").await;
     assert_eq!(itself.body["data"]["period"], json!(768 * 3600), "{}", itself.text);
     served.terminate();
-    assert!(out.contains("signet operator new-root-token"), "{out}");
+    assert!(out.contains("signet operator new-root-token --config FILE"), "{out}");
     assert!(is_root_made_again(&site).await);
 }
 
@@ -128,7 +128,7 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     let site = Site::new();
     let key = "11".repeat(32);
     let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
-    served.wait_for_log("run signet operator new-root-token");
+    served.wait_for_log("run signet operator new-root-token --config FILE");
     // A store without any token may be the wrong one: it must not receive traffic.
     let stranger = served.client("");
     let begun = async |path: &str| stranger.get(path).await.body["initialized"] == true;
@@ -154,7 +154,7 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     assert_eq!(served.client("").get("sys/health").await.status, 200);
     served.terminate();
     let init = refused(site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key));
-    assert!(init.contains("signet operator new-root-token does"), "{init}");
+    assert!(init.contains("signet operator new-root-token --config FILE"), "{init}");
 }
 
 #[actix_web::test]

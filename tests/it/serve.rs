@@ -516,7 +516,7 @@ async fn init_makes_one_root_token_and_never_a_second() {
     let token = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
     let mode = |name: &str| std::fs::metadata(site.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("data"), mode("data/seal.key")), (0o700, 0o600));
-    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token --config FILE"));
 
     let served = site.serve();
     let itself = served.client(token).get("auth/token/lookup-self").await;
@@ -525,7 +525,7 @@ async fn init_makes_one_root_token_and_never_a_second() {
     // Even a revoked first token is not replaced by `init`.
     assert_eq!(served.client(token).post("auth/token/revoke-self", json!({})).await.status, 204);
     served.terminate();
-    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token --config FILE"));
 }
 
 /// The statuses of reading the account and of creating an organization with a token.
@@ -642,7 +642,7 @@ fn a_database_is_prepared_and_taken_with_its_own_key_only() {
     let (out, _) = site.run(&["operator", "init"]);
     assert!(out.contains("seal key: ") && out.contains("token: "), "{out}");
     assert_eq!(site.run(&["migrate"]).0, "the schema is up to date\n");
-    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
+    assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token --config FILE"));
     configure("other");
     assert!(refused(&mut site.command(&["operator", "init"])).contains("seal key: does not open"));
     assert!(!site.path("other").exists(), "a key that opens nothing is not left");

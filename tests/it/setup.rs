@@ -132,6 +132,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
         assert!(out.lines().any(|line| line.starts_with("made: ") && line.contains(made)), "{made}: {out}");
     }
     assert!(out.contains("signet serve --config signet.toml") && out.contains("--mount pki --role server"), "{out}");
+    assert!(out.contains("    signet operator new-root-token --config signet.toml\n"), "{out}");
     let modes = ["seal.key", "admin-token", "data/tls-key.pem", "data", "signet.toml", "root-ca.pem"];
     assert_eq!(modes.map(|name| mode(&place.path(name))), [0o600, 0o600, 0o600, 0o700, 0o600, 0o644]);
     let token = place.admin();

@@ -103,10 +103,9 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
         ask(&served, &mia, &path, Value::Null).await.1["data"].as_array().unwrap().len()
     };
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    assert!(
-        refused(site.command(&MIA).stdout(full))
-            .contains("the token is revoked again, and signet operator new-user-token makes another")
-    );
+    assert!(refused(site.command(&MIA).stdout(full)).contains(
+        "the token is revoked again, and signet operator new-user-token --config FILE --user NAME makes another"
+    ));
     assert_eq!(count().await, 1);
     let again = token_of(&mut site.command(&["operator", "new-user-token", "--user", "ADA"]));
     assert_eq!(who(&served, &again).await.unwrap().0, "ada");

@@ -55,7 +55,7 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
     let ended = "permission denied (the token is not known to the server, has ended, or is bound to other networks; the \
                  token is from";
     assert!(text.contains(&format!("{ended} SIGNET_TOKEN)")), "{text}");
-    assert!(text.contains("signet operator new-root-token"), "{text}");
+    assert!(text.contains("signet operator new-root-token --config FILE"), "{text}");
     std::fs::write(site.path("token"), "hunter2").unwrap();
     let text = refused(trusting("").arg("--token-file").arg(site.path("token")));
     assert!(text.contains(&format!("{ended} {})", site.path("token").display())), "{text}");
