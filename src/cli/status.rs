@@ -35,6 +35,9 @@ const MAX_CLOCK_SKEW_SECONDS: i64 = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct StatusArguments {
+    /// Renew the token first (auth/token/renew-self), so that a token of daily runs does not expire.
+    #[arg(long)]
+    renew_token: bool,
     #[command(flatten)]
     caller: AuthenticatedClient,
 }
@@ -43,6 +46,9 @@ pub(crate) struct StatusArguments {
 pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure> {
     let mut status = StatusReport { now: Clock::system().now().unix_timestamp(), ..StatusReport::default() };
     status.server(&arguments.caller).await?;
+    if arguments.renew_token {
+        status.renew_token(&arguments.caller).await?;
+    }
     status.token(&arguments.caller).await?;
     for mount in list_authorities(&arguments.caller).await? {
         status.authority(&arguments.caller, &mount).await?;
@@ -142,6 +148,14 @@ impl StatusReport {
         // The name in the configuration: "static" is the name that clients of Vault expect.
         let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
         self.fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
+        Ok(())
+    }
+
+    async fn renew_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+        let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
+        if reply.status != 200 {
+            self.wrong.push(format!("the token was not renewed: {}", reply.refusal("").text()));
+        }
         Ok(())
     }
 

@@ -107,6 +107,10 @@ fn commands_of_clients_print_json_objects_and_their_errors() {
     assert_eq!(Ran::only(&mut client(&["renew", "web.example.test.pem"]))["renewed"], false);
     assert_eq!(Ran::only(&mut client(&["who", "web.example.test.pem"]))["mount"], "pki/");
     assert_eq!(Ran::only(&mut client(&["status"]))["wrong"], json!([]));
+    // A root token never ends and cannot be renewed.
+    let renewed = Ran::of(&mut client(&["status", "--renew-token"]));
+    let wrong = &renewed.out[0]["wrong"];
+    assert!(renewed.status == 3 && wrong[0].as_str().unwrap().starts_with("the token was not renewed: "), "{wrong}");
     let health = Ran::only(&mut client(&["health"]));
     assert_eq!(health, json!({ "address": dev.address, "ready": true }));
     let mut explain = client(&["explain", "-", "POST", "pki/issue/dev"]);

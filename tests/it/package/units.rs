@@ -22,9 +22,10 @@ line=$2
 shift 2
 exec "$@" sh -c "exec $line""#;
 /// Services other than the server, and where their hardening differs from the server's.
-const SERVICES: [(&str, &[&str]); 3] = [
+const SERVICES: [(&str, &[&str]); 4] = [
     ("signet-backup.service", &[]),
     ("signet-verify-backup.service", &[]),
+    ("signet-status.service", &[]),
     (
         "signet-renew@.service",
         &[
@@ -37,7 +38,7 @@ const SERVICES: [(&str, &[&str]); 3] = [
 ];
 /// Maximum exposure of a service that keeps three capabilities of root.
 const EXPOSURE_OF_RENEWAL: &str = "30";
-const TIMERS: [&str; 2] = ["signet-backup.timer", "signet-verify-backup.timer"];
+const TIMERS: [&str; 3] = ["signet-backup.timer", "signet-verify-backup.timer", "signet-status.timer"];
 
 fn installed() -> Option<Machine> {
     let machine = Machine::start()?;
@@ -149,7 +150,7 @@ fn package_timers_are_disabled_at_first_and_after_removal() {
         machine.run(&["systemctl", "is-enabled", unit]);
     }
     let links = || machine.run(&["find", "/etc/systemd/system", "-name", "signet*"]);
-    assert_eq!(links().lines().count(), 4, "{}", links());
+    assert_eq!(links().lines().count(), TIMERS.len() + 2, "{}", links());
     machine.run(&["dpkg", "--remove", "signet"]);
     assert_eq!(links(), "");
 }
@@ -207,6 +208,24 @@ fn backup_services_fail_and_say_so_on_postgresql() {
         assert!(text.contains("the store is a PostgreSQL database: ") && text.contains(advice), "{unit}: {text}");
     }
     assert_eq!(copies(&machine), [""; 0]);
+}
+
+#[test]
+fn status_service_renews_its_token_and_fails_without_a_server() {
+    let Some(machine) = installed() else { return };
+    set_up(&machine);
+    let served = start(&machine);
+    let address = served.url("");
+    machine.run(&["sed", "-i", &format!("$aSIGNET_ADDR={}", address.trim_end_matches('/')), VARIABLES]);
+    let token = "/etc/signet/status-token";
+    machine.run(&["install", "-m", "640", "-g", "signet", "/etc/signet/admin-token", token]);
+    let (succeeded, text) = finish(&machine, "signet-status.service");
+    assert!(succeeded && text.contains("nothing is wrong"), "{text}");
+    let requests = machine.read("/var/log/signet/audit.log");
+    assert!(requests.contains(r#""path":"auth/token/renew-self""#), "{requests}");
+    served.terminate();
+    let (succeeded, text) = finish(&machine, "signet-status.service");
+    assert!(!succeeded, "{text}");
 }
 
 #[test]
