@@ -348,10 +348,18 @@ impl CrlBuilder {
             let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
             let listed = none_if_disabled(&entries);
             // A list from before a restore or an import may have successors that are not stored here.
-            let last = row.number > floor;
-            let Some(complete) = last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten() else {
+            let is_last = row.number > floor;
+            let rebuilt = is_last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten();
+            let Some(complete) = rebuilt else {
                 let number = row.number;
-                tracing::warn!(group = %group.id, number, last, "stored CRL cannot be rebuilt; a new one is published");
+                if is_last {
+                    tracing::warn!(group = %group.id, number, "stored CRL cannot be rebuilt; a new one is published");
+                } else {
+                    tracing::info!(
+                        group = %group.id, number,
+                        "stored CRL is from before a restore or an import; a new one with a higher number is published"
+                    );
+                }
                 (state.stale, state.unreproducible_number) = (true, number);
                 return self.add(group, sorted);
             };
