@@ -28,7 +28,7 @@
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
 //! fair_queue      fair queues, and the queue for CPU work
-//! shared by all   budget caller_network clock derived_values documents error fields random secret templates
+//! shared by all   budget caller_network clock derived_values documents error fields random secret templates users
 //! ```
 //!
 //! `foo.rs` has the documentation and the public interface of a module, `foo/` its parts. Dependencies point in one
@@ -170,4 +170,5 @@ pub mod sql;
 pub mod storage;
 pub mod telemetry;
 pub mod templates;
+pub mod users;
 pub mod x509;

@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fs
 
 use super::device::Sink;
 use crate::error::describe_io_error;
+use crate::users;
 
 /// Bytes of disk space that are allocated ahead.
 const PREALLOCATED_BYTES: u64 = 4 << 20;
@@ -30,15 +31,32 @@ pub fn append_options() -> OpenOptions {
     options
 }
 
-/// Describes why opening failed.
-pub fn describe_open_error(error: &io::Error) -> String {
+/// Describes why opening a file failed.
+pub fn describe_open_error(path: &Path, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
             "a pipe without a reader, or a socket".to_owned()
         }
         // A missing file is created, so the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
+        _ if error.kind() == io::ErrorKind::PermissionDenied => describe_denial(path),
         _ => describe_io_error(error.kind()),
+    }
+}
+
+/// Describes a denied permission, with the owner of the file if that is the cause: a server that root started by hand
+/// leaves such files.
+fn describe_denial(path: &Path) -> String {
+    let denied = describe_io_error(io::ErrorKind::PermissionDenied);
+    let own = rustix::process::geteuid().as_raw();
+    match std::fs::metadata(path) {
+        Ok(found) if found.uid() != own => format!(
+            "{denied}: it belongs to {}; run chown {} {} as root",
+            users::display_name(found.uid()),
+            users::display_name(own),
+            path.display()
+        ),
+        _ => denied,
     }
 }
 
@@ -243,7 +261,7 @@ mod tests {
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         let refused = LogFile::open(path.clone(), 0o600, false).err().unwrap();
-        assert_eq!(describe_open_error(&refused), "a pipe without a reader, or a socket");
+        assert_eq!(describe_open_error(&path, &refused), "a pipe without a reader, or a socket");
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 //! cannot have files written.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::device::Sink;
@@ -104,16 +104,16 @@ impl DeviceSettings {
     /// # Errors
     /// `Invalid`, with the name of the device, when it cannot be opened.
     pub fn open(&self) -> Result<Box<dyn Sink>> {
-        let failed = |what: &str, e: std::io::Error| {
-            let why = describe_open_error(&e);
+        let failed = |what: &str, path: &Path, e: std::io::Error| {
+            let why = describe_open_error(path, &e);
             Error::invalid(format!("audit: the device {:?}{what} cannot be opened ({why})", self.name))
         };
         Ok(match &self.target {
             AuditTarget::File { path, mode, fsync } => {
                 let opened = LogFile::open(path.clone(), *mode, *fsync);
-                Box::new(opened.map_err(|e| failed(&format!(", {},", path.display()), e))?)
+                Box::new(opened.map_err(|e| failed(&format!(", {},", path.display()), path, e))?)
             }
-            AuditTarget::Stdout => Box::new(Stdout::open().map_err(|e| failed("", e))?),
+            AuditTarget::Stdout => Box::new(Stdout::open().map_err(|e| failed("", Path::new("/dev/stdout"), e))?),
             AuditTarget::Socket { peer, write_timeout } => Box::new(SocketSink::new(peer.clone(), *write_timeout)),
         })
     }

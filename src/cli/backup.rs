@@ -171,7 +171,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     let Database::Embedded(folder) = options.database else {
         return Err(embedded_only_error("restore it with its own tools and run signet operator after-restore"));
     };
-    owner::require_folder_owner(&folder)?;
+    owner::require_owner_for_restore(&folder, place.seal_key_file()?.as_deref())?;
     actix_rt::System::new().block_on(async {
         backup::require_opened(file, &options.seal_key).await.map_err(|error| explain_seal_key_error(file, error))?;
         require_intact(file).await

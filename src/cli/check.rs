@@ -20,6 +20,7 @@ use signet::error::Error;
 use super::failure::{CommandFailure, fail_on_findings};
 use super::installation;
 use super::output;
+use super::owner;
 use report::CheckReport;
 
 #[derive(clap::Args)]
@@ -42,6 +43,10 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
     }
     let mut report = CheckReport::default();
     if !arguments.file_only {
+        if let Some(prefix) = owner::prefix_for_owner(&config) {
+            let text = "judged as root, who may open everything; for the permissions of the server's user, run";
+            report.note("user", format!("{text} {prefix} signet check --config {}", arguments.config.display()));
+        }
         environment::check(&mut report, commands);
         tls::check(&mut report, &config);
         check_files(&mut report, &config);
@@ -82,7 +87,8 @@ fn check_files(report: &mut CheckReport, config: &Config) {
             AuditTarget::File { path, .. } => match check_appendable(path) {
                 Ok(()) => report.ok("audit", format!("{}: {}", device.name, path.display())),
                 Err(e) => {
-                    report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), describe_open_error(&e)))
+                    let why = describe_open_error(path, &e);
+                    report.wrong("audit", format!("{}: {}: {why}", device.name, path.display()))
                 }
             },
             AuditTarget::Stdout => report.ok("audit", format!("{}: standard output", device.name)),

@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use signet::config::{Config, SealKeySource, StoreLocation};
 use signet::error::{Error, Kind, Result};
 use signet::storage::backup;
+use signet::users;
 
 use super::files::folder_of;
-
-const PASSWD_FILE: &str = "/etc/passwd";
 
 /// Rejects root if the store of a configuration belongs to another user.
 ///
 /// # Errors
 /// `Forbidden`, with the user who may run the command.
 pub(super) fn require_owner(config: &Config) -> Result<()> {
-    match (&config.store, &config.seal_key) {
-        (StoreLocation::Embedded(folder), _) => require_folder_owner(folder),
-        (StoreLocation::Database(_), SealKeySource::File(key)) => require_owner_of(std::slice::from_ref(key)),
-        (StoreLocation::Database(_), _) => Ok(()),
-    }
+    require_owner_of(&owned_files(config))
+}
+
+/// The prefix that runs a command as the owner of the store; `None` unless root runs for another user.
+pub(super) fn prefix_for_owner(config: &Config) -> Option<String> {
+    find_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
 }
 
 /// As [`require_owner`], also for a new installation: then the owner of the configuration's folder counts.
@@ -42,48 +42,55 @@ pub(super) fn require_owner_for_setup(config: &Config, file: &Path) -> Result<()
 /// # Errors
 /// As [`require_owner`].
 pub(super) fn require_folder_owner(folder: &Path) -> Result<()> {
-    require_owner_of(&[backup::database_path(folder), folder.to_owned()])
+    require_owner_of(&data_files(folder))
 }
 
-/// The first existing file determines the owner.
-fn require_owner_of(files: &[PathBuf]) -> Result<()> {
-    let found = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)));
-    match found {
-        Some((file, of)) if rustix::process::geteuid().is_root() && of.uid() != 0 => Err(wrong_owner_error(file, &of)),
-        _ => Ok(()),
+/// As [`require_folder_owner`]. The owner of a folder that the restore creates is that of the seal key, or else of the
+/// parent folder.
+///
+/// # Errors
+/// As [`require_owner`].
+pub(super) fn require_owner_for_restore(folder: &Path, seal_key: Option<&Path>) -> Result<()> {
+    if folder.exists() {
+        return require_folder_owner(folder);
+    }
+    require_owner_of(seal_key.map(Path::to_path_buf).as_slice())?;
+    require_owner_of(&[folder_of(folder).to_owned()])
+}
+
+/// The files whose owner is that of an installation, the most significant one first.
+fn owned_files(config: &Config) -> Vec<PathBuf> {
+    match (&config.store, &config.seal_key) {
+        (StoreLocation::Embedded(folder), _) => data_files(folder).to_vec(),
+        (StoreLocation::Database(_), SealKeySource::File(key)) => vec![key.clone()],
+        (StoreLocation::Database(_), _) => Vec::new(),
     }
 }
 
-fn wrong_owner_error(file: &Path, of: &Metadata) -> Error {
-    let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
-    let run = match find_user_name(of.uid(), &users) {
-        Some(name) => format!("runuser -u {name} -- signet …"),
-        None => format!("setpriv --reuid {} --regid {} --clear-groups signet …", of.uid(), of.gid()),
-    };
+fn data_files(folder: &Path) -> [PathBuf; 2] {
+    [backup::database_path(folder), folder.to_owned()]
+}
+
+fn require_owner_of(files: &[PathBuf]) -> Result<()> {
+    let Some((file, found)) = find_other_owner(files) else { return Ok(()) };
     let text = format!(
-        "{}: belongs to another user, who could not read files that root creates there; run this as that user: {run}",
-        file.display()
+        "{}: belongs to another user, who could not read files that root creates there; run this as that user: {} \
+         signet …",
+        file.display(),
+        command_prefix(&found)
     );
-    Error::new(Kind::Forbidden, text)
+    Err(Error::new(Kind::Forbidden, text))
 }
 
-/// Finds the name of a user in the lines of `/etc/passwd`.
-fn find_user_name(user: u32, users: &str) -> Option<&str> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, id) = (fields.next()?, fields.nth(1)?);
-        (id.parse() == Ok(user)).then_some(name)
-    })
+/// The first existing file, if it belongs to another user than root, who runs this.
+fn find_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
+    let (file, found) = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)))?;
+    (rustix::process::geteuid().is_root() && found.uid() != 0).then_some((file.as_path(), found))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_is_called_as_the_machine_says() {
-        let users = "root:x:0:0:root:/root:/bin/bash\n\nsignet:x:998:997::/var/lib/signet:/usr/sbin/nologin\n";
-        assert_eq!((find_user_name(998, users), find_user_name(0, users)), (Some("signet"), Some("root")));
-        assert_eq!((find_user_name(997, users), find_user_name(998, "signet:x")), (None, None));
+fn command_prefix(owned: &Metadata) -> String {
+    match users::find_name(owned.uid()) {
+        Some(name) => format!("runuser -u {name} --"),
+        None => format!("setpriv --reuid {} --regid {} --clear-groups", owned.uid(), owned.gid()),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use signet::clock::Clock;
-use signet::config::StoreLocation;
+use signet::config::{self, SealKeySource, StoreLocation};
 use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
 use signet::storage::seal::SealKey;
@@ -37,6 +37,15 @@ impl TargetInstallation {
                 Ok(StoreLocation::Embedded(require_folder(folder.as_deref())?))
             }
         }
+    }
+
+    /// The file of the seal key, if it is in one.
+    pub(super) fn seal_key_file(&self) -> Result<Option<PathBuf>> {
+        let Some(file) = &self.config else { return Ok(self.data_dir.as_ref().map(|folder| folder.join("seal.key"))) };
+        Ok(match config::load(file)?.seal_key {
+            SealKeySource::File(key) => Some(key),
+            _ => None,
+        })
     }
 
     /// The options to open the existing store, with its seal key.

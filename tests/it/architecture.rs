@@ -14,6 +14,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("budget", &[]),
     ("caller_network", &[]),
+    ("users", &[]),
     ("clock", &["error"]),
     ("documents", &["error", "random"]),
     ("telemetry", &["error"]),
@@ -43,7 +44,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "x509",
         ],
     ),
-    ("audit", &["auth", "clock", "derived_values", "error", "fields", "secret", "telemetry"]),
+    ("audit", &["auth", "clock", "derived_values", "error", "fields", "secret", "telemetry", "users"]),
     (
         "pki",
         &[

@@ -126,6 +126,43 @@ fn check_and_serve_name_what_the_user_of_the_server_cannot_write() {
 }
 
 #[test]
+fn check_by_root_says_how_to_run_it_as_the_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::crash::left_out("only root can read files of other users");
+    }
+    let site = Site::new();
+    site.init();
+    assert!(lines(&check(&site).output().unwrap()).iter().all(|line| !line.contains("judged as root")));
+    let run = commands_of_user(&site);
+    let told = lines(&check(&site).output().unwrap());
+    let command = format!("runuser -u nobody -- signet check --config {}", site.path("signet.toml").display());
+    assert!(line(&told, "user").0 == "note" && line(&told, "user").1.ends_with(&command), "{told:?}");
+    let Ok(output) = run("check").output() else {
+        return crate::crash::left_out("other users do not reach the program");
+    };
+    assert!(lines(&output).iter().all(|line| !line.contains("judged as root")), "{:?}", lines(&output));
+}
+
+#[test]
+fn check_and_serve_name_the_owner_of_an_audit_file() {
+    let site = Site::new();
+    site.init();
+    let file = site.path("audit.log");
+    site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", file.display()));
+    let run = commands_of_user(&site);
+    if !rustix::process::geteuid().is_root() || run("check").arg("--file-only").output().is_err() {
+        return crate::crash::left_out("it takes root, and a program that other users reach");
+    }
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let why = format!("permission denied: it belongs to root; run chown nobody {} as root", file.display());
+    let told = lines(&run("check").output().unwrap());
+    assert!(line(&told, "audit").0 == "wrong" && line(&told, "audit").1.ends_with(&why), "{told:?}");
+    let error = refused(&mut run("serve"));
+    assert!(error.contains(&format!("cannot be opened ({why})")), "{error}");
+}
+
+#[test]
 fn check_tells_a_store_that_the_seal_key_does_not_open() {
     let site = Site::new();
     site.init();

@@ -238,6 +238,32 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
 }
 
 #[test]
+fn restore_by_root_is_refused_for_the_store_of_another_user() {
+    if !geteuid().is_root() {
+        return crate::crash::left_out("only root can write to folders of other users");
+    }
+    const NOBODY: u32 = 65534;
+    let site = Site::new();
+    site.init();
+    let copy = site.path("copy.db");
+    let copy = copy.to_str().unwrap();
+    assert!(site.command(&["operator", "backup", "--to", copy]).status().unwrap().success());
+    std::fs::rename(site.path("data/seal.key"), site.path("seal.key")).unwrap();
+    std::fs::remove_dir_all(site.path("data")).unwrap();
+    site.configure(&format!("seal_key_file = \"{}\"\n", site.path("seal.key").display()));
+    // The owner of a missing data folder is that of the seal key or of the parent folder.
+    for (name, owned) in [("seal.key", "seal.key: belongs"), ("", ": belongs")] {
+        let give_to = |user| std::os::unix::fs::chown(site.path(name), Some(user), Some(user)).unwrap();
+        give_to(NOBODY);
+        let error = refused(&mut site.command(&["operator", "restore", copy]));
+        assert!(error.contains(owned) && error.contains("runuser -u nobody --"), "{name}: {error}");
+        assert!(!site.path("data").exists(), "{name}");
+        give_to(0);
+    }
+    assert!(site.command(&["operator", "restore", copy]).status().unwrap().success());
+}
+
+#[test]
 fn what_the_audit_does_not_take_is_not_done() {
     let site = Site::new();
     for (words, after) in [(&["operator", "init"], "the first one"), (&NEW, "another one")] {

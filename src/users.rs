@@ -1,0 +1,34 @@
+//! Names of this machine's users, for messages. Only `/etc/passwd` is read, not a directory service.
+
+const PASSWD_FILE: &str = "/etc/passwd";
+
+/// Finds the name of a user.
+pub fn find_name(user: u32) -> Option<String> {
+    let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
+    find_in(user, &users).map(str::to_owned)
+}
+
+/// The name of a user, or the number if the user has no name.
+pub fn display_name(user: u32) -> String {
+    find_name(user).unwrap_or_else(|| user.to_string())
+}
+
+fn find_in(user: u32, users: &str) -> Option<&str> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next()?, fields.nth(1)?);
+        (id.parse() == Ok(user)).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_called_as_the_machine_says() {
+        let users = "root:x:0:0:root:/root:/bin/bash\n\nsignet:x:998:997::/var/lib/signet:/usr/sbin/nologin\n";
+        assert_eq!((find_in(998, users), find_in(0, users)), (Some("signet"), Some("root")));
+        assert_eq!((find_in(997, users), find_in(998, "signet:x")), (None, None));
+    }
+}
