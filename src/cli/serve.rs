@@ -1,7 +1,7 @@
 //! `signet serve`: runs the server of a configuration file.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,15 +69,17 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     }
     let file = arguments.config.clone();
     let libraries = move || Libraries::new(config::load(&file)?.pkcs11_libraries);
-    actix_rt::System::new().block_on(serve(config, Arc::new(libraries)))
+    actix_rt::System::new().block_on(serve(config, &arguments.config, Arc::new(libraries)))
 }
 
-async fn serve(config: Config, libraries: ConfigReloader<Libraries>) -> Result<()> {
+/// `file` is that of the configuration, for messages.
+async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>) -> Result<()> {
     // From here on a signal ends the server properly, even during its start.
     let mut signals = Signals::watch_with_reload()?;
     let renewal = config.tls_renewal.clone();
     let load = |files| ServerCertificate::load_renewed(files, renewal, Clock::system());
-    let tls = config.tls.clone().map(load).transpose()?;
+    let tls = config.tls.clone().map(load).transpose();
+    let tls = tls.map_err(|error| explain_missing_certificate(error, &config, file))?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let options = server_options(&config, tls.clone())?;
     tokio::select! {
@@ -95,6 +97,16 @@ async fn serve(config: Config, libraries: ConfigReloader<Libraries>) -> Result<(
     let running = server.start().await?;
     print_startup(scheme, &running)?;
     running.until(signals, libraries).await
+}
+
+/// Adds the command that creates a missing certificate to the error, if the server renews its certificate.
+fn explain_missing_certificate(error: Error, config: &Config, file: &Path) -> Error {
+    let is_missing = config.tls.as_ref().is_some_and(|files| !files.certificate.exists());
+    if config.tls_renewal.is_none() || !is_missing {
+        return error;
+    }
+    let command = format!("signet setup --config {} --listener-only", file.display());
+    Error::new(error.kind(), format!("{error}: put it back with its key, or create a new certificate: {command}"))
 }
 
 /// Prints the addresses of the server, and a hint if it has no authority.

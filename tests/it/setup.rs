@@ -688,6 +688,20 @@ fn another_node_gets_its_listeners_certificate_and_nothing_else() {
 }
 
 #[test]
+fn serve_names_the_command_that_replaces_a_lost_certificate() {
+    let place = Place::new();
+    place.setup(&[]);
+    for name in ["data/tls.pem", "data/tls-key.pem"] {
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
+    let error = refused(&mut place.command(&["serve"]));
+    let command = "signet setup --config signet.toml --listener-only";
+    assert!(error.contains("tls.pem: put it back") && error.trim_end().ends_with(command), "{error}");
+    place.again(&["--listener-only"]);
+    place.serve().terminate();
+}
+
+#[test]
 fn a_setup_that_nobody_reads_goes_on_to_its_end() {
     let setup = |place: &Place, out: std::process::Stdio| {
         let flags = ["--listen", "127.0.0.1:0", "--domain", "example.test"];
