@@ -285,7 +285,8 @@ impl Storage {
     /// # Errors
     /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
     async fn record_restore(&self, now: Time) -> Result<()> {
-        let noted = self.restored(now).await?;
+        let (name, _) = self.restored(now).await?;
+        let noted = (name, restore_facts::restore_times(now, None));
         self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
     }
 

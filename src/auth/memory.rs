@@ -7,7 +7,8 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
     AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage,
-    EntityRow, IdentityRows, RevokedTokens, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
+    EntityRow, IdentityRows, RevokedTokens, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, StoreCondition,
+    TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
@@ -305,6 +306,13 @@ impl AuthStore for MemoryAuthStore {
             rows.sort_by_key(|row| row.accessor_hash);
             rows.truncate(limit as usize);
             Ok(rows)
+        })
+    }
+
+    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
+        self.answer(|state| {
+            let endless = state.tokens.values().filter(|row| row.expires_at.is_none() && row.uses != Some(0)).count();
+            Ok(StoreCondition { restore: None, endless_tokens: endless as u64 })
         })
     }
 

@@ -151,6 +151,24 @@ pub struct AliasEntry {
     pub entity: String,
 }
 
+/// Facts about a store for its operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCondition {
+    /// The last restore; `None` if there was none, or only one of a version that did not record its time.
+    pub restore: Option<StoreRestore>,
+    /// Number of live tokens that never expire, which only root tokens can; counted up to 1,000.
+    pub endless_tokens: u64,
+}
+
+/// A restore of a store from a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreRestore {
+    /// Time of the first start on the restored store, or of `signet operator after-restore`.
+    pub restored_at: Time,
+    /// Time of the copy; `None` if it is unknown.
+    pub copied_at: Option<Time>,
+}
+
 /// One change. The changes of one unit are committed together or not at all.
 pub enum AuthWrite {
     /// Writes or deletes a document (such as a mount or a policy).
@@ -296,6 +314,9 @@ pub trait AuthStore: Send + Sync {
     /// Returns up to `limit` tokens after `after`, sorted by the hash of the accessor, including ended ones. The body
     /// is empty if it cannot be opened, so that one damaged row does not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
+
+    /// Returns the last restore and the number of tokens that never expire.
+    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>>;
 
     /// Seals a value that is handed out instead of stored. It can only be unsealed with the same `what`.
     ///

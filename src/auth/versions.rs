@@ -1,9 +1,9 @@
-//! Versions of the program that have run on this store.
+//! Versions of the program that have run on this store, and the condition of the store.
 
 use serde::{Deserialize, Serialize};
 
 use super::Auth;
-use super::store::AuthWrite;
+use super::store::{AuthWrite, StoreCondition};
 use crate::clock::Time;
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
@@ -49,6 +49,14 @@ impl Auth {
     /// Store errors.
     pub async fn versions(&self) -> Result<Vec<ProgramVersion>> {
         Ok(self.stored_versions().await?.0)
+    }
+
+    /// Returns the last restore of the store and the number of tokens that never expire.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn store_condition(&self) -> Result<StoreCondition> {
+        self.store.condition().await
     }
 
     async fn stored_versions(&self) -> Result<(Vec<ProgramVersion>, u64)> {

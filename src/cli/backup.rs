@@ -18,6 +18,7 @@ use signet::storage::{Database, ProgressCounters};
 
 use super::copies;
 use super::files::{FolderLock, require_file};
+use super::issue::format_time;
 use super::output::{self, try_print};
 use super::owner;
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
@@ -166,21 +167,27 @@ fn copy_offline(folder: &Path, to: &Path, progress: &ProgressCounters) -> Result
 pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     let RestoreArguments { place, file, quiet } = arguments;
     require_file("FILE", file)?;
-    let clock = Clock::system();
-    let options = place.options(clock.clone())?;
+    let options = place.options(Clock::system())?;
     let Database::Embedded(folder) = options.database else {
         return Err(embedded_only_error("restore it with its own tools and run signet operator after-restore"));
     };
     owner::require_owner_for_restore(&folder, place.seal_key_file()?.as_deref())?;
-    actix_rt::System::new().block_on(async {
-        backup::require_opened(file, &options.seal_key).await.map_err(|error| explain_seal_key_error(file, error))?;
-        require_intact(file).await
+    let copied_at = actix_rt::System::new().block_on(async {
+        let opened = backup::require_opened(file, &options.seal_key).await;
+        let copied_at = opened.map_err(|error| explain_seal_key_error(file, error))?;
+        require_intact(file).await.map(|()| copied_at)
     })?;
     let display = ProgressDisplay::start("restoring", ProgressUnit::Bytes, quiet);
-    let octets = backup::restore(file, &folder, clock.now(), &display.progress)?;
+    let bytes = backup::restore(file, &folder, &display.progress)?;
     drop(display);
-    let text = format!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
-    try_print(&json!({ "data_dir": folder, "bytes": octets }), text);
+    let copied_at = copied_at.map(|at| format_time(at.unix_timestamp()));
+    let text = format!(
+        "{}: restored, {bytes} bytes, from a copy of {}\nlater changes are not in it, such as certificates and \
+         revocations: see What is lost in docs/backup-embedded.md; CRL numbers continue above all earlier ones",
+        folder.display(),
+        copied_at.as_deref().unwrap_or("an unknown time")
+    );
+    try_print(&json!({ "data_dir": folder, "bytes": bytes, "copied_at": copied_at }), text);
     Ok(())
 }
 

@@ -30,6 +30,8 @@ const MAX_LEAVES: usize = 20;
 const MAX_LEAVES_SHOWN: usize = 5;
 /// An authority that ends within this time is reported as wrong, in seconds.
 const AUTHORITY_EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
+/// A restore is reported for this time, in seconds.
+const RESTORE_NOTE_SECONDS: i64 = 30 * 86_400;
 /// Clock difference to the server that is reported, in seconds.
 const MAX_CLOCK_SKEW_SECONDS: i64 = 30;
 
@@ -50,6 +52,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
         status.renew_token(&arguments.caller).await?;
     }
     status.token(&arguments.caller).await?;
+    status.store(&arguments.caller).await?;
     for mount in list_authorities(&arguments.caller).await? {
         status.authority(&arguments.caller, &mount).await?;
     }
@@ -64,6 +67,8 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
 #[derive(Default)]
 struct StatusReport {
     now: i64,
+    /// `true` if the caller's token is a root token that never expires.
+    is_endless_root: bool,
     /// The parts that are set up: name and description.
     facts: Vec<(String, String)>,
     /// Time in Unix seconds, and what ends.
@@ -179,10 +184,36 @@ impl StatusReport {
             self.notes.push("the token is a root token: give daily work to one with fewer rights".to_owned());
         }
         let ttl = own["ttl"].as_i64().unwrap_or_default();
+        self.is_endless_root = ttl == 0 && policies.contains(&"root");
         if ttl > 0 {
             self.ends.push((self.now.saturating_add(ttl), "the token".to_owned()));
         }
         Ok(())
+    }
+
+    /// Notes a recent restore, which loses changes, and root tokens that never expire, without the caller's own.
+    async fn store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+        let Some(store) = self.seen(caller, ClientRequest::get("sys/internal/status")).await? else { return Ok(()) };
+        self.note_restore(&store["restore"]);
+        let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_endless_root);
+        if others > 0 {
+            let kind = if self.is_endless_root { "other root tokens" } else { "root tokens" };
+            let step = "revoke those that are not needed (docs/production.md, step 10, lists them)";
+            self.notes.push(format!("{kind} that never expire: {others}; {step}"));
+        }
+        Ok(())
+    }
+
+    fn note_restore(&mut self, restore: &Value) {
+        let time = |name: &str| parse_rfc3339(name, restore[name].as_str()?).ok().map(Time::unix_timestamp);
+        let Some(restored_at) = time("restored_at") else { return };
+        if self.now.saturating_sub(restored_at) > RESTORE_NOTE_SECONDS {
+            return;
+        }
+        let copy = time("copied_at").map_or_else(|| "an unknown time".to_owned(), format_time);
+        let lost = "later changes, such as revocations, are lost: see What is lost in docs/backup-embedded.md";
+        self.notes
+            .push(format!("the store was restored on {} from a copy of {copy}; {lost}", format_time(restored_at)));
     }
 
     async fn authority(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
@@ -407,6 +438,23 @@ mod tests {
         assert!(status.notes.is_empty() && status.leaves.is_empty(), "{:?}", status.notes);
         status.note_leaves("many/", &found(LEAVES_REQUESTED, 0));
         assert_eq!(status.notes, ["many/: the next 100 certificates to end are revoked, and the others not known"]);
+    }
+
+    #[test]
+    fn status_notes_a_restore_for_thirty_days() {
+        let noted = |now: &str, restore: Value| {
+            let now = parse_rfc3339("", now).unwrap().unix_timestamp();
+            let mut status = StatusReport { now, ..StatusReport::default() };
+            status.note_restore(&restore);
+            status.notes.join("\n")
+        };
+        let restore = json!({ "restored_at": "2026-02-01T10:00:00Z", "copied_at": "2026-01-31T03:00:00Z" });
+        let note = noted("2026-03-03T10:00:00Z", restore.clone());
+        assert!(note.contains("restored on 2026-02-01T10:00:00Z from a copy of 2026-01-31T03:00:00Z; later"), "{note}");
+        assert_eq!(noted("2026-03-03T10:00:01Z", restore), "");
+        let unknown = json!({ "restored_at": "2026-02-01T10:00:00Z", "copied_at": null });
+        assert!(noted("2026-02-01T10:00:00Z", unknown).contains("from a copy of an unknown time"));
+        assert_eq!(noted("2026-02-01T10:00:00Z", Value::Null), "");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::embedded::copy;
 pub use super::embedded::copy::{CopyPace, PARTIAL_SUFFIX};
 use super::embedded::copy_access;
 use super::seal::SealKey;
-use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, postgres};
+use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, postgres, restore_facts};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
@@ -65,20 +65,22 @@ impl PendingBackup {
 ///
 /// # Errors
 /// `Conflict` when the folder has a store or is in use; `Invalid` for a file of no known version; `Unavailable`.
-pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &ProgressCounters) -> Result<u64> {
-    copy::restore(copy, folder, now, progress)
+pub fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Result<u64> {
+    copy::restore(copy, folder, progress)
 }
 
-/// Checks that a seal key opens a copy of this or an older version. Writes nothing.
+/// Checks that a seal key opens a copy of this or an older version. Returns the time of the copy, or `None` if the file
+/// does not have it. Writes nothing.
 ///
 /// # Errors
 /// `Invalid` when it does not, or the file is not a store of a known version; `Unavailable` when it cannot be read; the
 /// errors of a device that has the key.
-pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
+pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<Option<Time>> {
     let path = copy.to_owned();
     let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
     let facts = opened.map_err(Error::internal)??.meta().await?;
-    keys::describe_seal(seal_key, &facts).await.map(drop)
+    keys::describe_seal(seal_key, &facts).await?;
+    Ok(restore_facts::copy_time(&facts))
 }
 
 /// Records a restore in a store that was restored without the program: by PostgreSQL's tools, or from a disk or machine

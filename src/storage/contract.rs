@@ -203,6 +203,7 @@ macro_rules! contract {
             auth::a_token_is_found_by_hash_and_accessor,
             auth::a_renewal_changes_end_and_body_of_a_live_token_only,
             auth::uses_are_spent_down_to_zero_and_then_absent,
+            auth::endless_tokens_are_counted_while_they_live,
             auth::revoking_removes_all_descendants_of_a_10000_deep_chain,
             auth::many_descendants_end_in_steps_of_which_each_is_short,
             auth::who_revokes_ends_what_others_did_not_go_on_with,

@@ -113,8 +113,7 @@ mod tests {
         assert!(refused.ends_with("signet.lock: cannot be opened (is a directory)"), "{refused}");
         let refused = copy_access::open(&dir.path().join("absent")).err().map(text).unwrap();
         assert!(refused.starts_with("FILE: file does not exist: ") && refused.ends_with("absent"), "{refused}");
-        let refused =
-            copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH, &Default::default());
+        let refused = copy::restore(&dir.path().join("absent"), &dir.path().join("new"), &Default::default());
         let refused = text(refused.err().unwrap());
         assert!(refused.starts_with("FILE: file does not exist: ") && refused.ends_with("absent"), "{refused}");
     }

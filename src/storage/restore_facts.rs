@@ -5,16 +5,19 @@
 //! microseconds. Backups of `signet operator backup` contain the fact [`COPIED_FACT`] and are handled when they are
 //! opened (`embedded/copy.rs`). A database restored with PostgreSQL's own tools needs `signet operator after-restore`.
 
+use crate::auth::store::StoreRestore;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::pki::store::CRL_BACKDATING_SECONDS;
-use crate::storage::backend::{Fact, micros};
+use crate::storage::backend::{Fact, from_micros, micros};
 
-/// Fact of a copy that no server has opened yet. Its value is the time of the copy in epoch microseconds.
+/// Fact of a copy that no server has opened yet. Its value is the time of the copy in epoch microseconds, or empty if
+/// that is unknown.
 pub(super) const COPIED_FACT: &str = "copied";
 /// Fact of a store that was copied into a database, perhaps incompletely. Its value is the time in epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
-/// Prefix of the facts of restores, followed by epoch microseconds.
+/// Prefix of the facts of restores, followed by epoch microseconds. The value is that of [`restore_times`], or empty for
+/// a store that was moved to another engine, which loses nothing.
 const RESTORED_FACT_PREFIX: &str = "restored/";
 /// More CRLs than are signed between a copy and its restore: the microseconds of a year.
 const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
@@ -22,8 +25,15 @@ const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
 pub(super) const SELECT_PUBLISHED: &str =
     "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT), CAST(COALESCE(MAX(number), 0) AS BIGINT) FROM crl";
 
-pub(super) fn copied_fact(at: Time) -> Fact {
-    (COPIED_FACT.to_owned(), micros(at).to_string().into_bytes())
+pub(super) fn copied_fact(at: Option<Time>) -> Fact {
+    let value = at.map(|at| micros(at).to_string().into_bytes());
+    (COPIED_FACT.to_owned(), value.unwrap_or_default())
+}
+
+/// The time of a copy that no server has opened yet.
+pub(super) fn copy_time(facts: &[Fact]) -> Option<Time> {
+    let (_, value) = facts.iter().find(|(name, _)| name == COPIED_FACT)?;
+    read_time(std::str::from_utf8(value).ok()?)
 }
 
 pub(super) fn moved_fact(at: Time) -> Fact {
@@ -76,6 +86,28 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
     Ok((format!("{RESTORED_FACT_PREFIX}{floor}"), Vec::new()))
 }
 
+/// The value of the fact of a restore at `now`: epoch microseconds of the restore and, after a blank, of the copy.
+pub(super) fn restore_times(now: Time, copied_at: Option<Time>) -> Vec<u8> {
+    let copied_at = copied_at.map(|at| format!(" {}", micros(at))).unwrap_or_default();
+    format!("{}{copied_at}", micros(now)).into_bytes()
+}
+
+/// The last restore whose time is recorded.
+pub(super) fn last_restore(facts: &[Fact]) -> Option<StoreRestore> {
+    let restores = facts.iter().filter(|(name, _)| name.starts_with(RESTORED_FACT_PREFIX));
+    restores.filter_map(|(_, value)| read_restore(value)).max_by_key(|restore| restore.restored_at)
+}
+
+fn read_restore(value: &[u8]) -> Option<StoreRestore> {
+    let mut times = std::str::from_utf8(value).ok()?.split(' ').map(read_time);
+    let restored_at = times.next().flatten()?;
+    Some(StoreRestore { restored_at, copied_at: times.next().flatten() })
+}
+
+fn read_time(micros: &str) -> Option<Time> {
+    from_micros(micros.parse().ok()?)
+}
+
 /// Error for a read-only store whose schema has another version than the program.
 pub(super) fn other_version_error(found: usize, own: usize) -> Error {
     Error::invalid(format!(
@@ -104,9 +136,25 @@ mod tests {
     #[test]
     fn the_last_restore_counts() {
         let one = |seconds| restore_fact(at(seconds), (0, 0), &[]).unwrap();
-        let facts = [copied_fact(at(5)), one(7), one(20), one(19), ("other".into(), vec![])];
+        let facts = [copied_fact(Some(at(5))), one(7), one(20), one(19), ("other".into(), vec![])];
         assert_eq!(crl_floor(&facts), 20_000_000);
         assert_eq!(crl_floor(&facts[..1]), 0);
+    }
+
+    #[test]
+    fn restore_times_are_read_back_from_the_facts() {
+        let facts = [copied_fact(Some(at(5)))];
+        assert_eq!((copy_time(&facts), last_restore(&facts)), (Some(at(5)), None));
+        assert_eq!(copy_time(&[copied_fact(None)]), None);
+        let restored = |seconds, copied_at: Option<i64>| {
+            let (name, _) = restore_fact(at(seconds), (0, 0), &[]).unwrap();
+            (name, restore_times(at(seconds), copied_at.map(at)))
+        };
+        let last = |facts: &[Fact]| last_restore(facts).map(|restore| (restore.restored_at, restore.copied_at));
+        assert_eq!(last(&[restored(9, Some(5)), restored(7, None)]), Some((at(9), Some(at(5)))));
+        assert_eq!(last(&[restored(9, Some(5)), restored(20, None)]), Some((at(20), None)));
+        // A store that was moved, or restored by a version that recorded no time.
+        assert_eq!(last(&[restore_fact(at(7), (0, 0), &[]).unwrap()]), None);
     }
 
     #[test]

@@ -185,6 +185,10 @@ pub(super) mod tokens {
         FROM token WHERE accessor_hash > $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
+    /// Counts live tokens that never expire, up to 1,000. A login gives none, so they have no mount; SQLite's index
+    /// begins with it.
+    pub(crate) const ENDLESS: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM token
+        WHERE mount IS NULL AND expires_at_micros IS NULL AND (uses IS NULL OR uses > 0) LIMIT 1000) AS endless";
     /// Some tokens of a removed mount, which are removed together with their descendants.
     pub(crate) const SELECT_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }

@@ -967,3 +967,23 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     assert!(!out.contains("empty/"), "{out}");
     desk.dev.terminate();
 }
+
+#[actix_web::test]
+async fn status_notes_root_tokens_other_than_the_callers() {
+    let desk = Desk::new();
+    let note = |token: &str| {
+        let mut status = desk.command(&["status"]);
+        let out = String::from_utf8(status.env("SIGNET_TOKEN", token).output().unwrap().stdout).unwrap();
+        out.lines().find(|line| line.contains("root tokens that never expire")).map(|line| line.trim().to_owned())
+    };
+    assert_eq!(note(&desk.dev.token), None);
+    desk.post("auth/token/create", json!({ "policies": ["root"] })).await;
+    let told = note(&desk.dev.token).unwrap_or_default();
+    assert!(told.starts_with("other root tokens that never expire: 1; revoke"), "{told}");
+    let policy = "path \"sys/internal/status\" { capabilities = [\"read\"] }";
+    desk.post("sys/policies/acl/reader", json!({ "policy": policy })).await;
+    let reader = desk.dev.client().post("auth/token/create", json!({ "policies": ["reader"] })).await.body;
+    let told = note(reader["auth"]["client_token"].as_str().unwrap()).unwrap_or_default();
+    assert!(told.starts_with("root tokens that never expire: 2; revoke"), "{told}");
+    desk.dev.terminate();
+}

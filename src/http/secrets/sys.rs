@@ -103,6 +103,7 @@ pub static ROUTES: &[Route] = &[
     Route::token(Update, "audit-hash/*path", &["input"], |call| Box::pin(audit::hash(call))),
     Route::sudo(Update, "remount", &["from", "to"], |call| Box::pin(remount::remount(call))),
     Route::token(Read, "remount/status/:migration_id", &[], |call| Box::pin(remount::status(call))),
+    Route::token(Read, "internal/status", &[], |call| Box::pin(versions::condition(call))),
     Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
     Route::token(Read, "internal/ui/resultant-acl", &[], |call| Box::pin(explain::resultant_acl(call))),

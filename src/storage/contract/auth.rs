@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, TokenRow};
+use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, StoreCondition, TokenHash, TokenRow};
 use crate::documents::SYSTEM_MOUNT;
 
 pub(super) fn hash(n: u32) -> TokenHash {
@@ -69,6 +69,22 @@ pub(super) async fn a_renewal_changes_end_and_body_of_a_live_token_only(fixture:
     assert_eq!(one(&w, absent).await, AuthOutcome::Absent);
     fixture.clock().advance(Duration::from_secs(7200));
     assert_eq!(one(&w, renew()).await, AuthOutcome::Absent, "a renewal at the end is too late");
+}
+
+pub(super) async fn endless_tokens_are_counted_while_they_live(fixture: &impl Fixture) {
+    let w = World::new(fixture).await;
+    assert_eq!(w.auth.condition().await.unwrap(), StoreCondition::default());
+    let count = async || w.auth.condition().await.unwrap().endless_tokens;
+    // Tokens with an odd number expire.
+    for n in 1..5 {
+        insert(&w, token(n, None)).await;
+    }
+    insert(&w, TokenRow { uses: Some(1), ..token(6, None) }).await;
+    assert_eq!(count().await, 3);
+    assert_eq!(one(&w, AuthWrite::TokenSpend(hash(6))).await, AuthOutcome::UsesLeft(0));
+    assert_eq!(count().await, 2);
+    one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await;
+    assert_eq!(count().await, 1);
 }
 
 pub(super) async fn uses_are_spent_down_to_zero_and_then_absent(fixture: &impl Fixture) {

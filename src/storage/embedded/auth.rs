@@ -6,14 +6,15 @@ use rusqlite::Connection;
 use super::mounts::{self, MountCache};
 use super::query::SqliteError;
 use super::reader::SqliteReaderPool;
-use super::{cubbyhole, documents, entities, secret_ids, tokens};
+use super::{cubbyhole, documents, entities, meta, secret_ids, tokens};
 use crate::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
-    SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    SecretIdKey, SecretIdRow, StoreCondition, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
+use crate::storage::restore_facts::last_restore;
 use crate::storage::store::Store;
 
 pub(super) fn write(
@@ -119,6 +120,13 @@ impl AuthStore for Store<SqliteReaderPool> {
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
         self.open_readable_rows(self.reader.read(move |db| tokens::page(db, &after, limit)))
+    }
+
+    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
+        self.reader.read(|db| {
+            let restore = last_restore(&meta::all(db)?);
+            Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db)? })
+        })
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {

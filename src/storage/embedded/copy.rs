@@ -22,8 +22,11 @@ use super::connection;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::storage::backend::Fact;
 use crate::storage::progress::ProgressCounters;
-use crate::storage::restore_facts::{self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, crl_floor, restore_fact};
+use crate::storage::restore_facts::{
+    self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, copy_time, crl_floor, restore_fact, restore_times,
+};
 use crate::storage::statements::meta as sql;
 
 /// Name of the database file in a data folder.
@@ -124,11 +127,17 @@ impl PartialCopy {
         created.map_err(|e| create_error(&path, e))
     }
 
-    /// Merges the log into the file, marks it as a copy, and renames it to its final name. Returns its size in bytes.
+    /// Merges the log into the file, marks it as a copy of `now`, and renames it to its final name. Returns its size in
+    /// bytes.
     ///
     /// # Errors
     /// `Invalid` when it is not a store of a known version; `Conflict` when the name is taken; `Unavailable`.
     pub(crate) fn finish(self, now: Time) -> Result<u64> {
+        self.finish_with(copied_fact(Some(now)))
+    }
+
+    /// As [`PartialCopy::finish`]. `mark` has no effect on a file that is marked as a copy already.
+    fn finish_with(self, mark: Fact) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
             Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.part.display()), e)
         };
@@ -141,7 +150,7 @@ impl PartialCopy {
             return Err(Error::new(Kind::Unavailable, "cannot merge the write-ahead log of the copy into its file"));
         }
         schema::require_known(&db)?;
-        let (name, value) = copied_fact(now);
+        let (name, value) = mark;
         db.execute(sql::INSERT, params![name, value]).map_err(failed)?;
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
@@ -215,7 +224,7 @@ pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
 /// # Errors
 /// `Conflict` when the folder has files of a database or is in use; `Invalid` when the file is not a store of a known
 /// version; `Unavailable` from the disk.
-pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &ProgressCounters) -> Result<u64> {
+pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Result<u64> {
     let failed = |e: io::Error| {
         Error::unavailable(
             format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
@@ -235,7 +244,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress
         );
         return Err(Error::new(Kind::Conflict, text));
     }
-    let octets = PartialCopy::of_file(copy, &database, progress)?.finish(now)?;
+    let octets = PartialCopy::of_file(copy, &database, progress)?.finish_with(copied_fact(None))?;
     for left in interrupted_restores(folder) {
         if let Err(error) = std::fs::remove_dir_all(&left) {
             tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
@@ -256,7 +265,8 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     }
     let published = db.query_row(SELECT_PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
     let facts = super::meta::all(db).map_err(failed)?;
-    let (name, value) = restore_fact(now, published, &facts)?;
+    let (name, _) = restore_fact(now, published, &facts)?;
+    let value = restore_times(now, copy_time(&facts));
     let tx = db.transaction().map_err(failed)?;
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
     tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
@@ -563,7 +573,7 @@ mod tests {
             names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
         };
         assert!(restores(&db).is_empty(), "no copy");
-        let (name, value) = copied_fact(at(3));
+        let (name, value) = copied_fact(Some(at(3)));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         let list = "INSERT INTO crl VALUES (0, 'g', 1, 0, 100, 200, x'')";
         db.execute(list, []).unwrap();
@@ -571,8 +581,10 @@ mod tests {
         complete_restore(&mut db, at(100)).unwrap();
         complete_restore(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
+        let restore = restore_facts::last_restore(&super::super::meta::all(&db).unwrap()).unwrap();
+        assert_eq!((restore.restored_at, restore.copied_at), (at(100), Some(at(3))));
         // A copy of the restored store, with a CRL number from a wrong clock.
-        let (name, value) = copied_fact(at(3));
+        let (name, value) = copied_fact(Some(at(3)));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         db.execute("UPDATE crl SET number = 900000000", []).unwrap();
         complete_restore(&mut db, at(200)).unwrap();
@@ -598,9 +610,9 @@ mod tests {
             assert!(error.text().contains(part), "{part}: {error}");
         }
         assert!(!new.join(DATABASE_FILE).exists());
-        assert!(restore(&dir.path().join("absent"), &new, at(2), &ProgressCounters::default()).is_err());
+        assert!(restore(&dir.path().join("absent"), &new, &ProgressCounters::default()).is_err());
         assert!(left.exists());
-        restore(&file, &new, at(2), &ProgressCounters::default()).unwrap();
+        restore(&file, &new, &ProgressCounters::default()).unwrap();
         assert!(!left.exists());
         std::fs::create_dir(&left).unwrap();
         assert!(super::super::open(&new, at(3)).is_ok(), "a store that is there opens");

@@ -151,6 +151,10 @@ pub(super) fn page(db: &Connection, after: &TokenHash, limit: u32) -> rusqlite::
     prepare(db, sql::PAGE)?.query_map(params![after, limit], read)?.collect()
 }
 
+pub(super) fn count_endless(db: &Connection) -> rusqlite::Result<u64> {
+    prepare(db, sql::ENDLESS)?.query_row([], |row| row.get::<_, u32>(0)).map(u64::from)
+}
+
 fn read(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
     Ok(TokenRow {
         hash: row.get(0)?,
@@ -181,5 +185,7 @@ mod tests {
             let plan = super::super::fixture::plan(&db, sql);
             assert_eq!(plan.last().map(String::as_str), Some(steps), "{plan:?}");
         }
+        let plan = super::super::fixture::plan(&db, sql::ENDLESS).join("\n");
+        assert!(plan.contains("USING INDEX token_mount_end (mount=? AND expires_at_micros=?)"), "{plan}");
     }
 }

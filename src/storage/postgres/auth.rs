@@ -4,17 +4,18 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::collected_rows::SendOrder;
-use super::query::PostgresError;
+use super::query::{PostgresClient, PostgresError};
 use super::reader::PostgresReaderPool;
 use super::transaction::Transaction;
-use super::{cubbyhole, entities, mounts, secret_ids, tokens};
+use super::{cubbyhole, entities, meta, mounts, secret_ids, tokens};
 use crate::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
-    SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    SecretIdKey, SecretIdRow, StoreCondition, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
+use crate::storage::restore_facts::last_restore;
 use crate::storage::store::Store;
 
 /// Returns when a write is sent.
@@ -116,6 +117,11 @@ fn done_or_absent(found: bool) -> AuthOutcome {
     if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
+async fn condition(db: &PostgresClient) -> Result<StoreCondition, PostgresError> {
+    let restore = last_restore(&meta::all(db).await?);
+    Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db).await? })
+}
+
 impl AuthStore for Store<PostgresReaderPool> {
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
         self.submit(unit)
@@ -151,6 +157,10 @@ impl AuthStore for Store<PostgresReaderPool> {
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
         self.open_readable_rows(self.reader.read("token", move |db| tokens::page(db, after, limit).boxed()))
+    }
+
+    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
+        self.reader.read("condition", |db| condition(db).boxed())
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {

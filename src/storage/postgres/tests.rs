@@ -826,6 +826,10 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
     another.shutdown().await.unwrap();
     wait("noted").await;
     drop(told);
+    let storage = fixture.open(1000).await.unwrap();
+    let restore = storage.auth().condition().await.unwrap().restore.unwrap();
+    assert_eq!((restore.restored_at, restore.copied_at), (fixture.clock().now(), None));
+    storage.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -163,6 +163,11 @@ pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> R
     rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
 }
 
+pub(super) async fn count_endless(db: &PostgresClient) -> Result<u64, PostgresError> {
+    let count = row(db, sql::ENDLESS, &[]).await?.ok_or(PostgresError::Unreadable("the number of tokens"))?;
+    Ok(count.try_get::<_, i64>(0)? as u64)
+}
+
 fn read(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
         hash: hash(row.try_get(0)?)?,

@@ -159,3 +159,31 @@ fn a_copy_is_put_back_with_its_own_seal_key_only() {
     assert!(told.contains("copy.db: seal key: does not open") && told.contains("SIGNET_SEAL_KEY_FILE=…"), "{told}");
     assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1, "nothing is written");
 }
+
+#[actix_web::test]
+async fn restore_names_the_time_of_the_copy_and_status_notes_it() {
+    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+    let dev = place.start();
+    let before = number(&crl(&dev.client()).await);
+    dev.terminate();
+    let (old, copy, new) = (place.file(""), files.path().join("copy.db"), files.path().join("new"));
+    backup(&old, &copy).unwrap();
+    let told = restore(&old, &copy, &new).unwrap();
+    let (_, rest) = told.split_once("from a copy of ").unwrap();
+    let copied_at = rest.lines().next().unwrap();
+    signet::clock::parse_rfc3339("", copied_at).unwrap();
+    assert!(rest.contains("What is lost"), "{told}");
+    let restored = place_of(&new);
+    let dev = restored.start();
+    let mut status = crate::process::signet();
+    status.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", &dev.token);
+    let status = run(&mut status).unwrap();
+    assert!(
+        status.contains("\nworth a look\n") && status.contains(&format!("from a copy of {copied_at};")),
+        "{status}"
+    );
+    // The CRL of the copy is replaced, which is expected and no warning.
+    assert!(number(&crl(&dev.client()).await) > before);
+    assert!(!restored.log().contains("stored CRL"), "{}", restored.log());
+    dev.terminate();
+}

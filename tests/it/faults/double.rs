@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
-    RevokedTokens, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    RevokedTokens, SecretIdKey, SecretIdRow, StoreCondition, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
@@ -249,6 +249,10 @@ impl AuthStore for Double {
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
         self.call("tokens", |s| s.auth.tokens(after, limit))
+    }
+
+    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
+        self.call("condition", |s| s.auth.condition())
     }
 
     /// Uses no storage.

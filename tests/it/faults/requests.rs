@@ -226,7 +226,7 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::read(format!("sys/remount/status/{}", made.body["data"]["migration_id"].as_str().unwrap()))
         }
         (Read, "leases") => Ask::read("sys/leases?type=irrevocable"),
-        (Read, "internal/ui/mounts" | "key-status") | (List, "version-history") => Ask::read(path),
+        (Read, "internal/status" | "internal/ui/mounts" | "key-status") | (List, "version-history") => Ask::read(path),
         (Read, "rotate/config" | "rotate/keyring/config") => Ask::read(path),
         (Update, "rotate/config" | "rotate/keyring/config") => Ask::new(path, json!({ "interval": "48h" })),
         (Update, "rotate" | "rotate/keyring") => Ask::new(path, json!({})),

@@ -186,6 +186,23 @@ async fn h1_health_tells_clients_a_version_that_they_know_and_its_own_beside_it(
 }
 
 #[actix_web::test]
+async fn root_tokens_that_never_expire_are_counted() {
+    let app = App::start().await;
+    let count = async || app.client.get("sys/internal/status").await.body["data"]["endless_root_tokens"].clone();
+    let status = app.client.get("sys/internal/status").await;
+    assert_eq!(status.body["data"], json!({ "restore": null, "endless_root_tokens": 1 }), "{}", status.text);
+    let endless = app.client.post("auth/token/create", json!({ "policies": ["root"] })).await;
+    for body in [json!({ "policies": ["root"], "ttl": "1h" }), json!({ "policies": ["default"] })] {
+        assert_eq!(app.client.post("auth/token/create", body).await.status, 200);
+    }
+    assert_eq!(count().await, 2);
+    let accessor = json!({ "accessor": endless.body["auth"]["accessor"] });
+    assert!(app.client.post("auth/token/revoke-accessor", accessor).await.status < 300);
+    assert_eq!(count().await, 1);
+    app.stop().await;
+}
+
+#[actix_web::test]
 async fn no_lease_is_given_up() {
     let app = App::start().await;
     let none = app.client.get("sys/leases?type=irrevocable").await.body["data"].clone();

@@ -1,4 +1,4 @@
-//! The server versions that have used the store (`sys/version-history`).
+//! The server versions that have used the store (`sys/version-history`), and its condition (`sys/internal/status`).
 
 use serde_json::{Map, Value, json};
 
@@ -23,4 +23,17 @@ pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
         previous = known.version.clone().into();
     }
     HandlerResponse::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(about)))
+}
+
+/// `GET sys/internal/status`: the last restore from a copy, and the number of root tokens that never expire. `copied_at`
+/// is null if the time of the copy is unknown.
+pub(super) async fn condition(call: Call) -> Result<HandlerResponse> {
+    let condition = call.state.auth.store_condition().await?;
+    let restore = condition.restore.map(|restore| {
+        json!({
+            "restored_at": format_rfc3339(restore.restored_at),
+            "copied_at": restore.copied_at.map(format_rfc3339),
+        })
+    });
+    Ok(HandlerResponse::data(json!({ "restore": restore, "endless_root_tokens": condition.endless_tokens })))
 }
