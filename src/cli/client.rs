@@ -88,6 +88,10 @@ impl<'q> ClientRequest<'q> {
         Self { method: "LIST", ..Self::get(path) }
     }
 
+    pub(super) fn delete(path: &'q str) -> Self {
+        Self { method: "DELETE", ..Self::get(path) }
+    }
+
     pub(super) fn post(path: &'q str, body: &'q Value) -> Self {
         Self { method: "POST", body: Some(body), ..Self::get(path) }
     }
@@ -228,15 +232,14 @@ impl ServerEndpoint {
     /// `Invalid` for an address to which no token may be sent, `Unavailable` without a response, `BadGateway` for a
     /// redirect or an oversized response.
     pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<ClientResponse> {
-        self.send(ClientRequest::post(path, body), token).await.map_err(|lost| lost.error)
+        self.ask(ClientRequest::post(path, body), token).await
     }
 
-    /// Deletes the resource at a path below `/v1`.
+    /// Sends a request once.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
-    pub(super) async fn delete(&self, path: &str, token: &str) -> Result<ClientResponse> {
-        let question = ClientRequest { method: "DELETE", path, body: None, key: None };
+    pub(super) async fn ask(&self, question: ClientRequest<'_>, token: &str) -> Result<ClientResponse> {
         self.send(question, token).await.map_err(|lost| lost.error)
     }
 
@@ -447,8 +450,23 @@ impl ClientResponse {
         }
     }
 
-    /// Converts a response with an error status to an error: the server's errors and warnings, and a hint. For a
-    /// response in another format, such as a proxy's, it shows the beginning.
+    /// The `data` of the response; null if the path does not exist, or the token may not read it.
+    ///
+    /// # Errors
+    /// The server's refusal for another reason.
+    pub(super) fn visible_data(&self) -> Result<Value> {
+        match self.status {
+            200 => {
+                let mut answer: Value = serde_json::from_slice(self.body.expose()).unwrap_or_default();
+                Ok(answer.get_mut("data").map(Value::take).unwrap_or_default())
+            }
+            403 | 404 => Ok(Value::Null),
+            _ => Err(self.refusal("")),
+        }
+    }
+
+    /// Converts a response with an error status to an error: the server's errors and warnings, a hint, and the time of
+    /// `Retry-After`. For a response in another format, such as a proxy's, it shows the beginning.
     pub(super) fn refusal(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
@@ -460,7 +478,11 @@ impl ClientResponse {
             Err(_) => quote_beginning(self.body.expose()),
         };
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Error::new(Kind::BadGateway, format!("{}: status {}{said}{hint}", self.url, self.status))
+        let error = Error::new(Kind::BadGateway, format!("{}: status {}{said}{hint}", self.url, self.status));
+        match self.retry_after {
+            Some(pause) => error.with_retry_after(pause),
+            None => error,
+        }
     }
 }
 

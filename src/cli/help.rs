@@ -94,7 +94,7 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
         &["issue web.example.com --role web --out /etc/web", "issue --csr web.csr --role web --ttl 24h"],
         "docs/client-commands.md",
     ),
-    entry("import", &["import ./old-ca --mount pki"], "docs/coming-from.md"),
+    entry("import", &["import ./old-ca --mount old"], "docs/coming-from.md"),
     entry(
         "renew",
         &[

@@ -1,9 +1,10 @@
 //! `signet import`: imports an authority from a folder of PEM files: keys and certificates, then its CRLs.
 //!
-//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. If the server
-//! still rejects a CRL, the new issuers and keys are deleted again. The command sends CA certificates, their keys, and
-//! the newest CRL of each issuer, because an older one may list certificates that were released from hold since. It
-//! reports all other contents of the folder.
+//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. A mount with
+//! another authority is rejected: serial numbers of two authorities may be equal. If the server still rejects a CRL,
+//! the new issuers and keys are deleted again. The command sends CA certificates, their keys, and the newest CRL of
+//! each issuer, because an older one may list certificates that were released from hold since. It reports all other
+//! contents of the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,14 +13,16 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::json;
-use signet::error::{Error, Result, describe_io_error};
+use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::keys::local::PrivateKey;
 use signet::secret::Secret;
 use signet::x509::certificate::Certificate;
 use signet::x509::foreign_crl::ForeignCrl;
+use signet::x509::public_key::PublicKey;
 use signet::x509::{pem, pkcs12};
 
-use super::client::{self, ClientResponse, ServerEndpoint};
+use super::certify::PemCertificate;
+use super::client::{self, ClientRequest, ClientResponse, ServerEndpoint};
 use super::issue::read_text;
 use super::output::{print_notice, try_print};
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
@@ -37,6 +40,9 @@ pub(crate) struct ImportArguments {
     /// Mount that receives the import.
     #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::parse_mount)]
     mount: String,
+    /// Import into a mount that has another authority with its key.
+    #[arg(long)]
+    into_existing: bool,
     /// Import the authority even if one of its CRLs is rejected: certificates that this CRL revokes become valid again.
     #[arg(long)]
     without_refused_crls: bool,
@@ -58,7 +64,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
-    let ImportSelection { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
+    let ImportSelection { bundle, keys, lists } = found.chosen(arguments.without_refused_crls)?;
+    arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + lists.len() as u64);
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
@@ -119,6 +126,47 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
 }
 
 impl ImportArguments {
+    /// Rejects a mount with another authority: an issuer whose key is not in the folder, if the folder has a key that
+    /// the mount does not have. So an import can be repeated.
+    async fn require_own_mount(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
+        if self.into_existing || imported.is_empty() {
+            return Ok(());
+        }
+        let existing = self.issuers_with_key(token).await?;
+        if imported.iter().all(|key| existing.iter().any(|(_, known)| known == key)) {
+            return Ok(());
+        }
+        let Some((other, _)) = existing.iter().find(|(_, key)| !imported.contains(key)) else { return Ok(()) };
+        let mount = &self.mount;
+        let text = format!(
+            "--mount: {mount} has another authority with its key (issuer {other}), and a mount is for one authority: \
+             create a mount (POST sys/mounts/NAME with {{\"type\": \"pki\"}}) and import with --mount NAME, or use \
+             --into-existing"
+        );
+        Err(Error::new(Kind::Conflict, text))
+    }
+
+    /// The issuers of the mount that have their key, by name or id; none if there is no such mount.
+    async fn issuers_with_key(&self, token: &str) -> Result<Vec<(String, PublicKey)>> {
+        // The list needs no permission: after a 403 there is no such mount.
+        let path = format!("{}/issuers", self.mount);
+        let list = self.server.ask(ClientRequest::list(&path), token).await?.visible_data()?;
+        let mut found = Vec::new();
+        for (id, info) in list["key_info"].as_object().into_iter().flatten() {
+            if info["key_id"].as_str().is_none_or(str::is_empty) {
+                continue;
+            }
+            let path = format!("{}/issuer/{id}/json", self.mount);
+            let issuer = self.server.ask(ClientRequest::get(&path), token).await?.visible_data()?;
+            let name = info["issuer_name"].as_str().filter(|name| !name.is_empty()).unwrap_or(id);
+            // It may be deleted in the meantime.
+            if let Ok(link) = PemCertificate::read(issuer["certificate"].as_str().unwrap_or_default()) {
+                found.push((name.to_owned(), link.certificate.key().clone()));
+            }
+        }
+        Ok(found)
+    }
+
     /// Deletes the new issuers and keys of an import whose CRL was rejected: without the CRL, certificates that the
     /// authority has revoked would become valid again. Returns the error to report.
     async fn taken_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
@@ -126,7 +174,8 @@ impl ImportArguments {
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
         let mut left = Vec::new();
         for path in issuers.chain(keys) {
-            let deleted = self.server.delete(&format!("{}/{path}", self.mount), token.unwrap_or_default()).await;
+            let question = format!("{}/{path}", self.mount);
+            let deleted = self.server.ask(ClientRequest::delete(&question), token.unwrap_or_default()).await;
             if !deleted.is_ok_and(|reply| (200..300).contains(&reply.status)) {
                 left.push(path);
             }
@@ -266,11 +315,15 @@ impl ImportFolder {
             return Err(Error::invalid("FOLDER: holds no certificate of an authority"));
         }
         let mut bundle = Vec::new();
+        let mut keys = Vec::new();
         for (path, key) in &self.keys {
             let read = key.expose_text().map_or_else(|| Err(Error::invalid("must be PEM")), PrivateKey::from_pem);
             let private = read.map_err(|error| Error::invalid(format!("{}: {}", path.display(), error.text())))?;
             match authorities.iter().any(|(_, certificate)| certificate.key() == private.public()) {
-                true => bundle.push(key.expose().to_vec()),
+                true => {
+                    bundle.push(key.expose().to_vec());
+                    keys.push(private.public().clone());
+                }
                 false => report_skipped(path, "is the key of none of these authorities"),
             }
         }
@@ -289,7 +342,7 @@ impl ImportFolder {
                 Err(error) => return Err(Error::invalid(format!("{}: {}", path.display(), error.text()))),
             }
         }
-        Ok(ImportSelection { bundle: Secret::new(all.join(&b'\n')), lists: select_newest(lists) })
+        Ok(ImportSelection { bundle: Secret::new(all.join(&b'\n')), keys, lists: select_newest(lists) })
     }
 }
 
@@ -306,6 +359,8 @@ fn read_password(file: &Path) -> Result<Secret> {
 
 struct ImportSelection {
     bundle: Secret,
+    /// The public keys of the private keys in the bundle.
+    keys: Vec<PublicKey>,
     lists: Vec<ImportCrlFile>,
 }
 

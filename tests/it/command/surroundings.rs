@@ -195,7 +195,7 @@ fn progress_of_import_is_shown_on_a_terminal_alone() {
     std::fs::write(folder.path().join("key.pem"), &ca.key).unwrap();
     assert_progress(&["importing"], |flags| {
         let mut command = signet();
-        command.arg("import").arg(folder.path()).args(flags);
+        command.arg("import").arg(folder.path()).arg("--into-existing").args(flags);
         command.env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", &dev.token);
         command
     });

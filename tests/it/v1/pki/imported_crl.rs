@@ -424,6 +424,31 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
 }
 
 #[actix_web::test]
+async fn import_command_refuses_mount_of_another_authority() {
+    let pki = Pki::empty().await;
+    let folders = ["One", "Two"].map(|name| {
+        let (ca, folder) = (Ca::root(&format!("/CN={name}")), tempfile::tempdir().unwrap());
+        std::fs::write(folder.path().join("ca.pem"), format!("{}\n{}", ca.pem.trim(), ca.key)).unwrap();
+        folder
+    });
+    let [one, two] = [&folders[0], &folders[1]].map(|folder| folder.path());
+    let (done, out, err) = run_import(&pki, one, &[]).await;
+    assert!(done && out.contains(": new, with its key\n"), "{out}{err}");
+    let (done, _, err) = run_import(&pki, two, &[]).await;
+    assert!(!done && err.contains("--mount: pki has another authority with its key"), "{err}");
+    assert!(err.contains("POST sys/mounts/NAME") && err.contains("--into-existing"), "{err}");
+    assert_eq!((pki.list("issuers").await.len(), pki.list("keys").await.len()), (1, 1));
+    let (done, out, err) = run_import(&pki, two, &["--into-existing"]).await;
+    assert!(done && out.contains(": new, with its key\n"), "{out}{err}");
+    // An import is repeated in a mount that has both.
+    for folder in [one, two] {
+        let (done, out, err) = run_import(&pki, folder, &[]).await;
+        assert!(done && out.contains(": there before, with its key\n"), "{out}{err}");
+    }
+    pki.stop().await;
+}
+
+#[actix_web::test]
 async fn import_command_with_refused_crl_changes_nothing() {
     let pki = Pki::empty().await;
     let own = Authority::new("/CN=Own authority");
