@@ -28,6 +28,9 @@ use super::path;
 const MAX_CHAIN_LENGTH: usize = 8;
 /// Maximum number of mounts, and of issuers per mount, that are searched.
 const MAX_SEARCHED_ENTRIES: usize = 64;
+/// Role and mount of `signet dev`, the defaults.
+const DEFAULT_ROLE: &str = "dev";
+const DEFAULT_MOUNT: &str = "pki";
 /// Endings of the warnings of roles that use the names of the request.
 const REQUEST_NAME_WARNING_ENDINGS: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
 const CERTIFICATE_LABEL: &str = "CERTIFICATE";
@@ -36,17 +39,24 @@ const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 #[derive(clap::Args)]
 #[command(next_help_heading = "Authority")]
 pub(super) struct AuthorityArguments {
-    /// Role that decides what may be issued.
-    #[arg(long, env = "SIGNET_ROLE", default_value = "dev", value_parser = path::parse_role)]
-    pub(super) role: String,
-    /// Mount of the certificate authority.
-    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::parse_mount)]
-    pub(super) mount: String,
+    /// Role that decides what may be issued; default: dev. `renew` without it takes role and mount from the server's
+    /// record of the certificate, if the token may read that.
+    #[arg(long, env = "SIGNET_ROLE", value_parser = path::parse_role)]
+    pub(super) role: Option<String>,
+    /// Mount of the certificate authority; default: pki.
+    #[arg(long, env = "SIGNET_MOUNT", value_parser = path::parse_mount)]
+    pub(super) mount: Option<String>,
     /// Time to live, such as 24h.
     #[arg(long)]
     pub(super) ttl: Option<String>,
     #[command(flatten)]
     pub(super) caller: AuthenticatedClient,
+}
+
+/// The role that issues a certificate, and its mount.
+pub(super) struct IssuingRole {
+    pub(super) mount: String,
+    pub(super) role: String,
 }
 
 pub(super) enum ClientKeySource<'s> {
@@ -129,7 +139,7 @@ impl CertifyError {
 
 impl From<Error> for CertifyError {
     fn from(error: Error) -> Self {
-        Self { error, retry_after: None, is_unusable_certificate: false }
+        Self { retry_after: error.retry_after(), error, is_unusable_certificate: false }
     }
 }
 
@@ -229,18 +239,39 @@ impl ReceivedCertificate {
 }
 
 impl AuthorityArguments {
-    /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
-    /// request. If both are equal, warnings about that are dropped.
+    /// The role and the mount of the arguments, or the defaults.
+    pub(super) fn issuing_role(&self) -> IssuingRole {
+        IssuingRole {
+            mount: self.mount.clone().unwrap_or_else(|| DEFAULT_MOUNT.to_owned()),
+            role: self.role.clone().unwrap_or_else(|| DEFAULT_ROLE.to_owned()),
+        }
+    }
+
+    /// Requests a certificate from the role of the arguments.
     ///
     /// # Errors
-    /// The server's refusal; an unusable response.
+    /// Those of [`AuthorityArguments::certify_by`].
     pub(super) async fn certify(
         &self,
         subject: &ClientKeySource<'_>,
         names: &TypedNames,
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
+        self.certify_by(&self.issuing_role(), subject, names).await
+    }
+
+    /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
+    /// request. If both are equal, warnings about that are dropped.
+    ///
+    /// # Errors
+    /// The server's refusal; an unusable response.
+    pub(super) async fn certify_by(
+        &self,
+        issuing: &IssuingRole,
+        subject: &ClientKeySource<'_>,
+        names: &TypedNames,
+    ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let word = if matches!(subject, ClientKeySource::ServerKey) { "issue" } else { "sign" };
-        let path = format!("{}/{word}/{}", self.mount, self.role);
+        let path = format!("{}/{word}/{}", issuing.mount, issuing.role);
         let mut body = json!({});
         names.write(&mut body);
         if let Some(ttl) = &self.ttl {
@@ -260,12 +291,7 @@ impl AuthorityArguments {
             answer = parse_response(&reply);
         }
         if reply.status != 200 {
-            let refused = reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller));
-            return Err(CertifyError {
-                error: refused,
-                retry_after: reply.retry_after,
-                is_unusable_certificate: false,
-            });
+            return Err(reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller)).into());
         }
         let expected = if let ClientKeySource::Request(request) = subject { Some(*request) } else { None };
         let mut issued = validate_response(answer, expected).map_err(CertifyError::unusable_certificate)?;
@@ -273,21 +299,20 @@ impl AuthorityArguments {
             let said_twice = |text: &String| REQUEST_NAME_WARNING_ENDINGS.iter().any(|setting| text.ends_with(setting));
             issued.warnings.retain(|text| !said_twice(text));
         }
-        self.complete(&mut issued).await;
+        self.complete(&mut issued, &issuing.mount).await;
         Ok(issued)
     }
 
-    async fn complete(&self, issued: &mut ReceivedCertificate) {
+    async fn complete(&self, issued: &mut ReceivedCertificate, mount: &str) {
         for _ in 0..MAX_CHAIN_LENGTH {
             match issued.chain.last() {
                 Some(last) if !last.is_root() => match self.above(&last.certificate).await {
                     Some(link) => issued.chain.push(link),
                     None => {
                         let text = format!(
-                            "the mount knows no root above {:?}: import it there ({}/issuers/import/cert), or verify \
-                             with -partial_chain",
-                            last.certificate.subject().display(),
-                            self.mount
+                            "the mount knows no root above {:?}: import it there ({mount}/issuers/import/cert), or \
+                             verify with -partial_chain",
+                            last.certificate.subject().display()
                         );
                         issued.warnings.push(text);
                         return;

@@ -7,7 +7,9 @@
 //! match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
 //! certificate records that `--exec` must still run.
 
+mod authority_file;
 mod exec_process;
+mod renewal_role;
 mod service_token;
 mod successor;
 
@@ -24,8 +26,8 @@ use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 use signet::server::Signals;
+use signet::x509::oid;
 use signet::x509::pieces::Extensions;
-use signet::x509::{oid, pem};
 
 use super::certify::{
     AuthorityArguments, CertifyError, ChainSelection, ClientCsr, ClientKeySource, PemCertificate, ReceivedCertificate,
@@ -33,16 +35,17 @@ use super::certify::{
 };
 use super::client::with_jitter;
 use super::files::{FileContent, FolderLock, OnExisting, StagedFile, folder_of, path_exists};
-use super::issue::{format_time, read_key, read_leaf, read_open_file, read_text};
+use super::issue::{format_time, read_key, read_leaf, read_text};
 use super::output;
+use authority_file::AuthorityFile;
 use exec_process::ExecProcess;
-use service_token::{LoginArguments, TokenRenewer, renew_or_log_in};
+use renewal_role::RenewalRole;
+use service_token::{LoginArguments, TokenRenewer, renew_or_log_in, renew_token_once};
 use successor::Successor;
 
-/// Arguments that name a certificate, its key and its authorities, for messages.
+/// Arguments that name a certificate and its key, for messages.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-const CA_ARGUMENT: &str = "--ca";
 /// Divisor of the certificate's life: maximum spread of renewals.
 const SPREAD_DIVISOR: i64 = 20;
 /// First and maximum pause after a failure.
@@ -148,6 +151,8 @@ struct CertificatePair {
     failures: u32,
     /// No attempt is made before this time.
     retry_at: Option<Instant>,
+    /// `true` once a service has logged it.
+    is_logged: bool,
 }
 
 struct RenewalState {
@@ -173,6 +178,7 @@ impl CertificatePair {
             told: None,
             failures: 0,
             retry_at: None,
+            is_logged: false,
         })
     }
 
@@ -215,7 +221,9 @@ impl CertificatePair {
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
-        let mut issued = arguments.authority.certify(&ClientKeySource::Request(&request), &names).await?;
+        let role = RenewalRole::find(&arguments.authority, old).await?;
+        let asked = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
+        let mut issued = asked.map_err(|refusal| role.explain(refusal))?;
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
@@ -294,46 +302,6 @@ impl StagedRenewal {
     }
 }
 
-struct AuthorityFile {
-    file: PathBuf,
-    text: String,
-    known: Vec<(String, Vec<u8>)>,
-    /// The new file. An error matters only if an authority must be added.
-    next: Result<StagedFile>,
-}
-
-impl AuthorityFile {
-    fn read(file: &Path, next: Result<StagedFile>) -> Result<Self> {
-        let text = match &next {
-            Ok(next) => read_open_file(CA_ARGUMENT, next.before()?, file)?,
-            Err(_) => read_text(CA_ARGUMENT, file)?,
-        };
-        let text = String::from_utf8_lossy(text.expose()).into_owned();
-        let known = pem::parse_blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
-        Ok(Self { file: file.to_owned(), text, known, next })
-    }
-
-    /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
-    /// is only a warning: the certificate is still valid.
-    fn extend(self, issued: &mut ReceivedCertificate) {
-        let Self { file, mut text, known, next } = self;
-        let lacks = |link: &&PemCertificate| !known.iter().any(|(_, der)| der == link.certificate.der());
-        let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
-        if new.is_empty() {
-            return;
-        }
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::place) {
-            Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
-            Err(error) => {
-                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))
-            }
-        }
-    }
-}
-
 /// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
 /// fraction of the remaining seconds of the certificate.
 fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
@@ -370,6 +338,12 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
+    if !arguments.login.is_given() {
+        let dues =
+            pairs.iter().filter_map(|pair| Some((&*pair.certificate, pair.standing(arguments.before).ok()?.due)));
+        let warning = renew_token_once(&arguments.login, &arguments.authority.caller, dues).await;
+        output::print_warnings(warning.as_slice());
+    }
     // From here on a signal also ends the command, which has its own process group.
     let mut signals = Signals::watch()?;
     let mut running = pin!(run_exec_command(arguments, pairs));
@@ -395,12 +369,20 @@ async fn renew_and_print(
     let standing = pair.standing(arguments.before)?;
     if !arguments.force && unix_now() < standing.due {
         print_renewal(pair, &standing.leaf, None, Some(standing.due))?;
+        output::print_warnings(role_warning(arguments, pair, &standing).await.as_slice());
         return Ok(());
     }
     let issued = pair.renew(arguments, &standing).await?;
     let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
     print_renewal(pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
+}
+
+/// A warning if the role for a later renewal is only the default.
+async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) -> Option<String> {
+    let role = RenewalRole::find(&arguments.authority, &standing.leaf.certificate).await;
+    let note = role.ok()?.default_note?;
+    Some(format!("{}: {note}", pair.certificate.display()))
 }
 
 /// Prints the state of a certificate, or its replacement.
@@ -528,12 +510,26 @@ async fn renew_if_due(
     let standing = pair.standing(arguments.before)?;
     let left = standing.due.saturating_sub(unix_now());
     if left > 0 {
+        if !std::mem::replace(&mut pair.is_logged, true) {
+            log_first_check(arguments, pair, &standing).await;
+        }
         return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
     }
     let issued = pair.renew(arguments, &standing).await?;
     let due = pair.standing(arguments.before)?.due;
     print_renewal(pair, &issued.leaf, Some(&issued), Some(due))?;
     Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
+}
+
+/// Logs a certificate that is not due at the start of a service.
+async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) {
+    let file = pair.certificate.display();
+    let ends = format_time(standing.leaf.certificate.not_after());
+    let due = format_time(standing.due);
+    tracing::info!(%file, %ends, %due, "the certificate will be renewed when it is due");
+    if let Some(problem) = role_warning(arguments, pair, standing).await {
+        tracing::warn!(%problem, "the role of the renewal is uncertain");
+    }
 }
 
 /// Logs a failed renewal; returns the pause.

@@ -14,6 +14,9 @@ use super::client::{AuthenticatedClient, ClientRequest};
 use super::issue::read_leaf;
 use super::output;
 
+/// API path of the mounts that a token may see.
+pub(super) const MOUNTS_PATH: &str = "sys/internal/ui/mounts";
+
 #[derive(clap::Args)]
 pub(crate) struct WhoArguments {
     /// Serial number, hexadecimal, with or without colons; or the certificate's file.
@@ -52,9 +55,13 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
 /// # Errors
 /// The server's refusal.
 pub(super) async fn list_authorities(caller: &AuthenticatedClient) -> Result<Vec<String>> {
-    let mounts = caller.data(ClientRequest::get("sys/internal/ui/mounts")).await?;
+    Ok(authorities_in(&caller.data(ClientRequest::get(MOUNTS_PATH)).await?))
+}
+
+/// The mounts of certificate authorities in the `data` of [`MOUNTS_PATH`].
+pub(super) fn authorities_in(mounts: &Value) -> Vec<String> {
     let engines = mounts["secret"].as_object().into_iter().flatten();
-    Ok(engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect())
+    engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect()
 }
 
 fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {

@@ -895,6 +895,42 @@ async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_r
     desk.dev.terminate();
 }
 
+/// A token with this policy only.
+async fn narrow_token(desk: &Desk, policy: &str) -> String {
+    desk.post("sys/policies/acl/narrow", json!({ "policy": policy })).await;
+    let made = desk.dev.client().post("auth/token/create-orphan", json!({ "policies": ["narrow"] })).await.body;
+    made["auth"]["client_token"].as_str().unwrap().to_owned()
+}
+
+#[actix_web::test]
+async fn renew_without_role_takes_role_and_mount_from_record() {
+    let desk = Desk::new();
+    intermediate(&desk).await;
+    let file = "web.example.test.pem";
+    desk.run(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
+    let first = desk.serial(file);
+    let (_, err) = desk.run(&["renew", file, "--force"]);
+    assert_eq!(err, "");
+    assert_ne!(desk.serial(file), first);
+    assert!(desk.told(file, &["-issuer"]).ends_with("Below"), "{}", desk.told(file, &["-issuer"]));
+    // A token that may not read the record: the default role, and a message that says so.
+    let token = narrow_token(&desk, "path \"below/sign/web\" { capabilities = [\"update\"] }").await;
+    std::fs::write(desk.path("token"), token).unwrap();
+    let renew = ["renew", file, "--token-file", "token"];
+    let note = "the default is used, role dev of mount pki: give --role and --mount";
+    let (out, err) = desk.run(&renew);
+    assert!(out.contains("to be renewed at") && err.contains(&format!("warning: {file}: --role: not given")), "{err}");
+    assert!(err.contains(note), "{err}");
+    let second = desk.serial(file);
+    let err = desk.refused(&[&renew[..], &["--force"]].concat());
+    assert!(err.contains("pki/sign/dev: status 403") && err.contains(note), "{err}");
+    assert_eq!(desk.serial(file), second);
+    let (_, err) = desk.run(&[&renew[..], &["--force", "--role", "web", "--mount", "below"]].concat());
+    assert_ne!(desk.serial(file), second);
+    assert!(!err.contains("--role"), "{err}");
+    desk.dev.terminate();
+}
+
 #[actix_web::test]
 async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     let desk = Desk::new();

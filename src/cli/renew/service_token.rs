@@ -1,10 +1,10 @@
 //! The token of `signet renew`: renewed before it ends, or replaced by a login.
 //!
-//! A service renews its token at its start and whenever a third of the token's life has passed. If the token cannot be
-//! renewed, each check logs a warning, days ahead. With `--login`, the command logs in when it has no token, when the
-//! server rejects it, or when less than a third of its life is left.
+//! A single run renews its token once. A service renews it at its start and whenever a third of the token's life has
+//! passed. If the token cannot be renewed, each check logs a warning, days ahead. With `--login`, the command logs in
+//! when it has no token, when the server rejects it, or when less than a third of its life is left.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -58,8 +58,7 @@ impl LoginArguments {
         self.login.is_some()
     }
 
-    /// Logs in; returns the life of the token.
-    async fn log_in(&self, method: ServiceLoginMethod, caller: &AuthenticatedClient) -> Result<Option<Duration>> {
+    async fn log_in(&self, method: ServiceLoginMethod, caller: &AuthenticatedClient) -> Result<RenewedToken> {
         let name = match method {
             ServiceLoginMethod::Approle => "approle",
             ServiceLoginMethod::Jwt => "jwt",
@@ -85,7 +84,33 @@ impl LoginArguments {
         let auth = parse_auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
         caller.use_token(Secret::new(auth.client_token));
         tracing::info!(method = name, seconds = auth.lease_duration, "logged in");
-        Ok(life(auth.lease_duration))
+        Ok(RenewedToken { life: life(auth.lease_duration), is_final: false })
+    }
+}
+
+/// A token after its renewal or a login.
+pub(super) struct RenewedToken {
+    /// Its remaining life, `None` without an end.
+    life: Option<Duration>,
+    /// `true` if it cannot be renewed any more.
+    is_final: bool,
+}
+
+impl RenewedToken {
+    /// The end in Unix seconds.
+    fn end(&self) -> Option<i64> {
+        let now = Clock::system().now().unix_timestamp();
+        self.life.map(|life| now.saturating_add_unsigned(life.as_secs()))
+    }
+
+    /// Logs its end: at the first check, and at each check if it cannot be renewed.
+    fn log(&self, place: &str, is_first: bool) {
+        let ends = self.end().map_or_else(|| "never".to_owned(), format_time);
+        if self.is_final {
+            tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
+        } else if is_first {
+            tracing::info!(%ends, %place, "the token is valid");
+        }
     }
 }
 
@@ -116,6 +141,8 @@ fn life(seconds: u64) -> Option<Duration> {
 pub(super) struct TokenRenewer {
     /// The time of the next check; immediately if `None`.
     next: Option<Instant>,
+    /// `true` once the end of the token is logged.
+    is_logged: bool,
 }
 
 impl TokenRenewer {
@@ -125,7 +152,11 @@ impl TokenRenewer {
             return left;
         }
         let wait = match renew_or_log_in(login, caller).await {
-            Ok(life) => life.map_or(MAX_INTERVAL, |life| (life / TOKEN_LIFE_DIVISOR).clamp(MIN_INTERVAL, MAX_INTERVAL)),
+            Ok(token) => {
+                token.log(&caller.token_source(), !std::mem::replace(&mut self.is_logged, true));
+                let share = token.life.map(|life| life / TOKEN_LIFE_DIVISOR);
+                share.map_or(MAX_INTERVAL, |share| share.clamp(MIN_INTERVAL, MAX_INTERVAL))
+            }
             Err(error) => {
                 tracing::warn!(%error, seconds = RETRY_INTERVAL.as_secs(), "the token cannot be looked after now; another try follows");
                 RETRY_INTERVAL
@@ -141,8 +172,30 @@ impl TokenRenewer {
     }
 }
 
-/// Renews the token, or logs in; returns its remaining life, `None` without an end.
-pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &AuthenticatedClient) -> Result<Option<Duration>> {
+/// Renews the token of a single run. Returns a warning if that fails, or if the token cannot be renewed and ends before
+/// a certificate is due. `dues` has the files and these times.
+pub(super) async fn renew_token_once<'p>(
+    login: &LoginArguments,
+    caller: &AuthenticatedClient,
+    mut dues: impl Iterator<Item = (&'p Path, i64)>,
+) -> Option<String> {
+    let token = match renew_or_log_in(login, caller).await {
+        Ok(token) => token,
+        Err(error) => return Some(format!("token: not renewed: {error}")),
+    };
+    let end = token.end().filter(|_| token.is_final)?;
+    let (file, due) = dues.find(|(_, due)| *due > end)?;
+    Some(format!(
+        "token: ends at {}, before {} is due at {}, and cannot be renewed: replace the token in {}, or use --login",
+        format_time(end),
+        file.display(),
+        format_time(due),
+        caller.token_source()
+    ))
+}
+
+/// Renews the token, or logs in.
+pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &AuthenticatedClient) -> Result<RenewedToken> {
     if let Some(method) = login.login.filter(|_| !caller.has_token()) {
         return login.log_in(method, caller).await;
     }
@@ -156,7 +209,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     let answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     let seconds = |name: &str| answer["data"][name].as_u64().unwrap_or_default();
     if answer["data"]["expire_time"].is_null() {
-        return Ok(None);
+        return Ok(RenewedToken { life: None, is_final: false });
     }
     let before = Duration::from_secs(seconds("ttl"));
     let full = Duration::from_secs(seconds("creation_ttl"));
@@ -172,14 +225,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
         (None, _) => return Err(reply.refusal("")),
     };
     match login.login {
-        _ if is_renewed => {}
-        Some(method) if life < full / TOKEN_LIFE_DIVISOR => return login.log_in(method, caller).await,
-        Some(_) => {}
-        None => {
-            let ends = format_time(Clock::system().now().unix_timestamp().saturating_add_unsigned(life.as_secs()));
-            let place = caller.token_source();
-            tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
-        }
+        Some(method) if !is_renewed && life < full / TOKEN_LIFE_DIVISOR => login.log_in(method, caller).await,
+        method => Ok(RenewedToken { life: Some(life), is_final: !is_renewed && method.is_none() }),
     }
-    Ok(Some(life))
 }

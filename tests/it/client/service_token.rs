@@ -1,4 +1,5 @@
-//! The token of `signet renew`: a service renews it, warns if it cannot, and logs in again if it has the credentials.
+//! The token of `signet renew`: every run renews it, and warns if it cannot; a service logs in again if it has the
+//! credentials.
 
 use std::process::Stdio;
 
@@ -27,6 +28,56 @@ async fn token(desk: &Desk, mut body: Value) -> Value {
 async fn looked_up(desk: &Desk, auth: &Value) -> Value {
     desk.dev.client().post("auth/token/lookup-accessor", json!({ "accessor": auth["accessor"] })).await.body["data"]
         .clone()
+}
+
+#[actix_web::test]
+async fn single_run_renews_its_token() {
+    let desk = desk().await;
+    let auth = token(&desk, json!({ "ttl": "72h" })).await;
+    assert_eq!(looked_up(&desk, &auth).await["last_renewal_time"], Value::Null);
+    let renew = ["renew", "web.example.test.pem", "--role", "dev", "--token-file", "token"];
+    let (out, err) = desk.run(&renew);
+    assert!(out.contains("to be renewed at") && err.is_empty(), "{out}{err}");
+    assert!(looked_up(&desk, &auth).await["last_renewal_time"].is_u64());
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn single_run_warns_of_token_that_ends_before_the_renewal() {
+    let desk = desk().await;
+    let renew = ["renew", "web.example.test.pem", "--role", "dev", "--token-file", "token"];
+    let auth = token(&desk, json!({ "ttl": "1h", "renewable": false })).await;
+    let (out, err) = desk.run(&renew);
+    let due = out.trim().rsplit(' ').next().unwrap();
+    assert!(err.starts_with("warning: token: ends at 20"), "{err}");
+    assert!(err.contains(&format!("before web.example.test.pem is due at {due}, and cannot be renewed")), "{err}");
+    assert!(err.contains("replace the token in token, or use --login"), "{err}");
+    desk.post("auth/token/revoke-accessor", json!({ "accessor": auth["accessor"] })).await;
+    let (_, err) = desk.run(&renew);
+    assert!(err.starts_with("warning: token: not renewed: ") && err.contains("the token is from token)"), "{err}");
+    // A token that ends after the certificate is due.
+    token(&desk, json!({ "ttl": "72h", "renewable": false })).await;
+    assert_eq!(desk.run(&renew).1, "");
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn service_logs_certificate_and_token_at_the_start() {
+    let desk = desk().await;
+    token(&desk, json!({ "ttl": "72h" })).await;
+    let words = ["renew", "web.example.test.pem", "--service", "--role", "dev", "--token-file", "token"];
+    let mut command = desk.command(&words);
+    let log = std::fs::File::create(desk.path("log")).unwrap();
+    let service = Service(command.env("SIGNET_LOG", "info").stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    wait_until("the certificate", || desk.text("log").contains("file=web.example.test.pem"));
+    service.terminate();
+    let log = desk.text("log");
+    let line = |words: &str| log.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{log}"));
+    let certificate = line("the certificate will be renewed when it is due");
+    assert!(certificate.contains("ends=20") && certificate.contains("due=20"), "{log}");
+    let token = line("the token is valid");
+    assert!(token.contains("ends=20") && token.contains("place=token"), "{log}");
+    desk.dev.terminate();
 }
 
 #[actix_web::test]

@@ -1,0 +1,58 @@
+//! The file of the authorities of `signet renew`, to which new ones are added.
+
+use std::path::{Path, PathBuf};
+
+use signet::error::Result;
+use signet::x509::pem;
+
+use super::super::certify::{PemCertificate, ReceivedCertificate};
+use super::super::files::StagedFile;
+use super::super::issue::{read_open_file, read_text};
+
+/// Argument that names the file, for messages.
+const CA_ARGUMENT: &str = "--ca";
+
+/// The file of the authorities, and its next contents.
+pub(super) struct AuthorityFile {
+    file: PathBuf,
+    text: String,
+    known: Vec<(String, Vec<u8>)>,
+    /// The new file. An error matters only if an authority must be added.
+    next: Result<StagedFile>,
+}
+
+impl AuthorityFile {
+    /// Reads the file. `next` is the new file.
+    ///
+    /// # Errors
+    /// Those of [`read_text`]; `Invalid` when it is not PEM.
+    pub(super) fn read(file: &Path, next: Result<StagedFile>) -> Result<Self> {
+        let text = match &next {
+            Ok(next) => read_open_file(CA_ARGUMENT, next.before()?, file)?,
+            Err(_) => read_text(CA_ARGUMENT, file)?,
+        };
+        let text = String::from_utf8_lossy(text.expose()).into_owned();
+        let known = pem::parse_blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
+        Ok(Self { file: file.to_owned(), text, known, next })
+    }
+
+    /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
+    /// is only a warning: the certificate is still valid.
+    pub(super) fn extend(self, issued: &mut ReceivedCertificate) {
+        let Self { file, mut text, known, next } = self;
+        let lacks = |link: &&PemCertificate| !known.iter().any(|(_, der)| der == link.certificate.der());
+        let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
+        if new.is_empty() {
+            return;
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::place) {
+            Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
+            Err(error) => {
+                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))
+            }
+        }
+    }
+}
