@@ -30,6 +30,7 @@ mod owner;
 mod path;
 mod progress;
 mod renew;
+mod revoke;
 mod root_token;
 mod seal;
 mod serve;
@@ -105,6 +106,10 @@ enum SignetSubcommand {
     Import(import::ImportArguments),
     /// Replace certificates that end soon, once or as a service.
     Renew(renew::RenewArguments),
+    /// Revoke a certificate.
+    ///
+    /// Takes its file or its serial number.
+    Revoke(revoke::RevokeArguments),
     /// Show what is set up, what ends next, and what is wrong.
     ///
     /// Exit status 3 if something is wrong, 1 if the server cannot be reached.
@@ -148,6 +153,7 @@ impl CommandLine {
             SignetSubcommand::Issue(arguments) => client(issue::run(arguments))?,
             SignetSubcommand::Import(arguments) => client(import::run(arguments))?,
             SignetSubcommand::Renew(arguments) => client(renew::run(arguments))?,
+            SignetSubcommand::Revoke(arguments) => client(revoke::run(arguments))?,
             SignetSubcommand::Status(arguments) => client(status::run(arguments))?,
             SignetSubcommand::Who(arguments) => client(who::run(arguments))?,
             SignetSubcommand::Explain(arguments) => client(explain::run(arguments))?,

@@ -8,7 +8,7 @@ use clap::builder::Styles;
 /// The headings of `signet --help`, each with its commands in order.
 const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Run a server", &["dev", "setup", "serve", "check", "health"]),
-    ("Certificates", &["issue", "renew", "import", "status", "who"]),
+    ("Certificates", &["issue", "renew", "revoke", "import", "status", "who"]),
     ("Operate", &["operator", "bootstrap", "migrate"]),
     ("Other", &["explain", "completions", "man", "help"]),
 ];
@@ -102,6 +102,11 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
             "renew --service --token-file token web.example.com.pem",
         ],
         "docs/client-commands.md",
+    ),
+    entry(
+        "revoke",
+        &["revoke web.example.com.pem --reason keyCompromise", "revoke 67:f4:5e:01 --mount pki"],
+        "docs/revocation.md",
     ),
     entry("status", &["status", "status --json"], "docs/client-commands.md"),
     entry("who", &["who web.example.com.pem", "who 67:f4:5e:01"], "docs/client-commands.md"),

@@ -79,7 +79,10 @@ fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error 
 }
 
 /// Parses a serial number in any format, or reads it from a certificate file.
-fn parse_serial(text: &str) -> Result<Serial> {
+///
+/// # Errors
+/// `Invalid` for another text, and for a file without a certificate.
+pub(super) fn parse_serial(text: &str) -> Result<Serial> {
     let file = Path::new(text);
     if file.is_file() {
         return Ok(read_leaf("SERIAL", file)?.certificate.serial());

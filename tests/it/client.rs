@@ -746,6 +746,7 @@ fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
     let issue = ["issue", "x.example.test"];
     let renew = ["renew", "x.example.test.pem"];
     let import = ["import", "."];
+    let revoke = ["revoke", "0a:0b"];
     for (command, arguments, named) in [
         (&issue, &["--mount", "sys", "--role", "../rotate"][..], "--mount"),
         (&issue, &["--role", "../../sys/rotate"], "--role"),
@@ -756,6 +757,7 @@ fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
         (&issue, &["--mount", ""], "--mount"),
         (&renew, &["--mount", "pki/../sys"], "--mount"),
         (&renew, &["--role", "a#b"], "--role"),
+        (&revoke, &["--mount", "pki/../sys"], "--mount"),
         (&import, &["--mount", "pki//a"], "--mount"),
         (&import, &["--mount", "."], "--mount"),
     ] {
@@ -928,6 +930,39 @@ async fn renew_without_role_takes_role_and_mount_from_record() {
     let (_, err) = desk.run(&[&renew[..], &["--force", "--role", "web", "--mount", "below"]].concat());
     assert_ne!(desk.serial(file), second);
     assert!(!err.contains("--role"), "{err}");
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
+async fn revoke_takes_file_or_serial_and_prints_time() {
+    let desk = Desk::new();
+    desk.run(&["issue", "web.example.test"]);
+    desk.run(&["issue", "other.example.test"]);
+    let serial = desk.serial("other.example.test.pem");
+    let web = ["revoke", "web.example.test.pem", "--reason", "keyCompromise"];
+    for (revoke, reason) in [(&web[..], "keyCompromise"), (&["revoke", serial.as_str()], "unspecified")] {
+        let (out, err) = desk.run(revoke);
+        let (record, _) = desk.run(&["who", revoke[1], "--json"]);
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let [of, at] = ["serial_number", "revocation_time"].map(|name| record[name].as_str().unwrap());
+        assert_eq!((out, err), (format!("{of}: revoked at {at}\n"), String::new()));
+        assert_eq!(record["revocation_reason"], reason);
+    }
+    // From a file, a certificate is revoked that is not stored.
+    desk.post("pki/roles/loose", json!({ "allow_any_name": true, "key_type": "any", "no_store": true })).await;
+    desk.run(&["issue", "loose.example.test", "--role", "loose"]);
+    let loose = desk.serial("loose.example.test.pem");
+    let err = desk.refused(&["revoke", &loose]);
+    assert!(err.contains("not found") && err.contains("(is --mount right?"), "{err}");
+    desk.run(&["revoke", "loose.example.test.pem"]);
+    desk.run(&["issue", "short.example.test", "--ttl", "1s"]);
+    let err = desk.refused(&["revoke", "short.example.test.pem"]);
+    assert!(err.contains(": not revoked (certificate already expired"), "{err}");
+    let err = desk.refused(&["revoke", "web.example.test.pem", "--reason", "certificateHold"]);
+    assert!(err.contains("reason: must be unspecified, keyCompromise"), "{err}");
+    let token = narrow_token(&desk, "path \"pki/sign/dev\" { capabilities = [\"update\"] }").await;
+    let err = desk.refused(&["revoke", &serial, "--token", &token]);
+    assert!(err.contains("status 403") && err.contains("the token is from --token)"), "{err}");
     desk.dev.terminate();
 }
 

@@ -143,9 +143,10 @@ fn run(name: &str, before: &str, lines: &[&str]) {
     }
 }
 
-const QUESTIONS: [&str; 7] = [
+const QUESTIONS: [&str; 8] = [
     "signet issue ",
     "signet renew ",
+    "signet revoke ",
     "signet status",
     "signet who ",
     "signet explain ",

@@ -111,6 +111,9 @@ fn commands_of_clients_print_json_objects_and_their_errors() {
     let renewed = Ran::of(&mut client(&["status", "--renew-token"]));
     let wrong = &renewed.out[0]["wrong"];
     assert!(renewed.status == 3 && wrong[0].as_str().unwrap().starts_with("the token was not renewed: "), "{wrong}");
+    let revoked = Ran::only(&mut client(&["revoke", "web.example.test.pem"]));
+    assert!(revoked["serial_number"] == issued["serial_number"] && revoked["mount"] == "pki", "{revoked}");
+    assert!(revoked["revocation_time"].is_string() && revoked["warnings"] == json!([]), "{revoked}");
     let health = Ran::only(&mut client(&["health"]));
     assert_eq!(health, json!({ "address": dev.address, "ready": true }));
     let mut explain = client(&["explain", "-", "POST", "pki/issue/dev"]);

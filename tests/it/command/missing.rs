@@ -16,6 +16,7 @@ fn missing_file_of_a_client_command_is_named_with_its_flag() {
         (&["status", "--cacert", "absent"], "--cacert or SIGNET_CACERT: file does not exist: absent"),
         (&["renew", "absent.pem"], "FILE: file does not exist: absent.pem"),
         (&["who", "absent.pem"], "SERIAL: file does not exist: absent.pem"),
+        (&["revoke", "absent.pem"], "SERIAL: file does not exist: absent.pem"),
         (&["import", "absent"], "FOLDER: folder does not exist: absent"),
         (&[&approle[..], &["--role-id-file", "absent"]].concat(), "--role-id-file: file does not exist: absent"),
         (

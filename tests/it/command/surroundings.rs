@@ -38,6 +38,7 @@ fn silent_server_is_named_with_the_time_that_it_had() {
         &["health"],
         &["issue", "a.test", "--patience", "0s"],
         &["who", "0a:0b", "--patience", "0s"],
+        &["revoke", "0a:0b", "--patience", "0s"],
         &["explain", "accessor", "GET", "sys/health"],
         &["import", "ca"],
     ] {
@@ -71,6 +72,7 @@ fn environment_gives_the_mount_and_the_role() {
         ("issue", &["SIGNET_MOUNT", "SIGNET_ROLE", "SIGNET_TIMEOUT"][..]),
         ("renew", &["SIGNET_ROLE"]),
         ("import", &["SIGNET_MOUNT"]),
+        ("revoke", &["SIGNET_MOUNT"]),
     ] {
         let help = String::from_utf8(signet().args([command, "--help"]).output().unwrap().stdout).unwrap();
         for variable in variables {

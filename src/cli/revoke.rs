@@ -1,0 +1,73 @@
+//! `signet revoke SERIAL`: revokes a certificate, which is named by its file or its serial number.
+//!
+//! From a file the certificate itself is sent (the first PEM block), which also works for a certificate that the server
+//! has not stored. The server answers after the CRL is published, unless a timer builds it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use signet::error::{Error, Kind, Result};
+
+use super::client::{AuthenticatedClient, ClientRequest, ClientResponse, ClientResponseBody};
+use super::issue::read_leaf;
+use super::{output, path, who};
+
+#[derive(clap::Args)]
+pub(crate) struct RevokeArguments {
+    /// Serial number, hexadecimal, with or without colons; or the certificate's file.
+    #[arg(value_name = "SERIAL")]
+    serial: String,
+    /// Reason of RFC 5280: keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn;
+    /// default: unspecified.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Mount of the certificate authority.
+    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::parse_mount)]
+    mount: String,
+    #[command(flatten)]
+    caller: AuthenticatedClient,
+}
+
+pub(crate) async fn run(arguments: RevokeArguments) -> Result<()> {
+    let file = Path::new(&arguments.serial);
+    let (serial, mut body) = if file.is_file() {
+        let leaf = read_leaf("SERIAL", file)?;
+        (leaf.certificate.serial(), json!({ "certificate": leaf.text }))
+    } else {
+        let serial = who::parse_serial(&arguments.serial)?;
+        (serial, json!({ "serial_number": serial.to_string() }))
+    };
+    if let Some(reason) = &arguments.reason {
+        body["reason"] = reason.as_str().into();
+    }
+    let path = format!("{}/revoke", arguments.mount);
+    let reply = arguments.caller.ask(ClientRequest::post(&path, &body)).await?;
+    let ClientResponseBody { data, warnings, errors } =
+        serde_json::from_slice::<ClientResponseBody<Value>>(reply.body.expose()).unwrap_or_default();
+    if !(200..300).contains(&reply.status) {
+        return Err(reply.refusal(&rejection_hint(&reply, &errors, &arguments.caller)));
+    }
+    let warnings = warnings.unwrap_or_default();
+    let Some(at) = data["revocation_time_rfc3339"].as_str() else {
+        return Err(Error::new(Kind::Conflict, format!("{serial}: not revoked ({})", warnings.join("; "))));
+    };
+    let object = json!({
+        "serial_number": serial.to_string(),
+        "mount": arguments.mount,
+        "revocation_time": at,
+        "warnings": warnings,
+    });
+    output::print_result_with_warnings(&object, format!("{serial}: revoked at {at}"), &warnings)
+}
+
+fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &AuthenticatedClient) -> String {
+    let says = |word: &str| errors.iter().any(|text| text.contains(word));
+    match reply.status {
+        403 => reply.denial_hint(&caller.token_source()),
+        404 => " (is --mount right?)".to_owned(),
+        400 if says("not found") || says("not signed by an issuer of this mount") => {
+            " (is --mount right? signet who finds the mount of a certificate)".to_owned()
+        }
+        _ => String::new(),
+    }
+}
