@@ -15,8 +15,8 @@ use super::{output, terminal, token};
 
 #[derive(clap::Args)]
 pub(crate) struct ExplainArguments {
-    /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (Without
-    /// another token, such as SIGNET_TOKEN, that token asks about itself, which every token may.)
+    /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (If no
+    /// other token, such as SIGNET_TOKEN, is given, that token asks about itself, which every token may.)
     #[arg(value_name = "ACCESSOR")]
     subject: String,
     /// Method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
@@ -65,10 +65,15 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
         body["parameters"] = arguments.parameters.iter().cloned().collect();
     }
     let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
-        ("-", None) => ("sys/internal/explain-self", read_other_token().await?),
-        ("-", Some(own)) => {
-            body["token"] = read_other_token().await?.expose_text().into();
-            ("sys/internal/explain", own)
+        ("-", own) => {
+            let asked = read_token_in_question(own.is_some().then(|| arguments.token.shown())).await?;
+            match own.filter(|own| *own != asked || arguments.from.is_some()) {
+                Some(own) => {
+                    body["token"] = asked.expose_text().into();
+                    ("sys/internal/explain", own)
+                }
+                None => ("sys/internal/explain-self", asked),
+            }
         }
         (accessor, _) => {
             body["accessor"] = accessor.into();
@@ -87,10 +92,15 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     }
 }
 
-async fn read_other_token() -> Result<Secret> {
+/// Reads the token in question from standard input. `own` is the source of the caller's token, if one is given.
+async fn read_token_in_question(own: Option<String>) -> Result<Secret> {
     let line = terminal::read_secret("token that is asked about").await?;
     match line.expose_text().map(str::trim) {
-        None | Some("") => Err(Error::invalid("standard input: must hold a token")),
+        None | Some("") => {
+            let example = "such as: printenv SIGNET_TOKEN | signet explain - METHOD PATH";
+            let hint = own.map(|own| format!("; to ask about the token from {own}, send it there too, {example}"));
+            Err(Error::invalid(format!("standard input: must hold a token{}", hint.unwrap_or_default())))
+        }
         Some(token) => Ok(Secret::new(token)),
     }
 }

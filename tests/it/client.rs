@@ -967,6 +967,20 @@ async fn revoke_takes_file_or_serial_and_prints_time() {
 }
 
 #[actix_web::test]
+async fn explain_of_own_token_needs_no_permission() {
+    let desk = Desk::new();
+    let token = narrow_token(&desk, "path \"pki/sign/dev\" { capabilities = [\"update\"] }").await;
+    let (input, mut sent) = std::io::pipe().unwrap();
+    writeln!(sent, "{token}").unwrap();
+    drop(sent);
+    let mut explain = desk.command(&["explain", "-", "POST", "pki/sign/dev"]);
+    let output = explain.env("SIGNET_TOKEN", &token).stdin(input).output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.starts_with("allowed: "), "{out}{}", String::from_utf8_lossy(&output.stderr));
+    desk.dev.terminate();
+}
+
+#[actix_web::test]
 async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     let desk = Desk::new();
     let (out, _) = desk.run(&["status"]);

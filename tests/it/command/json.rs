@@ -118,7 +118,7 @@ fn commands_of_clients_print_json_objects_and_their_errors() {
     assert_eq!(health, json!({ "address": dev.address, "ready": true }));
     let mut explain = client(&["explain", "-", "POST", "pki/issue/dev"]);
     let own = Ran::error(explain.stdin(std::process::Stdio::null()), 1);
-    assert!(own.starts_with("standard input: must hold a token"), "{own}");
+    assert!(own.starts_with("standard input: must hold a token; to ask about the token from SIGNET_TOKEN, "), "{own}");
     let refused =
         Ran::error(&mut client(&["issue", "web.example.test", "--role", "absent", "--existing", "replace"]), 1);
     assert!(refused.contains("unknown role: absent"), "{refused}");
