@@ -248,13 +248,20 @@ mod tests {
     }
 
     fn request() -> AuditRequest<'static> {
-        let (mount, remote_address, token, caller, data) = (None, None, None, None, AuditData::None);
-        let (id, trace_id, operation, path) = ("id", None, "read", "sys/mounts");
+        let mount = None;
+        let remote_address = None;
+        let token = None;
+        let caller = None;
+        let data = AuditData::None;
+        let id = "id";
+        let trace_id = None;
+        let operation = "read";
+        let path = "sys/mounts";
         AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data }
     }
 
     #[tokio::test]
-    async fn an_entry_that_is_not_taken_in_the_time_of_its_request_is_counted_as_that() {
+    async fn audit_entry_missed_at_the_deadline_is_counted() {
         let device = Arc::new(Hung::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
         let until = Instant::now() + Duration::from_millis(20);
@@ -264,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn without_devices_no_request_is_looked_at_and_nothing_waited_for() {
+    fn audit_without_devices_does_no_work() {
         let audit = Audit::new(Vec::new(), Vec::new(), Clock::system());
         let mut record = audit.record();
         assert!(!record.is_kept());
@@ -317,8 +324,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_device_on_trial_where_another_one_has_the_entry() {
-        let (well, trial, hung) = (told(false, true, false), told(false, false, false), told(false, false, true));
+    async fn audit_does_not_wait_for_a_trial_device_if_another_wrote() {
+        let well = told(false, true, false);
+        let trial = told(false, false, false);
+        let hung = told(false, false, true);
         let begun = Instant::now();
         assert!(is_told(vec![hung.clone(), well.clone(), trial.clone()]).await);
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());

@@ -66,7 +66,7 @@ struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
 
 impl UnionCompiler {
     /// Runs long work in the CPU queue, one job at a time, and other work immediately.
-    async fn work<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    async fn run<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         if !is_long {
             return Ok(work());
         }
@@ -126,7 +126,7 @@ impl Caller {
 
     /// The key of per-caller limits. A token created without `sudo` counts as its creator, other tokens as their entity
     /// or as themselves. So creating tokens does not raise a caller's limits.
-    pub fn counts_as(&self) -> &str {
+    pub fn limit_key(&self) -> &str {
         let all = [&self.counts_as, &self.entity_id, &self.recorded_as];
         all.into_iter().find(|one| !one.is_empty()).map_or("", |one| one)
     }
@@ -209,7 +209,7 @@ pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
-    large: UnionCompiler,
+    union_compiler: UnionCompiler,
     mounts: ArcSwap<MountTable>,
     token_roles: ArcSwap<TokenRoleTable>,
     quotas: ArcSwap<Quotas>,
@@ -224,7 +224,7 @@ pub struct Auth {
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
     writing: FairSemaphore,
     /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
-    behind: AtomicBool,
+    write_outcome_unknown: AtomicBool,
 }
 
 impl Auth {
@@ -253,7 +253,7 @@ impl Auth {
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
-            large: UnionCompiler::default(),
+            union_compiler: UnionCompiler::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             ending: tokio::sync::RwLock::new(()),
@@ -263,7 +263,7 @@ impl Auth {
             tokens: TokenCache::default(),
             entities: EntityCache::default(),
             writing: FairSemaphore::new(1),
-            behind: AtomicBool::new(false),
+            write_outcome_unknown: AtomicBool::new(false),
         }))
     }
 
@@ -286,7 +286,7 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn catch_up(&self) -> Result<bool> {
-        let behind = self.behind.load(Ordering::Relaxed);
+        let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         if behind {
             self.reload().await?;
         }
@@ -302,9 +302,9 @@ impl Auth {
     }
 
     /// Waits for the permit to write, and makes sure that the views show the stored state.
-    async fn writer(&self) -> Result<Permit> {
+    async fn write_permit(&self) -> Result<Permit> {
         let one_writer = self.acquire_write_permit().await?;
-        if self.behind.load(Ordering::Relaxed) {
+        if self.write_outcome_unknown.load(Ordering::Relaxed) {
             self.reload_held().await?;
         }
         Ok(one_writer)
@@ -315,7 +315,7 @@ impl Auth {
     async fn recheck(&self, error: &Error) {
         // A write that was not admitted is not stored.
         if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
-            self.behind.store(true, Ordering::Relaxed);
+            self.write_outcome_unknown.store(true, Ordering::Relaxed);
         }
     }
 
@@ -325,7 +325,7 @@ impl Auth {
         self.reload_token_roles().await?;
         self.reload_quotas().await?;
         self.reload_cors().await?;
-        self.behind.store(false, Ordering::Relaxed);
+        self.write_outcome_unknown.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -360,7 +360,7 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::recognise`].
-    pub async fn again(&self, caller: &Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+    pub async fn recheck_caller(&self, caller: &Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         if caller.uses_left != Some(0) {
             return self.current_caller(caller, address).await;
         }
@@ -395,17 +395,17 @@ impl Auth {
     }
 
     /// Remembers a caller whose uses are not limited, so that it is recognised while the store is unavailable.
-    pub fn keep(&self, caller: &Caller) {
+    pub fn remember_for_outage(&self, caller: &Caller) {
         if caller.uses_left.is_none() && !caller.is_batch() {
-            self.tokens.keep(caller.hash, self.clock.now());
+            self.tokens.remember(caller.hash, self.clock.now());
         }
     }
 
-    /// Returns the caller of a token that was [remembered](Auth::keep) within the last day, unless this node knows of a
+    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this node knows of a
     /// change since: the token ended here, or the token, its entity or a policy changed.
-    pub fn kept(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
+    pub fn remembered(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
-        let caller = self.tokens.kept(&hash_of(token)?, now)?;
+        let caller = self.tokens.remembered(&hash_of(token)?, now)?;
         (caller.is_current(&self.policies.load(), now) && caller.allows_address(address)).then_some(caller)
     }
 
@@ -470,11 +470,11 @@ impl Auth {
         let filler =
             entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::VersionedTemplateValues + Send + Sync>);
         let mut policies = self.policies.load_full();
-        let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
+        let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.union_compiler).await?;
         // Compiling a large union takes time, so the policies may have changed.
-        while !self.policies.load().agree(&policies, &names) {
+        while !self.policies.load().have_same_policies(&policies, &names) {
             policies = self.policies.load_full();
-            acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
+            acl = policies.acl(&names, filler.clone(), &self.clock, &self.union_compiler).await?;
         }
         if policies.was_emptied() {
             self.tokens.prune(self.clock.now());

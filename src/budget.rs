@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_several_things_has_a_quarter_of_what_is_left() {
+    fn budget_limits_a_caller_to_a_quarter_of_what_remains() {
         let budget = Budget::new(512);
         let take = |of: u64| {
             let mut room = Reservation::default();

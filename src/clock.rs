@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_called_malformed() {
+    fn duration_above_the_maximum_is_reported_as_too_long() {
         for text in ["99999999h", "315576000001", "99999999999999999999", "99999999999999999999h1s", "87660000h1s"] {
             assert_eq!(parse_duration(text), None, "{text}");
             assert_eq!(violated_duration_rule(text, "form"), "at most 10000 years (87660000h)", "{text}");

@@ -187,8 +187,8 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
         // The parser's message quotes the line, so only the position is used.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let (line, column) =
-            (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n').count());
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count();
         Error::invalid(format!(
             "line {line}, column {}: not valid TOML: a line is name = value, texts stand in quotes \
              (listen = \"127.0.0.1:8200\"), and no name is given twice",
@@ -287,7 +287,8 @@ fn read_from_environment<T>(
     env: impl Fn(&str) -> Option<String>,
     read: impl FnOnce(&mut SettingReader<'_>) -> T,
 ) -> Result<T> {
-    let (fields, mut problems) = (collect_values(&Map::new(), &env), Vec::new());
+    let fields = collect_values(&Map::new(), &env);
+    let mut problems = Vec::new();
     let settings = read(&mut SettingReader { fields: &fields, problems: &mut problems });
     fail_on_problems(name_variables(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
@@ -332,7 +333,8 @@ fn is_table(name: &str) -> bool {
 /// `true` if two listeners cannot coexist: they have the same port, and the address of one covers that of the other.
 pub fn listeners_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
-    let (a, b) = (one.ip(), other.ip());
+    let a = one.ip();
+    let b = other.ip();
     one.port() == other.port() && one.port() != 0 && (a == b || is_over(a, b) || is_over(b, a))
 }
 
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stock_of_rsa_keys_is_that_of_the_file_and_the_environment() {
+    fn rsa_key_stock_is_read_from_file_and_environment() {
         let text = "data_dir = \"d\"\n[rsa_key_stock]\n2048 = 0\n4096 = 20";
         let env = |name: &str| match name {
             "SIGNET_RSA_KEY_STOCK_2048" => Some("4096".to_owned()),
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once_without_values() {
+    fn config_problems_are_all_reported_without_values() {
         let text =
             "worker = 1\nlisten = \"hunter2\"\nmax_request_size = 1\nbody_timeout = \"-1s\"\nlog_format = \"xml\"";
         let error = refusal(text);
@@ -616,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read_without_an_end() {
+    fn config_file_read_stops_at_the_size_limit() {
         let error = load(Path::new("/dev/zero")).err().unwrap();
         assert_eq!(error.text(), "/dev/zero: larger than the limit of 1 MiB");
     }

@@ -41,7 +41,8 @@ mod tests {
 
     #[test]
     fn each_type_is_made_once() {
-        let (derived, made) = (DerivedValues::default(), std::cell::Cell::new(0));
+        let derived = DerivedValues::default();
+        let made = std::cell::Cell::new(0);
         let count = || made.set(made.get() + 1);
         for _ in 0..2 {
             assert_eq!(derived.get(|| (count(), "a").1), &"a");

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn askers_take_turns_and_none_has_all_places() {
+    fn fair_queue_alternates_callers_and_caps_jobs_per_caller() {
         let mut turns = FairQueue::new(4, 3);
         (0..10).for_each(|n| turns.push(1, n));
         let first: Vec<_> = std::iter::from_fn(|| turns.take()).collect();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_next_waits_for_no_more_than_a_turn_of_those_who_were_there_before() {
+    async fn fair_semaphore_serves_a_new_caller_before_a_busy_one() {
         let entrance = FairSemaphore::new(8);
         let enter = |asker| entrance.enter(asker).now_or_never();
         let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bounded_entrance_refuses_the_caller_whose_queue_is_full_and_no_other() {
+    async fn bounded_entry_refuses_only_the_caller_with_a_full_queue() {
         let entrance = FairSemaphore::new(1);
         let enter = |caller: QueueCaller| Box::pin(caller.scope(entrance.enter_bounded("too many")));
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_queue_makes_room_for_a_shorter_one() {
+    fn fair_queue_drops_the_excess_job_of_the_longest_queue() {
         let mut turns = FairQueue::new(1, 1);
         (0..3).for_each(|n| turns.push(1, n));
         turns.push(2, 9);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_leaves_takes_no_place_along() {
+    async fn fair_semaphore_cancelled_waiter_takes_no_permit() {
         let entrance = FairSemaphore::new(1);
         let place = entrance.enter(1).await;
         let left: Vec<_> = (0..100).map(|asker| entrance.enter(asker)).collect();

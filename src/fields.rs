@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn where_values_run_out_in_a_list_that_is_too_long_the_list_is_told_of() {
+    fn list_too_long_is_reported_before_too_many_values() {
         let read =
             |body: &str| parse_with_list_limit(body.as_bytes(), MAX_TEXT_BYTES, 1000).map_err(|e| e.text().to_owned());
         let ids = |many: usize| format!("{{\"data\":[{}{{}}]}}", "{\"type\":\"x\",\"id\":\"y\"},".repeat(many - 1));

@@ -61,7 +61,7 @@ impl Mounts {
         pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
-            mounts.open_one(mount, InitialMountState::Stored).await?;
+            mounts.open_mount(mount, InitialMountState::Stored).await?;
         }
         Ok(Arc::new(mounts))
     }
@@ -72,7 +72,7 @@ impl Mounts {
     /// As [`Auth::mount_enable`].
     pub async fn enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let mount = self.auth.mount_enable(path, fields).await?;
-        self.open_one(&mount, InitialMountState::Nothing).await?;
+        self.open_mount(&mount, InitialMountState::Nothing).await?;
         Ok(mount)
     }
 
@@ -82,7 +82,7 @@ impl Mounts {
     /// As [`Auth::auth_enable`].
     pub async fn enable_method(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
         let mount = self.auth.auth_enable(path, fields, known_as).await?;
-        self.open_one(&mount, InitialMountState::Nothing).await?;
+        self.open_mount(&mount, InitialMountState::Nothing).await?;
         Ok(mount)
     }
 
@@ -98,8 +98,8 @@ impl Mounts {
         let lost: Vec<&str> = refused.difference(&before).map(String::as_str).collect();
         let mut warnings = Warnings::default();
         if !lost.is_empty() {
-            let (named, more) =
-                (lost[..lost.len().min(MAX_NAMED_ISSUERS)].join(", "), lost.len().saturating_sub(MAX_NAMED_ISSUERS));
+            let named = lost[..lost.len().min(MAX_NAMED_ISSUERS)].join(", ");
+            let more = lost.len().saturating_sub(MAX_NAMED_ISSUERS);
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let text =
                 "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
@@ -176,7 +176,7 @@ impl Mounts {
             return Ok(open);
         }
         if self.is_mounted(mount.id) {
-            self.open_one(mount, InitialMountState::Stored).await?;
+            self.open_mount(mount, InitialMountState::Stored).await?;
         }
         self.pki.authority(mount.id)
     }
@@ -190,7 +190,7 @@ impl Mounts {
             return Ok(open);
         }
         if self.is_mounted(mount.id) {
-            self.open_one(mount, InitialMountState::Stored).await?;
+            self.open_mount(mount, InitialMountState::Stored).await?;
         }
         self.auth.logins().of(mount.id).ok_or_else(Error::not_found)
     }
@@ -205,7 +205,7 @@ impl Mounts {
         self.auth.logins().request_sweep();
     }
 
-    async fn open_one(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
+    async fn open_mount(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
         match (&mount.kind, from) {
             (MountKind::Pki, InitialMountState::Stored) => self.pki.open(mount.id).await?,
             (MountKind::Pki, InitialMountState::Nothing) => self.pki.open_new(mount.id).await,

@@ -91,7 +91,7 @@ struct FollowerState {
     point: LogPosition,
     seen: HashMap<MountId, SeenMount>,
     /// Mounts whose CRLs lack revocations by other nodes.
-    lacking: HashMap<MountId, MissingRevocations>,
+    missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
 /// The last known state of a mount; all 0 for a new one.
@@ -114,9 +114,10 @@ impl Nodes {
             let seen =
                 |change: &LoggedMountChange| (change.mount, SeenMount { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
-            let state = FollowerState { point: changes.point, seen, lacking: HashMap::new() };
+            let state = FollowerState { point: changes.point, seen, missing_revocations: HashMap::new() };
             let last = Mutex::new(LastReads { well: Instant::now(), failed: None });
-            let (state, awaits_crls) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
+            let state = tokio::sync::Mutex::new(state);
+            let awaits_crls = AtomicBool::new(false);
             Follower { log, mounts, skew, state, last, awaits_crls }
         }))
     }
@@ -129,7 +130,7 @@ impl Nodes {
         loop {
             let pause = if follower.awaits_crls.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
             let _ = tokio::time::timeout(pause, woken.notified()).await;
-            let result = follower.look().await;
+            let result = follower.poll().await;
             if let (Err(error), false) = (&result, warned) {
                 telemetry::warn_task_failed("not following the other nodes at present", error);
             }
@@ -202,7 +203,7 @@ impl Follower {
         self.poll_locked(&mut state).await
     }
 
-    async fn look(&self) -> Result<()> {
+    async fn poll(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         self.poll_locked(&mut state).await
     }
@@ -210,7 +211,7 @@ impl Follower {
     async fn poll_locked(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
         // The cause does not matter: a node that cannot follow rejects requests for now.
-        let result = self.take_over(state).await.map_err(|error| match error.kind() {
+        let result = self.apply_changes(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
         });
@@ -225,7 +226,7 @@ impl Follower {
     }
 
     /// Reads changes and has them applied. After an error the next read starts at the same point.
-    async fn take_over(&self, state: &mut FollowerState) -> Result<()> {
+    async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
         let changes = read_log(&*self.log, state.point, &self.skew).await?;
         let asked = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
@@ -240,7 +241,7 @@ impl Follower {
             state.seen.clear();
         }
         for change in &changes.mounts {
-            self.note(state, change);
+            self.note_outdated_crls(state, change);
             if !changes.is_other_timeline {
                 self.measure_lag(state, change, &changes, asked);
             }
@@ -262,7 +263,7 @@ impl Follower {
     }
 
     /// Records mounts whose CRLs are behind.
-    fn note(&self, state: &mut FollowerState, change: &LoggedMountChange) {
+    fn note_outdated_crls(&self, state: &mut FollowerState, change: &LoggedMountChange) {
         let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
         let now = Instant::now();
@@ -271,7 +272,8 @@ impl Follower {
         }
         // A published CRL can be copied now. Otherwise the node that revoked is about to publish one.
         let request_at = if published { now } else { now + CRL_WAIT };
-        let lacking = state.lacking.entry(change.mount).or_insert(MissingRevocations { revocations: 0, request_at });
+        let lacking =
+            state.missing_revocations.entry(change.mount).or_insert(MissingRevocations { revocations: 0, request_at });
         lacking.revocations = lacking.revocations.max(change.revocations);
         lacking.request_at = lacking.request_at.min(request_at);
     }
@@ -279,14 +281,14 @@ impl Follower {
     /// Requests CRLs for mounts that have waited long enough.
     fn request_crls(&self, state: &mut FollowerState) {
         let now = Instant::now();
-        state.lacking.retain(|mount, lacking| {
+        state.missing_revocations.retain(|mount, lacking| {
             if lacking.request_at <= now {
                 self.mounts.follow_revocations(*mount);
                 lacking.request_at = now + CRL_REQUEST_INTERVAL;
             }
             self.mounts.covers(*mount, lacking.revocations) == Some(false)
         });
-        self.awaits_crls.store(!state.lacking.is_empty(), Ordering::Relaxed);
+        self.awaits_crls.store(!state.missing_revocations.is_empty(), Ordering::Relaxed);
     }
 
     /// Measures the age of a change when it is applied, by the database's clock alone.

@@ -92,7 +92,8 @@ impl Projects {
         if !self.noted.begins(caller, self.clock.now()) {
             return;
         }
-        let (projects, caller) = (self.clone(), caller.clone());
+        let projects = self.clone();
+        let caller = caller.clone();
         tokio::task::spawn_local(async move {
             let noted = projects.run("token_use", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
                 let caller = caller.clone();
@@ -153,13 +154,17 @@ impl Projects {
         access: SessionAccess,
         work: impl for<'t> Fn(Tx<'t>) -> LocalBoxFuture<'t, WorkResult<T>> + Send + Sync + 'static,
     ) -> Result<T, ApiRejection> {
-        let (clock, seal) = (self.clock.clone(), Arc::clone(&self.token_seal));
+        let clock = self.clock.clone();
+        let seal = Arc::clone(&self.token_seal);
         let kept = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&kept);
         let keep = move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        let (work, keep) = (Arc::new(work), Arc::new(keep));
+        let work = Arc::new(work);
+        let keep = Arc::new(keep);
         let in_session: SqlWork = Arc::new(move |session| {
-            let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
+            let work = Arc::clone(&work);
+            let keep = Arc::clone(&keep);
+            let now = clock.now();
             let seal = Arc::clone(&seal);
             async move {
                 match work(Tx::new(session, seal, now)).await {

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_of_the_stock_comes_once_however_much_is_taken_and_by_whichever_thread() {
+    fn unique_bytes_never_repeat_across_threads_and_sizes() {
         let take = || {
             (0..500).map(|_| unique_bytes::<16>()).chain((0..50).map(|_| [0; 16].map(|_: u8| unique_bytes::<1>()[0])))
         };

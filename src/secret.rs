@@ -116,7 +116,8 @@ impl PartlySecret {
     /// Runs `write`; everything that it appends is secret.
     pub fn write_secret<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         // Marked before the write as well, because the buffer may grow in the middle of it.
-        let (from, before) = (self.len(), self.secret.clone());
+        let from = self.len();
+        let before = self.secret.clone();
         self.mark(from..usize::MAX);
         let written = write(self);
         self.secret = before;
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_moves_leaves_no_secret_where_it_stood() {
+    fn partly_secret_that_grows_wipes_its_old_buffer() {
         let mut text = PartlySecret::with_capacity(16);
         text.push(b"open");
         text.push_secret(b"hunter2");
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_overwritten_and_what_is_handed_over_is_whole() {
+    fn partly_secret_is_wiped_on_drop_and_appended_whole() {
         let mut part = PartlySecret::default();
         part.push(b"a");
         part.push_secret(b"hunter2");

@@ -254,7 +254,8 @@ impl Server {
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
         publish_certificate_validity(self.tls.as_ref());
-        let (metrics, public) = (metrics.map(BoundListener::serve), public.map(BoundListener::serve));
+        let metrics = metrics.map(BoundListener::serve);
+        let public = public.map(BoundListener::serve);
         // Generating keys earlier would slow down the startup.
         self.shared.engine.stock_keys(self.rsa_key_stock);
         Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
@@ -268,7 +269,9 @@ impl Server {
     }
 
     fn bind(&self, pulse: &Heartbeats) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
-        let (shared, pulse, workers) = (self.shared.clone(), pulse.clone(), self.workers);
+        let shared = self.shared.clone();
+        let pulse = pulse.clone();
+        let workers = self.workers;
         let over_tls = self.tls.is_some();
         let app = move || {
             pulse.begin();
@@ -304,8 +307,8 @@ impl Server {
     }
 
     fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
-        let (shared, connections) =
-            (self.shared.clone(), Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec()));
+        let shared = self.shared.clone();
+        let connections = Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec());
         let app = move || {
             let state = WorkerState::new(shared.clone());
             App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::track_request)
@@ -373,7 +376,8 @@ async fn open_domains(
     let stopping = Stopping::default();
     let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, stores.token_seal, clock.clone());
-    let (address, public_address) = (OnceLock::new(), OnceLock::new());
+    let address = OnceLock::new();
+    let public_address = OnceLock::new();
     Ok(ServerState {
         auth,
         engine,

@@ -186,7 +186,8 @@ impl Storage {
     /// Completes a schema upgrade that needs the data keys. Closes the store when that fails.
     async fn ready(self) -> Result<Self> {
         // A session is bound to its thread, but `open` may run on any.
-        let (tokens, runtime) = (Arc::clone(&self.api_tokens), tokio::runtime::Handle::current());
+        let tokens = Arc::clone(&self.api_tokens);
+        let runtime = tokio::runtime::Handle::current();
         let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_unsealed())).await;
         match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
             Ok(()) => Ok(self),
@@ -327,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_database_said_is_told_once() {
+    fn database_message_is_omitted_if_the_text_contains_it() {
         let cause = || rusqlite::Error::InvalidQuery;
         let text = cause().to_string();
         assert_eq!(

@@ -155,7 +155,8 @@ mod tests {
         let meter = RouteMeter::new("test", "read", "kind/:name".to_owned());
         let mount = MountMeter::of("counted/");
         let record = |mount, status| {
-            let (at, took) = (Instant::now(), Duration::from_millis(3));
+            let at = Instant::now();
+            let took = Duration::from_millis(3);
             meter.record(CompletedResponse { mount, status, at, took, request_id: "counted-id", trace: None });
         };
         for (mount, status) in [(Some(&mount), 200), (Some(&mount), 200), (Some(&mount), 299), (None, 200)] {

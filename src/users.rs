@@ -16,7 +16,8 @@ pub fn display_name(user: u32) -> String {
 fn find_in(user: u32, users: &str) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let (name, id) = (fields.next()?, fields.nth(1)?);
+        let name = fields.next()?;
+        let id = fields.nth(1)?;
         (id.parse() == Ok(user)).then_some(name)
     })
 }

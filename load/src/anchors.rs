@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_do_at_once_has_a_price_and_who_cannot_begin_holds_up_nobody() {
+    fn busy_threads_have_a_cost_and_a_failed_start_ends_them() {
         let add = || Ok(|| (0..1000_u64).map(std::hint::black_box).sum::<u64>());
         assert!(busy_micros(2, 10, add).unwrap() > 0.0);
         let first = std::sync::atomic::AtomicBool::new(true);

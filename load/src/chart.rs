@@ -71,7 +71,8 @@ impl Chart {
             escape(&title)
         );
         let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"16\">{}</text>", escape(&title));
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let right = WIDTH - RIGHT;
+        let bottom = HEIGHT - BOTTOM;
         for tick in scale.ticks() {
             let y = scale.y(tick);
             let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>");
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_or_nothing_is_drawn_all_the_same() {
+    fn empty_and_zero_charts_are_drawn() {
         assert_eq!(chart(Vec::new(), true).extent(), None);
         for chart in [chart(vec![(0.0, 0.0)], true), chart(vec![(0.0, 0.0)], false)] {
             let svg = chart.svg(chart.extent().unwrap());

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_scheme_and_a_host_and_its_port_may_go_without_saying() {
+    fn address_needs_scheme_and_host_and_port_has_a_default() {
         let host = |addr: &str| Peer::new(addr, VAULT_HEADER, None).unwrap().host;
         assert_eq!(host("http://127.0.0.1:8200/"), "127.0.0.1:8200");
         assert_eq!(host("http://bao.example"), "bao.example:80");

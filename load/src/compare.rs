@@ -92,7 +92,8 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
         return Err("--find-rate: cannot be used with compare".to_owned());
     }
     args.other().check(args.first.scenario(), args.first.wanted(), "--other-")?;
-    let (other, first) = (args.other(), &args.first);
+    let other = args.other();
+    let first = &args.first;
     let order = Order { other: Some(other.clone()), rounds: args.rounds, at_once: args.at_once, ..first.order()? };
     run(&order, &other, &first.outputs).await
 }
@@ -226,9 +227,11 @@ impl Ratio {
         let pairs: Vec<(f64, f64)> = pairs.iter().map(|(first, other)| first.zip(*other)).collect::<Option<_>>()?;
         let mut ratios: Vec<f64> = pairs.iter().map(|(first, other)| first / other).collect();
         ratios.sort_by(f64::total_cmp);
-        let (least, most) = (*ratios.first()?, *ratios.last()?);
+        let least = *ratios.first()?;
+        let most = *ratios.last()?;
         let (first, other) = pairs.into_iter().unzip();
-        let (first, other) = (report::median(first)?, report::median(other)?);
+        let first = report::median(first)?;
+        let other = report::median(other)?;
         Some(Self { what, unit, first, other, median: report::median(ratios)?, least, most })
     }
 
@@ -358,7 +361,8 @@ mod tests {
         (0..answered).for_each(|_| latencies.record(2000));
         let (timeline, errors) = Default::default();
         let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
-        let (elapsed, cpu) = (Duration::from_secs(10), Cpu { server: Some(0.5), postgres: None });
+        let elapsed = Duration::from_secs(10);
+        let cpu = Cpu { server: Some(0.5), postgres: None };
         let figures = Figures {
             elapsed,
             classes: vec![class],
@@ -372,8 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn who_answered_nothing_has_no_figures_and_is_not_compared() {
-        let (nothing, some) = (turn("signet", 0, 0), turn("bao", 1000, 0));
+    fn server_without_successes_has_no_figures_or_ratios() {
+        let nothing = turn("signet", 0, 0);
+        let some = turn("bao", 1000, 0);
         assert_eq!(turn_text(&nothing), "no request succeeded");
         assert!(turn_text(&some).contains("100 per second  p50 2.00"), "{}", turn_text(&some));
         let pair = (Measures::of(&nothing.figures), Measures::of(&some.figures));
@@ -382,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_shown_of_both() {
+    fn unsent_requests_are_reported_for_both_servers() {
         assert_eq!(unsent("signet", &[turn("signet", 5, 0), turn("bao", 5, 0)]), None);
         let turns = [turn("signet", 5, 0), turn("bao", 5, 1500), turn("signet", 5, 2), turn("bao", 5, 7)];
         assert_eq!(unsent("signet", &turns), Some(["2".to_owned(), "1,507".to_owned()]));
@@ -390,7 +395,8 @@ mod tests {
 
     #[test]
     fn a_side_says_what_it_stores_in() {
-        let (name, process) = ("bao".to_owned(), Some("bao (pid 7)".to_owned()));
+        let name = "bao".to_owned();
+        let process = Some("bao (pid 7)".to_owned());
         let mut side = Side { name, store: Some("memory".to_owned()), process, stock: None };
         assert_eq!((side.text().as_str(), &side.json()["store"]), ("memory, bao (pid 7)", &json!("memory")));
         side.store = None;
@@ -398,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_the_rounds_and_shows_how_far_they_lie_apart() {
+    fn ratio_is_the_median_of_the_rounds_with_their_range() {
         let other = measures(100.0, [10.0, 20.0, 40.0], Some(1000.0));
         let rounds: Vec<_> = [(900.0, 1.0), (1000.0, 2.0), (1300.0, 6.0)]
             .map(|(rate, p50)| (measures(rate, [p50, 4.0, 4.0], Some(50.0)), other))
@@ -415,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_both_is_not_compared_and_an_even_number_of_rounds_has_a_middle() {
+    fn ratio_needs_both_values_and_averages_an_even_median() {
         let known = measures(100.0, [1.0; 3], Some(10.0));
         let unknown = measures(50.0, [1.0; 3], None);
         let ratios = ratios(&[(known, unknown), (known, measures(25.0, [1.0; 3], None))]);

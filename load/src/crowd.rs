@@ -72,7 +72,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         if is_interrupted() {
             break;
         }
-        let (name, token) = (kind.name, if kind.wire == Wire::Projects { &server.token } else { &one });
+        let name = kind.name;
+        let token = if kind.wire == Wire::Projects { &server.token } else { &one };
         let crowd = Crowd::start(&server.peer, token, clients, kind)?;
         tokio::time::sleep(BEFORE).await;
         let others = looked_up(args, &server, &others).await;
@@ -135,7 +136,9 @@ impl Crowd {
     pub(crate) fn start(peer: &Peer, token: &str, clients: usize, kind: Kind) -> Result<Self, String> {
         let over = Arc::<AtomicBool>::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-        let (peer, token, told) = (peer.clone(), token.to_owned(), Arc::clone(&over));
+        let peer = peer.clone();
+        let token = token.to_owned();
+        let told = Arc::clone(&over);
         let thread = thread::spawn(move || {
             let kind = Arc::new(kind);
             runtime.block_on(async {

@@ -92,7 +92,8 @@ impl Double {
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (state, shape) = (Arc::clone(&shared), shape.clone());
+                let state = Arc::clone(&shared);
+                let shape = shape.clone();
                 std::thread::spawn(move || serve(stream, &state, &shape));
             }
         });
@@ -152,7 +153,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
         if lines.read_line(&mut first).unwrap_or(0) == 0 {
             return;
         }
-        let (mut length, mut token) = (0, String::new());
+        let mut length = 0;
+        let mut token = String::new();
         loop {
             let mut line = String::new();
             lines.read_line(&mut line).unwrap();
@@ -166,7 +168,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
         let mut body = vec![0; length];
         lines.read_exact(&mut body).unwrap();
         let mut parts = first.split(' ');
-        let (method, path) = (parts.next().unwrap().to_owned(), parts.next().unwrap().to_owned());
+        let method = parts.next().unwrap().to_owned();
+        let path = parts.next().unwrap().to_owned();
         let (number, (status, answer)) = {
             let mut state = state.lock().unwrap();
             state.asked.push(format!("{method} {path}"));
@@ -268,7 +271,8 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
     };
     let list = |serials: &BTreeSet<String>| {
         let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        let (after, limit) = (asked("after").unwrap_or_default(), asked("limit").and_then(|text| text.parse().ok()));
+        let after = asked("after").unwrap_or_default();
+        let limit = asked("limit").and_then(|text| text.parse().ok());
         // Without pages, a request for the next page returns the whole list again.
         let (after, limit) = if shape.pages { (after, limit.unwrap_or(usize::MAX)) } else { ("", usize::MAX) };
         let page = serials.iter().filter(|serial| serial.as_str() > after).take(limit);

@@ -222,7 +222,8 @@ pub(crate) async fn drive(
     let before = watched.read();
     let started = Instant::now();
     let local = LocalSet::new();
-    let (mut crowds, mut running) = (Vec::new(), Vec::new());
+    let mut crowds = Vec::new();
+    let mut running = Vec::new();
     for (n, (class, clients)) in connected.into_iter().enumerate() {
         let crowd = Rc::new(Crowd::new(class, bounds, started, n == 0));
         let tasks = clients
@@ -299,7 +300,8 @@ impl Crowd {
         {
             return None;
         }
-        let (number, now) = (self.begun.get(), Instant::now());
+        let number = self.begun.get();
+        let now = Instant::now();
         if self.over.get() || number >= self.most || now >= self.deadline {
             return None;
         }
@@ -354,7 +356,8 @@ fn bar(bounds: &Bounds) -> ProgressBar {
 
 async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
     while !bar.is_hidden() && !crowd.over.get() {
-        let (done, since) = (crowd.latencies.borrow().count(), crowd.started.elapsed());
+        let done = crowd.latencies.borrow().count();
+        let since = crowd.started.elapsed();
         let time = crowd.deadline - crowd.started;
         let share = (done as f64 / crowd.most as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
         bar.set_position((share * WHOLE) as u64);
@@ -404,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_after_the_end_counts_neither_as_success_nor_as_failure() {
+    fn responses_after_the_end_are_not_counted() {
         let time = Duration::from_secs(1);
         let bounds = Bounds { requests: 5, time, pace: Pace::default(), quiet: true };
         let crowd = Crowd::new(Class::default(), &bounds, Instant::now(), false);

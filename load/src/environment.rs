@@ -54,8 +54,10 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// Formats seconds since 1970 as a date. Days are counted from 1 March, so that the leap day is the last day of a year.
 fn date(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, of_era) = (days / 146_097, days % 146_097);
+    let days = seconds / 86_400 + 719_468;
+    let rest = seconds % 86_400;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;

@@ -105,7 +105,8 @@ impl Step {
 
     fn texts(&self) -> Vec<String> {
         let p99 = self.p99_ms().map_or_else(|| "-".to_owned(), number);
-        let (unsent, errors) = (number(self.figures.unsent as f64), number(self.errors() as f64));
+        let unsent = number(self.figures.unsent as f64);
+        let errors = number(self.errors() as f64);
         vec![self.title(), number(self.throughput()), p99, unsent, errors, self.verdict().to_owned()]
     }
 
@@ -217,7 +218,8 @@ fn text(limit: Duration) -> String {
 
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn title(plan: &Plan, limit: Duration) {
-    let (name, clients) = (plan.scenario.name(), plan.clients);
+    let name = plan.scenario.name();
+    let clients = plan.clients;
     println!(
         "{name}: highest rate with a p99 of at most {}, {clients} connections, {} s each step",
         text(limit),
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn search_without_a_rate_ends_at_the_lowest_rate_or_after_its_steps() {
+    fn search_without_a_result_ends_at_lowest_rate_or_step_limit() {
         assert_eq!(found(200_000.0, 0.0), (None, MAX_STEPS));
         // Starting from 110, the halves down to 20 are tried: 55 and 27.5.
         assert_eq!(found(100.0, 0.0), (None, 3));

@@ -68,8 +68,10 @@ fn upper_end(bucket: usize) -> u64 {
     if bucket < EXACT {
         return bucket;
     }
-    let (octave, part) = ((bucket - EXACT) / SPLIT, (bucket - EXACT) % SPLIT);
-    let (first, width) = ((SPLIT + part) << (octave + 1), 1 << (octave + 1));
+    let octave = (bucket - EXACT) / SPLIT;
+    let part = (bucket - EXACT) % SPLIT;
+    let first = (SPLIT + part) << (octave + 1);
+    let width = 1 << (octave + 1);
     first + (width - 1)
 }
 
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_in_a_bucket_that_ends_less_than_a_128th_above_it() {
+    fn bucket_end_exceeds_a_value_by_less_than_a_128th() {
         for value in (0..5000).chain((1..64).flat_map(|bit| [(1_u64 << bit) - 1, 1 << bit, (1 << bit) + 1])) {
             let (bucket, end) = (bucket(value), upper_end(bucket(value)));
             assert!(end >= value && (end - value) as f64 <= value as f64 / SPLIT as f64, "{value} in {bucket}: {end}");
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_the_answer_at_that_rank_and_the_largest_is_exact() {
+    fn percentiles_follow_the_rank_and_the_maximum_is_exact() {
         let hundred = of((1..=100).map(|ms| ms * 1000));
         for (percent, exact) in [(50.0, 50_000), (90.0, 90_000), (99.0, 99_000)] {
             let said = hundred.percentile(percent);
@@ -108,8 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_what_counting_all_at_once_is_and_the_memory_has_a_bound() {
-        let (few, many) = (of([3, 70_000]), of((0..1000).map(|n| n * n)));
+    fn histogram_sum_equals_joint_counting_in_bounded_memory() {
+        let few = of([3, 70_000]);
+        let many = of((0..1000).map(|n| n * n));
         let mut sum = few.clone();
         sum.add(&many);
         assert_eq!(sum, of([3, 70_000].into_iter().chain((0..1000).map(|n| n * n))));

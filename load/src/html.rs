@@ -208,7 +208,8 @@ mod tests {
     use crate::timeline::{Sample, Timeline};
 
     fn figures(errors: &[(&str, u64)]) -> Figures {
-        let (mut latencies, mut timeline) = (Histogram::default(), Timeline::default());
+        let mut latencies = Histogram::default();
+        let mut timeline = Timeline::default();
         for n in 0..500_u64 {
             latencies.record(n * 10);
             timeline.at(Duration::from_millis(n * 10)).latencies.record(n * 10);
@@ -230,7 +231,8 @@ mod tests {
     /// Returns the names of all elements in order, or an error if an element is not closed properly.
     fn well_formed(html: &str) -> Result<Vec<String>, String> {
         let body = html.strip_prefix("<!DOCTYPE html>").ok_or("no document type")?;
-        let (mut open, mut seen) = (Vec::new(), Vec::new());
+        let mut open = Vec::new();
+        let mut seen = Vec::new();
         for part in body.split('<').skip(1) {
             let (tag, text) = part.split_once('>').ok_or_else(|| format!("no end: {part}"))?;
             if tag.matches('"').count() % 2 == 1 {
@@ -254,8 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_well_formed_shows_every_plot_and_refers_to_nothing_elsewhere() {
-        let (one, other) = (figures(&[]), figures(&[("503", 3)]));
+    fn page_is_well_formed_complete_and_self_contained() {
+        let one = figures(&[]);
+        let other = figures(&[("503", 3)]);
         let runs = vec![
             Run { title: "signet, round 1".to_owned(), figures: &one },
             Run { title: "other <1>".to_owned(), figures: &other },
@@ -287,7 +290,8 @@ mod tests {
 
     #[test]
     fn plots_side_by_side_have_one_axis() {
-        let (few, mut many) = (figures(&[]), figures(&[]));
+        let few = figures(&[]);
+        let mut many = figures(&[]);
         many.samples.iter_mut().for_each(|sample| sample.resident_mib = Some(900.0));
         let run = |figures| Run { title: String::new(), figures };
         let page =

@@ -100,7 +100,8 @@ pub(crate) struct Args {
 
 impl Args {
     fn launch(&self) -> Launch<'_> {
-        let (rsa_stock, access_log) = (self.rsa_stock, self.access_log);
+        let rsa_stock = self.rsa_stock;
+        let access_log = self.access_log;
         Launch {
             postgres: self.postgres.as_deref(),
             rsa_stock,
@@ -138,7 +139,8 @@ async fn fill(args: &Args) -> Result<Stock, String> {
     let server = Started::launch(&Launch { rsa_stock: 0, ..args.launch() }).await?;
     // One of them is the root, which is not revoked.
     let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
-    let (stored, of_them) = (number(wanted.certificates as f64), number(revoked as f64));
+    let stored = number(wanted.certificates as f64);
+    let of_them = number(revoked as f64);
     report::begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
     let stock = preload::fill(&server.place(), wanted, None, args.quiet).await?;
     server.settle()?;

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_may_cost_its_verification_and_what_is_granted_beside() {
+    fn login_cost_limit_is_verification_plus_an_allowance() {
         assert_eq!(Verdict { cost: Some(70.0), verify: 25.0 }.holds(), Some(true));
         assert_eq!(Verdict { cost: Some(70.1), verify: 25.0 }.holds(), Some(false));
         let json = Verdict { cost: Some(70.0), verify: 25.0 }.json(Some("SQLite"), 7);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_holds_nothing() {
+    fn unmeasured_login_cost_has_no_verdict() {
         let json = Verdict { cost: None, verify: 25.0 }.json(None, 7);
         assert_eq!((&json["holds"], &json["cpu_us_per_login"]), (&Value::Null, &Value::Null));
     }

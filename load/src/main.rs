@@ -331,7 +331,8 @@ impl Args {
     fn launch(&self) -> Result<Launch<'_>, String> {
         let name = self.scenario().name();
         let binary = self.server.as_deref().ok_or_else(|| format!("{name}: --server must name the signet binary"))?;
-        let (postgres, rsa_stock) = (self.postgres.as_deref(), self.rsa_stock);
+        let postgres = self.postgres.as_deref();
+        let rsa_stock = self.rsa_stock;
         Ok(Launch { postgres, rsa_stock, access_log: self.access_log, ..Launch::new(binary, &self.data_dir) })
     }
 
@@ -347,7 +348,9 @@ impl Args {
         }
         let plan = self.plan(Vec::new());
         plan.check()?;
-        let (name, target, wanted) = (self.scenario().name(), self.target(), self.wanted());
+        let name = self.scenario().name();
+        let target = self.target();
+        let wanted = self.wanted();
         target.check(self.scenario(), wanted, "--")?;
         if self.find_rate && !find_rate::takes(self.scenario()) {
             return Err(format!("--find-rate: cannot be used with {name}"));
@@ -462,7 +465,8 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
     let (open, start, stock) = opened(&order.target, &plan, order.wanted).await?;
     let anchors = anchors::measure(folder(&open, &order.target), plan.makes_rsa())?;
     let figures = scenario::run(&plan, &open.place(), open.watched).await?;
-    let (store, process) = (open.store()?, open.process());
+    let store = open.store()?;
+    let process = open.process();
     let report = Report { plan: &plan, store, process, start, stock, figures: &figures, anchors: &anchors };
     report.print();
     outputs.write(&report.json(), || report.page(&order.name))?;
@@ -498,7 +502,8 @@ async fn preload(args: &Args) -> Result<(), String> {
     }
     let (open, _, stock) = opened(&order.target, &order.plan, order.wanted).await?;
     stock.into_iter().for_each(report::print_stock);
-    let (certificates, revoked) = (stock.map(|stock| stock.certificates), stock.map(|stock| stock.revoked));
+    let certificates = stock.map(|stock| stock.certificates);
+    let revoked = stock.map(|stock| stock.revoked);
     let json = serde_json::json!({ "scenario": "preload", "store": open.store()?, "certificates": certificates,
         "revoked": revoked });
     args.outputs.write_json(&json)
@@ -509,7 +514,8 @@ async fn ocsp(args: &Args) -> Result<(), String> {
     let (open, _, stock) = opened(&target, &plan, wanted).await?;
     let anchors = anchors::measure(folder(&open, &target), false)?;
     let parts = ocsp::run(&plan, &open.place(), open.watched).await?;
-    let (store, process) = (open.store()?, open.process());
+    let store = open.store()?;
+    let process = open.process();
     let report = OcspReport { plan: &plan, store, process, stock, parts: &parts, anchors: &anchors };
     report.print();
     args.outputs.write(&report.json(), || report.page())?;
@@ -537,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_cannot_be_is_said_before_anything_is_started() {
+    fn impossible_runs_are_refused_before_the_start() {
         let wrong = |line: &str| parsed(line).args.order().err().unwrap_or_else(|| format!("taken: {line}"));
         for (line, says) in [
             ("signet-load issue --seconds 5 --ramp 6", "--ramp: must not be more than --seconds"),
@@ -578,7 +584,8 @@ mod tests {
             "signet-load issue --addr http://a --token-header X-Own --mount ca --role web --prepared --rate 10.5",
         );
         assert_eq!((cli.args.scenario(), cli.command.is_none()), (Scenario::Issue, true));
-        let (target, plan) = (cli.args.target(), cli.args.plan(Vec::new()));
+        let target = cli.args.target();
+        let plan = cli.args.plan(Vec::new());
         assert_eq!(
             (target.mount.as_deref(), target.token_header.as_deref(), target.prepared),
             (Some("ca"), Some("X-Own"), true)
@@ -594,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_on_the_command_line_is_refused() {
+    fn invalid_command_lines_are_refused() {
         for (line, says) in [
             ("signet-load", "<SCENARIO>"),
             ("signet-load else", "possible values"),

@@ -75,7 +75,8 @@ async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
     let library = format!("{LIBRARY}={}", args.softhsm.display());
     let launch = Launch { arguments: &["--pkcs11-library", library.as_str()], ..args.launch()? };
     let server = Started::launch(&launch).await?;
-    let (place, watched) = (server.place(), server.watched());
+    let place = server.place();
+    let watched = server.watched();
     let mut all = Vec::new();
     for kind in [Kind::P256, Kind::Rsa2048] {
         match in_device(args, &place, watched, kind).await {
@@ -130,7 +131,8 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<St
 /// Measures a managed key of the user, and a software key of its type: RSA-2048 or P-256.
 async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
     let open = args.order()?.target.open(Scenario::SignManaged).await?;
-    let (place, watched) = (open.place(), open.watched);
+    let place = open.place();
+    let watched = open.watched;
     let issuer = Issuer::of_managed(&place, name);
     let (managed, key_type) = issuer.measured(args, &place, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
@@ -180,7 +182,8 @@ impl Issuer {
     }
 
     async fn make(&self, place: &Place<'_>) -> Result<String, String> {
-        let (mount, provisioner) = (&self.mount, place.provisioner);
+        let mount = &self.mount;
+        let provisioner = place.provisioner;
         provisioner.mount(mount, &json!({ "type": "pki" })).await?;
         let tuned = json!({ "max_lease_ttl": scenario::ROOT_TTL, "allowed_managed_keys": self.allowed });
         provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_software_without_its_signature_with_the_call_and_the_way() {
+    fn bound_replaces_the_software_signature_by_the_call_cost() {
         let calls = Some((30.0, 120.0));
         assert_eq!(measured(Some(400.0), None, calls).at_most(), Some(575.0));
         assert!(!measured(Some(400.0), Some(575.0), calls).misses());

@@ -111,7 +111,8 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
 
 /// Returns the CPU microseconds of a signature by the server's software library, in `at_once` concurrent threads.
 pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
-    let (random, message) = (SystemRandom::new(), [7u8; 700]);
+    let random = SystemRandom::new();
+    let message = [7u8; 700];
     match kind {
         Kind::P256 => {
             let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
@@ -121,7 +122,8 @@ pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
             let key = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
             anchors::busy_micros(at_once, CALLS, || {
                 let mut signature = vec![0; key.public_modulus_len()];
-                let (key, random) = (&key, &random);
+                let key = &key;
+                let random = &random;
                 Ok(move || key.sign(&RSA_PKCS1_SHA256, random, &message, &mut signature))
             })
         }
@@ -134,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_signature_of_rsa_costs_more_than_one_of_p256() {
-        let (p256, rsa) = (software(Kind::P256, 2).unwrap(), software(Kind::Rsa2048, 2).unwrap());
+        let p256 = software(Kind::P256, 2).unwrap();
+        let rsa = software(Kind::Rsa2048, 2).unwrap();
         assert!(p256 > 0.0 && rsa > p256, "{p256} {rsa}");
     }
 

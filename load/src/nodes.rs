@@ -42,7 +42,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let first = node(Started::launch(&launch).await?, &plan).await?;
     let second = node(first.started.another(&launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
-    let (mut one, mut two, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    let mut one = Vec::new();
+    let mut two = Vec::new();
+    let mut shared = Vec::new();
     for _ in 0..RUNS_PER_KIND {
         for (turns, plan, second) in
             [(&mut one, &plan, None), (&mut two, &plan, Some(&second)), (&mut shared, &halves, Some(&second))]

@@ -226,8 +226,11 @@ pub(crate) struct OcspReport<'a> {
 
 impl OcspReport<'_> {
     fn of<'a>(&'a self, part: &'a Part) -> Report<'a> {
-        let (plan, stock, anchors) = (self.plan, self.stock, self.anchors);
-        let (store, process) = (self.store.clone(), self.process.clone());
+        let plan = self.plan;
+        let stock = self.stock;
+        let anchors = self.anchors;
+        let store = self.store.clone();
+        let process = self.process.clone();
         Report { plan, store, process, start: None, stock, figures: &part.figures, anchors }
     }
 
@@ -315,14 +318,16 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_answered_fails_the_run() {
+    fn part_without_responses_fails_the_run() {
         let part = |answered: u64| {
             let mut latencies = Histogram::default();
             (0..answered).for_each(|_| latencies.record(1));
             let (timeline, errors) = Default::default();
             let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
-            let (elapsed, cpu) = (Duration::from_secs(1), Cpu { server: None, postgres: None });
-            let (classes, samples) = (vec![class], Vec::new());
+            let elapsed = Duration::from_secs(1);
+            let cpu = Cpu { server: None, postgres: None };
+            let classes = vec![class];
+            let samples = Vec::new();
             Part {
                 figures: Figures { elapsed, classes, cpu, server_mib: None, samples, unsent: 0, interrupted: false },
                 used_again: None,
@@ -346,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_that_of_the_run() {
+    fn cache_hit_ratio_is_that_of_the_run() {
         let page = "# HELP x y\nsignet_pki_ocsp_kept_total{result=\"hit\"} 40\nsignet_pki_ocsp_kept_total{result=\"miss\"} 60\n";
         assert_eq!(hits_and_misses(page), Some((40.0, 60.0)));
         assert_eq!(hits_and_misses("else"), None);

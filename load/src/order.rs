@@ -102,7 +102,8 @@ pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> 
 /// Parses a rate of the command line.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
-    let (least, most) = (RATES.start(), RATES.end());
+    let least = RATES.start();
+    let most = RATES.end();
     if RATES.contains(&rate) { Ok(rate) } else { Err(format!("must be from {least} to {most}")) }
 }
 
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_rule() {
+    fn invalid_plan_fields_are_named_with_their_rule() {
         for (plan, says) in [
             ("", "scenario: must be given"),
             ("scenario = \"else\"", "scenario: must be one of issue, sign, revoke, mixed, login, crl-get"),
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_says_where() {
+    fn malformed_plan_is_refused_with_its_location() {
         assert!(refusal("scenario = ").contains("line 1"));
         assert!(read("[]", true).is_err_and(|cause| cause == "a plan must be an object"));
     }

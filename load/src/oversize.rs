@@ -58,7 +58,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         }
         return Err(INTERRUPTED.to_owned());
     }
-    let (alone, beside) = (only(alone)?, only(beside?)?);
+    let alone = only(alone)?;
+    let beside = only(beside?)?;
     let ratio = beside.percentile(99.0) / alone.percentile(99.0);
     let store = server.store()?;
     print(&store, [&alone, &beside], &answers, ratio);
@@ -101,11 +102,15 @@ struct Senders {
 
 impl Senders {
     fn start(server: &Started, requests: Vec<Oversized>) -> Result<Self, String> {
-        let (sending, over, requests) =
-            (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Arc::new(requests));
+        let sending = Arc::<AtomicBool>::default();
+        let over = Arc::<AtomicBool>::default();
+        let requests = Arc::new(requests);
         let threads = (0..SENDERS).map(|first| {
-            let (sending, over, requests) = (Arc::clone(&sending), Arc::clone(&over), Arc::clone(&requests));
-            let (peer, token) = (server.peer.clone(), server.token.clone());
+            let sending = Arc::clone(&sending);
+            let over = Arc::clone(&over);
+            let requests = Arc::clone(&requests);
+            let peer = server.peer.clone();
+            let token = server.token.clone();
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
             Ok(thread::spawn(move || {
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_large_values_are_as_large_as_they_are_said_to_be() {
+    fn large_values_have_about_the_declared_size() {
         for value in [numbers(), bundle(), pem("CERTIFICATE", &certificate())] {
             assert!((SIZE * 9 / 10..1 << 22).contains(&value.len()), "{}", value.len());
         }

@@ -39,7 +39,8 @@ impl Schedule {
 
     /// Returns the due time of a request: the time at which the area below the rate equals its number.
     pub(crate) fn due(&self, number: u64) -> Duration {
-        let (number, in_ramp) = (number as f64, self.rate * self.ramp / 2.0);
+        let number = number as f64;
+        let in_ramp = self.rate * self.ramp / 2.0;
         Duration::from_secs_f64(if number < in_ramp {
             (2.0 * number * self.ramp / self.rate).sqrt()
         } else {
@@ -76,9 +77,12 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Starts the schedule now.
     pub(crate) fn start(schedule: Schedule) -> Self {
-        let (go, over, begun) = (Arc::new(Semaphore::new(0)), Arc::<AtomicBool>::default(), Instant::now());
+        let go = Arc::new(Semaphore::new(0));
+        let over = Arc::<AtomicBool>::default();
+        let begun = Instant::now();
         let thread = {
-            let (go, over) = (Arc::clone(&go), Arc::clone(&over));
+            let go = Arc::clone(&go);
+            let over = Arc::clone(&over);
             std::thread::spawn(move || release(schedule, begun, &go, &over))
         };
         Self { schedule, begun, go, over, thread: Some(thread) }

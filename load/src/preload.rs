@@ -212,7 +212,8 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
 
 /// Counts the certificates that do not belong to issuers, which cannot be revoked.
 async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
-    let (issuers, mut count) = (issuers(client, mount).await?, 0);
+    let issuers = issuers(client, mount).await?;
+    let mut count = 0;
     let visitor = |serial: &str| {
         count += u64::from(!issuers.contains(serial));
         true
@@ -279,9 +280,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_of_many_pages_is_seen_whole_by_whom_stores_serials_with_hyphens() {
+    async fn paged_lists_are_counted_completely() {
         let double = Double::start(Shape { pages: true, ..Shape::default() });
-        let (certificates, revoked) = (2 * PAGE + 17, PAGE + 5);
+        let certificates = 2 * PAGE + 17;
+        let revoked = PAGE + 5;
         double.hold("pki", certificates, revoked);
         let open = open(&double).await;
         let mut client = open.place().connect().await.unwrap();
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_certificates_of_a_store_may_be_revoked_but_for_those_of_its_issuers() {
+    async fn all_certificates_except_those_of_issuers_can_be_revoked() {
         let double = Double::start(Shape { issuer: true, ..Shape::default() });
         double.hold("pki", 1, 0);
         let open = open(&double).await;
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_keeps_less_than_was_made_is_told() {
+    async fn store_with_fewer_certificates_than_created_is_reported() {
         let double = Double::start(Shape { forgets: true, ..Shape::default() });
         double.hold("pki", 5, 0);
         let wanted = Stock { certificates: 30, revoked: 0 };

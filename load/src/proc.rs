@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_by_its_name_and_number() {
+    fn process_title_has_name_and_pid() {
         let pid = std::process::id();
         let title = title(pid);
         assert!(title.ends_with(&format!(" (pid {pid})")) && title.len() > format!(" (pid {pid})").len(), "{title}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_no_longer_of_the_group() {
+    fn ended_process_does_not_count_as_group_member() {
         let line = |state: &str, group: &str| format!("12 (a (b) c) {state} 7 {group} 1 0 -1");
         assert!(lives_in(&line("S", "10"), 10) && lives_in(&line("R", "10"), 10));
         assert!(!lives_in(&line("Z", "10"), 10) && !lives_in(&line("S", "11"), 10));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_found_by_the_port() {
+    fn listening_process_is_found_by_its_port() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(super::listener(listener.local_addr().unwrap().port()), Some(std::process::id()));
         let line = |address: &str, state: &str| format!("0: {address} 00000000:0000 {state} 0:0 00:0 0 0 0 77 1\n");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_the_process_its_descendants_and_what_ended_below_them() {
+    fn process_tree_includes_descendants_and_ended_children() {
         let proc = tempfile::tempdir().unwrap();
         let at = proc.path();
         process(at, 10, 1, (100, 50), (400, 100), &[]);

@@ -130,7 +130,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let there = fill(&server, many, args.quiet)?;
     server.settle()?;
     let tokens = Tokens::make(&server).await?;
-    let (mut lines, mut missed) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut missed = 0;
     title(&server.store()?, there);
     let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
     let size = Size { clients, requests: args.requests, seconds: args.seconds, quiet: args.quiet };
@@ -254,7 +255,8 @@ fn parts(many: u64) -> Vec<Part> {
     };
     let moves = |n: u64| {
         // Moves workspaces of small projects to other projects.
-        let (workspace, project) = (id("ws", many - n % (many / 2)), id("prj", many - (n * 31 + 17) % (many / 2)));
+        let workspace = id("ws", many - n % (many / 2));
+        let project = id("prj", many - (n * 31 + 17) % (many / 2));
         Bytes::from(format!(
             "/api/v2/projects/{project}/relationships/workspaces\n{}",
             json!({ "data": [{ "type": "workspaces", "id": workspace }] })
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_projects_than_are_wanted_are_no_measure_of_so_many() {
+    fn database_with_fewer_projects_than_requested_is_refused() {
         assert_eq!(enough("100000", 100_000), Ok(100_000));
         assert_eq!(enough("100000", 1_000), Ok(100_000));
         let refused = enough("100000", 1_000_000).err().unwrap();
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_requests_and_the_bounded_ones_may_not_be_refused() {
+    fn every_part_has_requests_and_bounded_ones_allow_no_refusal() {
         for part in parts(1_000) {
             assert!(!part.requests.is_empty() && !part.name.is_empty());
             assert!(!(part.bounded && part.may_be_refused), "{}", part.name);

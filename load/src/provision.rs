@@ -114,7 +114,8 @@ impl Provisioner {
 
     /// Registers an object for removal that the load itself or another request creates.
     pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
-        let (method, body) = (Method::DELETE, Bytes::new());
+        let method = Method::DELETE;
+        let body = Bytes::new();
         self.created.borrow_mut().push(Created { what, wire, method, path, body, may_be_kept: true });
     }
 
@@ -165,7 +166,9 @@ impl Drop for Provisioner {
         if created.is_empty() {
             return;
         }
-        let (peer, token, listed) = (self.peer.clone(), self.token.clone(), created.clone());
+        let peer = self.peer.clone();
+        let token = self.token.clone();
+        let listed = created.clone();
         // A separate thread with its own runtime, because this thread's runtime cannot block.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

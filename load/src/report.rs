@@ -232,7 +232,8 @@ impl Report<'_> {
     /// Prints the figures as a table.
     #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     pub(crate) fn print(&self) {
-        let (figures, anchors) = (self.figures, self.anchors);
+        let figures = self.figures;
+        let anchors = self.anchors;
         println!("{} on {}", self.plan.scenario.name(), self.store.as_deref().unwrap_or("a running server"));
         if let Some(process) = &self.process {
             println!("  process         {process}");
@@ -272,7 +273,8 @@ impl Report<'_> {
 
     #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     fn print_cpu(&self) {
-        let (cpu, figures) = (self.figures.cpu, self.figures);
+        let cpu = self.figures.cpu;
+        let figures = self.figures;
         let mut parts = vec![("server CPU", cpu.server)];
         if cpu.postgres.is_some() {
             parts.extend([("PostgreSQL CPU", cpu.postgres), ("sum of CPU", cpu.sum())]);
@@ -456,7 +458,8 @@ mod tests {
             quiet: true,
             serials: Vec::new(),
         };
-        let (store, process) = (None, Some("bao (pid 7)".to_owned()));
+        let store = None;
+        let process = Some("bao (pid 7)".to_owned());
         let report =
             Report { plan: &plan, store, process, start: None, stock: None, figures: &figures, anchors: &anchors };
         report.json()
@@ -470,14 +473,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answered_has_no_latency() {
+    fn class_without_responses_has_no_latency() {
         let json = json_of(Scenario::Issue, &[0]);
         assert_eq!((&json["classes"][0]["latency_ms"]["p50"], &json["process"]), (&Value::Null, &json!("bao (pid 7)")));
         assert_eq!(json["cpu_us_per_request"]["sum"], Value::Null);
     }
 
     #[test]
-    fn a_rate_that_was_not_kept_is_an_error() {
+    fn rate_that_was_not_reached_is_an_error() {
         let mut figures = figures(&[9_990]);
         figures.unsent = 10;
         assert_eq!(figures.outcome(), Ok(()));
@@ -497,14 +500,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_as_they_are_read() {
+    fn numbers_are_rendered_with_three_digits_and_separators() {
         let shown = [0.0, 0.012_34, 0.5, 1.0, 9.876, 123.4, 1_000.0, 21_300.4, 1_234_567.0, -2_500.0];
         let texts = ["0", "0.0123", "0.5", "1", "9.88", "123", "1,000", "21,300", "1,234,567", "-2,500"];
         assert_eq!(shown.map(number), texts.map(str::to_owned));
     }
 
     #[test]
-    fn of_mixed_the_share_is_that_of_the_rsa_class_and_cpu_is_not_divided() {
+    fn mixed_run_reports_rsa_ratio_and_total_cpu_only() {
         let json = json_of(Scenario::Mixed, &[10_000, 100]);
         assert_eq!(json["rsa_share_of_limit"], 0.25);
         assert_eq!(json["cpu_us_per_request"]["sum"], Value::Null);

@@ -97,7 +97,8 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
 /// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
 pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
     let open = |class: Class| (String::new(), vec![class]);
-    let (clients, role) = (plan.clients, plan.role(admin));
+    let clients = plan.clients;
+    let role = plan.role(admin);
     Ok(match plan.scenario {
         Scenario::Health => {
             let path = "/v1/sys/health".to_owned();
@@ -121,7 +122,8 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
             let bodies = (0..CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
-            let (name, path) = (plan.name(), admin.path(&format!("sign/{role}")));
+            let name = plan.name();
+            let path = admin.path(&format!("sign/{role}"));
             let method = Method::POST;
             let class = Class { name, clients, method, path, bodies, plausible: certified, ..Class::default() };
             (prepare(plan, admin).await?, vec![class])
@@ -158,7 +160,9 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
     if plan.prepared {
         return Ok(admin.token.to_owned());
     }
-    let (mount, name, provisioner) = (admin.mount, plan.role(admin), admin.provisioner);
+    let mount = admin.mount;
+    let name = plan.role(admin);
+    let provisioner = admin.provisioner;
     provisioner.role(mount, name, &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
     if plan.scenario == Scenario::Mixed {
         provisioner.role(mount, &format!("{name}{RSA}"), &role("rsa", 2048, plan.no_store)).await?;
@@ -216,7 +220,8 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 
 /// Returns clients that request the complete CRL.
 pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
-    let (name, path) = ("complete CRL".to_owned(), place.path("crl"));
+    let name = "complete CRL".to_owned();
+    let path = place.path("crl");
     Class { name, clients, path, plausible: |answer| answer[0] == 0x30, ..Class::default() }
 }
 

@@ -44,7 +44,7 @@ fn done(figures: &Figures) -> u64 {
 }
 
 #[tokio::test]
-async fn every_scenario_that_makes_sense_runs_against_a_server_in_vaults_shape() {
+async fn supported_scenarios_run_against_a_vault_shaped_server() {
     let double = Double::start(Shape { issuer: true, ..Shape::default() });
     let addr = format!("addr = \"{}\"", double.addr);
     let with_token = |order: Order| Target { token: "root".to_owned(), ..order.target };
@@ -104,7 +104,7 @@ async fn a_store_is_filled_over_lists_without_pages() {
 }
 
 #[tokio::test]
-async fn two_servers_take_turns_and_the_ratios_and_runs_are_written() {
+async fn two_servers_alternate_and_ratios_and_runs_are_written() {
     let slow = Double::start(Shape { delay: |_| Duration::from_millis(8), ..Shape::default() });
     let fast = Double::start(Shape::default());
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ async fn two_servers_take_turns_and_the_ratios_and_runs_are_written() {
 }
 
 #[tokio::test]
-async fn two_servers_at_once_are_asked_side_by_side() {
+async fn two_servers_can_be_loaded_concurrently() {
     static OTHER_ASKED: AtomicBool = AtomicBool::new(false);
     static TOGETHER: AtomicBool = AtomicBool::new(false);
     let slow = |_| match OTHER_ASKED.load(Ordering::SeqCst) {
@@ -154,10 +154,8 @@ async fn two_servers_at_once_are_asked_side_by_side() {
         false => Duration::from_millis(50),
     };
     let quick = |_| (OTHER_ASKED.store(true, Ordering::SeqCst), Duration::ZERO).1;
-    let (first, other) = (
-        Double::start(Shape { delay: slow, ..Shape::default() }),
-        Double::start(Shape { delay: quick, ..Shape::default() }),
-    );
+    let first = Double::start(Shape { delay: slow, ..Shape::default() });
+    let other = Double::start(Shape { delay: quick, ..Shape::default() });
     let servers = format!("addr = \"{}\"\n[other]\naddr = \"{}\"\n", first.addr, other.addr);
     let mut order = order("health", "rounds = 1\nat_once = true", &servers);
     order.target.token = "root".to_owned();
@@ -181,7 +179,7 @@ fn is_left(port: u16) -> bool {
 }
 
 #[tokio::test]
-async fn a_command_line_starts_the_server_and_one_that_fails_is_shown() {
+async fn command_line_starts_the_server_and_its_failure_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     // A port that is free at this moment.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -241,7 +239,7 @@ fn hesitates(number: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn at_a_rate_who_would_have_come_while_the_server_hesitates_has_waited() {
+async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
     let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
     let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
     let class = &figures.classes[0];
@@ -257,7 +255,7 @@ async fn at_a_rate_who_would_have_come_while_the_server_hesitates_has_waited() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_in_time_is_counted() {
+async fn unsent_requests_are_counted() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
     let figures = health(&double, 2, &bounds(Some(200.0), u64::MAX, 1000)).await;
     let done = figures.classes[0].count();
@@ -270,12 +268,13 @@ async fn what_cannot_be_sent_in_time_is_counted() {
 }
 
 #[tokio::test]
-async fn a_comparison_at_a_rate_that_one_cannot_keep_is_an_error_after_it_is_written() {
+async fn comparison_that_misses_the_rate_fails_after_its_report() {
     let slow = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
     let fast = Double::start(Shape::default());
     let folder = tempfile::tempdir().unwrap();
     let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
-    let (first, other) = (&fast.addr, &slow.addr);
+    let first = &fast.addr;
+    let other = &slow.addr;
     let mut order = order::read(
         &format!(
             "scenario = \"health\"\nclients = 2\nrate = 100\nseconds = 2\nrounds = 1\n\
@@ -300,7 +299,8 @@ async fn a_token_is_in_no_report() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, TOKEN).unwrap();
-    let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+    let json = folder.path().join("out.json");
+    let html = folder.path().join("out.html");
     let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
     let target = format!("addr = \"{}\"\ntoken_file = \"{}\"\n", double.addr, file.display());
     for other in [String::new(), format!("[other]\n{target}")] {
@@ -348,7 +348,7 @@ async fn connections_begin_one_after_the_other_in_a_ramp() {
 }
 
 #[test]
-fn what_a_comparison_cannot_do_is_refused() {
+fn unsupported_comparison_scenarios_are_refused() {
     assert!(order::can_be_planned(Scenario::Revoke).is_ok());
     for scenario in [Scenario::Projects, Scenario::Crl, Scenario::Ocsp, Scenario::Preload] {
         let cause = order::can_be_planned(scenario).err().unwrap();
@@ -479,7 +479,7 @@ async fn objects_that_cannot_be_removed_are_named() {
 }
 
 #[tokio::test]
-async fn kept_objects_stay_and_are_named_and_their_token_is_revoked() {
+async fn objects_to_retain_stay_and_their_token_is_revoked() {
     let double = Arc::new(Double::start(Shape::default()));
     let mut order =
         order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));
@@ -509,7 +509,8 @@ fn command_that_was_interrupted_fails_even_when_it_finished() {
 async fn reports_name_the_server_its_address_and_its_version() {
     let double = Arc::new(Double::start(Shape::default()));
     let folder = tempfile::tempdir().unwrap();
-    let (json, html) = (folder.path().join("out.json"), folder.path().join("out.html"));
+    let json = folder.path().join("out.json");
+    let html = folder.path().join("out.html");
     let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
     let order = order("health", "", &format!("addr = \"{}\"", double.addr));
     supervised(&double, None, order::run(&order, &outputs)).await.0.unwrap();

@@ -133,7 +133,8 @@ impl Target {
         };
         if open.started.is_none() {
             let version = version(&open.peer, &open.token).await;
-            let (name, address) = (self.name.clone(), self.addr.clone());
+            let name = self.name.clone();
+            let address = self.addr.clone();
             run_context::note_server(ServerFacts { name, address, version });
         }
         if !self.prepared && scenario.needs_mount() {
@@ -193,7 +194,8 @@ impl Target {
         let peer = Peer::new(&format!("http://{}", started.peer.host()), header, None)?;
         let watched = started.watched();
         let provisioner = Provisioner::new(&peer, &started.token, self.keep)?;
-        let (token, store) = (started.token.clone(), None);
+        let token = started.token.clone();
+        let store = None;
         let mount = self.mount.clone().unwrap_or_else(|| MOUNT.to_owned());
         Ok(Open { provisioner, peer, token, mount, store, watched, started: Some(started), _process: None })
     }

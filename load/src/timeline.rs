@@ -81,7 +81,8 @@ impl Sampler {
         let (stop, stopped) = channel::<()>();
         let begun = Instant::now();
         let thread = std::thread::spawn(move || {
-            let (mut samples, mut over) = (Samples::default(), false);
+            let mut samples = Samples::default();
+            let mut over = false;
             loop {
                 samples.push(Sample {
                     at: begun.elapsed().as_secs_f64(),
@@ -192,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_the_last_quarter_beside_the_one_before() {
+    fn drift_is_the_last_quarter_relative_to_the_one_before() {
         let of = |memory: &[f64]| drift(&memory.iter().map(|mib| sample(0.0, 0.0, *mib)).collect::<Vec<_>>());
         assert_eq!(of(&[1.0, 2.0, 50.0, 100.0, 100.0, 100.0, 110.0, 110.0]), Some(0.1));
         assert_eq!(of(&[1.0, 2.0, 3.0]), None);
     }
 
     #[test]
-    fn a_sampler_sees_this_process_and_ends_when_it_is_told() {
+    fn sampler_samples_this_process_and_ends_on_stop() {
         let sampler = Sampler::start(Watched { server: Some(std::process::id()), postgres: None });
         let samples = sampler.stop();
         assert!(samples[0].resident_mib.unwrap() > 1.0 && samples[0].cpu.is_some());

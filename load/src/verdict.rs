@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn every_aim_is_held_against_its_own_bound() {
+    fn every_goal_is_checked_against_its_own_bound() {
         assert_eq!(holds(MANY, (3.0, 150.0), 158, 0, 250.0, 1900), [true; 6]);
         assert_eq!(holds(MANY, (3.1, 151.0), 159, 1, 251.0, 1900), [false, false, false, false, true, false]);
     }
 
     #[test]
-    fn a_short_list_is_held_to_what_a_short_list_takes() {
+    fn short_list_has_the_bounds_of_a_short_list() {
         assert_eq!(holds(1_000, (3.0, 150.0), 629, 0, 130.0, 500), [true; 6]);
         assert_eq!(holds(1_000, (3.0, 150.0), 630, 0, 131.0, 600), [true, true, false, true, false, false]);
     }

@@ -45,7 +45,7 @@ fn signal_ends_a_run_with_its_report_and_cleaned_up() {
 }
 
 #[test]
-fn signal_while_a_store_is_filled_says_how_far_it_came_and_cleans_up() {
+fn signal_during_preload_reports_progress_and_cleans_up() {
     let shape = Shape { issuer: true, delay: |_| Duration::from_millis(1), ..Shape::default() };
     let double = Double::start(shape);
     let before = double.configured();

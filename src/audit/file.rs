@@ -182,7 +182,8 @@ impl Sink for LogFile {
 /// `true` if a crash left an incomplete line at the end of the file.
 fn ends_with_partial_line(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
-    let (mut last, len) = ([0], file.metadata()?.len());
+    let mut last = [0];
+    let len = file.metadata()?.len();
     Ok(len > 0 && file.read_at(&mut last, len - 1)? == 1 && last != *b"\n")
 }
 
@@ -219,9 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_moved_is_written_to_until_it_is_opened_again() {
+    fn audit_file_that_was_renamed_is_written_until_reopened() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, moved) = (folder.path().join("audit.log"), folder.path().join("audit.log.1"));
+        let path = folder.path().join("audit.log");
+        let moved = folder.path().join("audit.log.1");
         let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
         log.write(b"one\n").unwrap();
         fs::rename(&path, &moved).unwrap();
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_removed_is_made_again_with_what_would_have_been_lost() {
+    fn audit_file_that_was_removed_is_recreated_without_loss() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let mut log = LogFile::open(path.clone(), 0o600, false).unwrap();
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_half_written_is_a_line_of_its_own() {
+    fn audit_file_ends_a_half_written_line_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(&path, "one\ntw").unwrap();
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_without_a_reader_does_not_open_and_one_with_a_reader_waits_for_it() {
+    fn pipe_needs_a_reader_to_open_and_blocks_until_it_reads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();

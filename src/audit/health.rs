@@ -111,8 +111,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_failed_is_tried_each_second_and_trusted_after_a_trial() {
-        let (mut standing, start) = (DeviceHealth::default(), Instant::now());
+    fn failed_device_is_retried_each_second_and_up_after_a_trial() {
+        let mut standing = DeviceHealth::default();
+        let start = Instant::now();
         assert_eq!((standing.is_up(), standing.due(start)), (true, DeviceHealthTask::Nothing(None)));
         assert!(standing.failed(start) && standing.is_down());
         assert_eq!(standing.due(start), DeviceHealthTask::Attempt, "at once");
@@ -129,8 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_has_longer_trials_and_is_told_seldom() {
-        let (mut standing, start, mut told) = (DeviceHealth::default(), Instant::now(), 0);
+    fn flapping_device_gets_longer_trials_and_few_log_lines() {
+        let mut standing = DeviceHealth::default();
+        let start = Instant::now();
+        let mut told = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
             match standing.due(now) {
@@ -145,7 +148,8 @@ mod tests {
         }
         assert_eq!(told, 1);
         // It works for longer than the shortest trial.
-        let (mut standing, mut fails) = (DeviceHealth::default(), 0);
+        let mut standing = DeviceHealth::default();
+        let mut fails = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
             match standing.due(now) {
@@ -169,8 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_opened_anew_is_tried_at_once() {
-        let (mut standing, start) = (DeviceHealth::default(), Instant::now());
+    fn reopened_device_is_retried_immediately() {
+        let mut standing = DeviceHealth::default();
+        let start = Instant::now();
         standing.hurry(start);
         assert!(standing.is_up());
         standing.failed(start);

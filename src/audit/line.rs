@@ -127,7 +127,11 @@ impl EntryFormat {
     /// Renders a line that states since when no entry was accepted. It tests if a device works again.
     pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST_PATH_AND_ID;
-        let (mount, remote_address, token, caller, data) = (None, None, None, None, AuditData::None);
+        let mount = None;
+        let remote_address = None;
+        let token = None;
+        let caller = None;
+        let data = AuditData::None;
         let trace_id = None;
         let request =
             AuditRequest { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
@@ -245,7 +249,7 @@ impl EntryFormat {
     fn token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
         self.mask.secret(auth.name("client_token"), &given.token);
         self.mask.accessor(auth.name("accessor"), &given.accessor);
-        auth.members(&given.others());
+        auth.members(&given.members_json());
     }
 
     fn wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
@@ -441,16 +445,23 @@ mod tests {
     use crate::derived_values::DerivedValues;
 
     #[test]
-    fn each_device_writes_a_caller_that_it_knows_as_it_would_write_a_new_one() {
+    fn cached_caller_is_written_like_a_new_one_by_each_device() {
         let form = |key: u8, clear_accessors| EntryFormat::new(Mask::new(&[key; 32], false, clear_accessors), false);
         let forms = [form(1, false), form(2, false), form(2, true)];
-        let (policies, derived) = (["web".to_owned()], DerivedValues::default());
+        let policies = ["web".to_owned()];
+        let derived = DerivedValues::default();
         let asked = |form: &EntryFormat, derived| {
             let caller =
                 AuditCaller { accessor: "handle", policies: &policies, derived, ..AuditCaller::named("token") };
-            let (id, operation, path, token) = ("1", "update", "pki/issue/web", Some("s.secret"));
-            let (mount, remote_address, data) = (None, None, AuditData::None);
-            let (trace_id, caller) = (None, Some(caller));
+            let id = "1";
+            let operation = "update";
+            let path = "pki/issue/web";
+            let token = Some("s.secret");
+            let mount = None;
+            let remote_address = None;
+            let data = AuditData::None;
+            let trace_id = None;
+            let caller = Some(caller);
             form.asked(&AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data })
         };
         let new = forms.each_ref().map(|form| asked(form, None));
@@ -464,8 +475,13 @@ mod tests {
         assert_eq!([&line["auth"]["accessor"], &line["request"]["client_token_accessor"]], [&accessor; 2]);
     }
     fn line(form: &EntryFormat, path: &str, data: AuditData<'_>) -> serde_json::Value {
-        let (id, operation, token, caller) = ("1", "update", None, None);
-        let (trace_id, mount, remote_address) = (None, None, None);
+        let id = "1";
+        let operation = "update";
+        let token = None;
+        let caller = None;
+        let trace_id = None;
+        let mount = None;
+        let remote_address = None;
         let request = AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data };
         serde_json::from_slice(&[b"{", &form.asked(&request)[..], b"}"].concat()).unwrap()
     }

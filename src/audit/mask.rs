@@ -36,7 +36,8 @@ const MAX_CACHED_VALUE_BYTES: usize = 16 * 1024;
 
 const HEX_DIGITS: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
-    let (mut all, mut octet) = ([[0; 2]; 256], 0);
+    let mut all = [[0; 2]; 256];
+    let mut octet = 0;
     while octet < 256 {
         all[octet] = [digits[octet >> 4], digits[octet & 15]];
         octet += 1;
@@ -148,7 +149,8 @@ impl Mask {
         if self.raw || !text.contains('"') {
             return Cow::Borrowed(text);
         }
-        let (mut out, mut rest) = (String::with_capacity(text.len() + 80), text);
+        let mut out = String::with_capacity(text.len() + 80);
+        let mut rest = text;
         while let Some((before, quoted)) = rest.split_once('"') {
             let mut escaped = false;
             let end = quoted.find(|c| {
@@ -445,7 +447,9 @@ mod tests {
     }
 
     fn written(value: &Value, exceptions: Exceptions<'_>) -> Value {
-        let (mask, text, mut of_value) = (mask(), value.to_string(), Vec::new());
+        let mask = mask();
+        let text = value.to_string();
+        let mut of_value = Vec::new();
         mask.value(&mut of_value, value, exceptions);
         for repeats in [false, true] {
             let mut of_text = Vec::new();
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_are_numbers_are_hashed_and_so_is_what_stands_below_them() {
+    fn mask_hashes_numeric_secrets_and_nested_values() {
         let hash = |text: &str| mask().hash(text.as_bytes());
         let value = json!({ "pin": 9182, "Secret_Key": [5.5, -7, null, true], "max": 3, "password": { "4711": 1 } });
         let below = serde_json::Map::from_iter([(hash("4711"), hash("1").into())]);
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_takes_a_small_multiple_of_itself_and_beyond_that_nothing_is_written() {
+    fn mask_refuses_output_above_a_multiple_of_the_input() {
         let many = |value: Value| vec![value; 8000];
         let few = |value: Value| vec![value; 50];
         for name in ["pin", "names"] {
@@ -492,7 +496,8 @@ mod tests {
                 fields.set(name, value);
                 let text = serde_json::to_vec(&fields).unwrap();
                 let exceptions = Exceptions { most: mask().most(text.len()), ..Exceptions::default() };
-                let (mut of_fields, mut of_text) = (b"before".to_vec(), b"before".to_vec());
+                let mut of_fields = b"before".to_vec();
+                let mut of_text = b"before".to_vec();
                 assert_eq!(mask().fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
                 assert_eq!(mask().json(&mut of_text, &text, exceptions).is_ok(), is_short, "{name}");
                 assert_eq!(of_fields, of_text);
@@ -522,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_an_answer_are_counted_where_that_is_asked_for() {
+    fn mask_replaces_lists_by_their_length_if_configured() {
         let counts = Exceptions { counts_lists: true, ..Exceptions::default() };
         let value = json!({ "keys": ["a", "b"], "key_info": { "a": {}, "b": {} }, "x": { "keys": ["a"] } });
         let deep = mask().hash(b"a");
@@ -530,9 +535,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_in_many_answers_is_written_as_ever_and_kept_where_it_is_public() {
+    fn mask_caches_only_public_values_with_equal_output() {
         let pem = |label: &str| format!("-----BEGIN {label}-----\nMIIB\n-----END {label}-----\n");
-        let (authority, leaf) = (pem("CERTIFICATE"), pem("PUBLIC KEY"));
+        let authority = pem("CERTIFICATE");
+        let leaf = pem("PUBLIC KEY");
         let with_key = authority.clone() + &pem("EC PRIVATE KEY");
         let answers = [
             json!({ "issuing_ca": authority, "ca_chain": [authority], "certificate": leaf, "serial_number": 1 }),
@@ -540,11 +546,13 @@ mod tests {
             json!({ "issuing_ca": with_key, "ca_chain": null }),
             json!({ "ca_chain": [authority, [with_key]], "issuing_ca": { "a": authority } }),
         ];
-        let (mask, open) = (mask(), ["ca_chain".to_owned()]);
+        let mask = mask();
+        let open = ["ca_chain".to_owned()];
         for clear in [&[][..], &open] {
             for answer in answers.iter().chain(&answers) {
                 let plain = Exceptions { clear, ..Exceptions::default() };
-                let (mut as_ever, mut as_answer) = (Vec::new(), Vec::new());
+                let mut as_ever = Vec::new();
+                let mut as_answer = Vec::new();
                 mask.value(&mut as_ever, answer, plain);
                 mask.json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
                     .unwrap();
@@ -559,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_hashed_and_text_that_does_not_read_leaves_nothing() {
+    fn mask_hashes_long_names_and_writes_nothing_for_bad_json() {
         let long = "n".repeat(MAX_NAME_BYTES + 1);
         let hashed = mask().hash(long.as_bytes());
         assert_eq!(written(&json!({ long: 1 }), Exceptions::default()), json!({ hashed: 1 }));
@@ -571,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_in_an_answer_is_hashed_as_what_it_stands_for() {
+    fn mask_hashes_escaped_text_in_its_unescaped_form() {
         let answers = Exceptions { repeats: true, ..Exceptions::default() };
         let written = |json: &str, out: &mut Vec<u8>| mask().json(out, format!("{{\"a\":{json}}}").as_bytes(), answers);
         let texts = [
@@ -599,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_text_of_the_server_quotes_is_hashed() {
+    fn mask_hashes_quoted_parts_of_a_server_message() {
         let (mask, hash) = (mask(), |text: &str| mask().hash(text.as_bytes()));
         assert_eq!(mask.mask_quotes("ttl: must be a duration"), "ttl: must be a duration");
         assert_eq!(mask.mask_quotes("no \"a\" or \"b\" here"), format!("no {} or {} here", hash("a"), hash("b")));
@@ -610,7 +618,8 @@ mod tests {
     #[test]
     fn a_raw_device_keeps_texts_and_its_neighbour_does_not() {
         let raw = Mask::new(&[7; 32], true, false);
-        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        let mut open = Vec::new();
+        let mut closed = Vec::new();
         raw.value(&mut open, &json!({ "a": "x" }), Exceptions::default());
         mask().value(&mut closed, &json!({ "a": "x" }), Exceptions::default());
         assert_eq!(open, b"{\"a\":\"x\"}");
@@ -619,7 +628,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_reads_as_json_has_no_text_left(text in "(\\PC|[\\x00-\\x1f\"\\\\/]){0,40}") {
+        fn mask_leaves_no_text_in_any_json(text in "(\\PC|[\\x00-\\x1f\"\\\\/]){0,40}") {
             let value = json!({ "a": [text.clone()], "b": text.clone() });
             let hash = mask().hash(text.as_bytes());
             prop_assert_eq!(written(&value, Exceptions::default()), json!({ "a": [hash.clone()], "b": hash }));

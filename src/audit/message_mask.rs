@@ -44,7 +44,8 @@ impl RequestTexts {
         if sent.is_empty() {
             return unquoted;
         }
-        let (mut out, mut rest) = (String::with_capacity(unquoted.len() + 80), &*unquoted);
+        let mut out = String::with_capacity(unquoted.len() + 80);
+        let mut rest = &*unquoted;
         while let Some(at) = rest.find(is_word_boundary) {
             push_masked(&mut out, mask, sent, &rest[..at], 0);
             let end = at + rest[at..].chars().next().map_or(0, char::len_utf8);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_hashed_wherever_it_is_repeated() {
+    fn request_values_repeated_in_a_message_are_hashed() {
         let sent = json!({ "common_name": "Secret.corp", "ttl": "2h", "serial": "17:67:16:b0", "all": ["a b c", { "x": "user@host.test" }] });
         for (text, repeated) in [
             ("common_name: common name ? not allowed by this role", "secret.corp"),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_request_too_long_to_look_through_only_the_field_stays() {
+    fn message_of_an_oversized_request_shows_only_the_field() {
         let sent = json!({ "csr": "x".repeat(MAX_SEARCHED_BYTES + 1) });
         assert_eq!(hidden(&sent, "csr: is not one"), format!("csr: {}", hash("is not one")));
     }

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_says_goodbye_is_not_written_to() {
+    fn closed_peer_is_reconnected_before_the_next_write() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_reads_in_drops_is_given_up() {
+    fn very_slow_reader_fails_the_write_within_the_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_nobody_reading_are_errors_within_the_time() {
+    fn missing_or_stalled_collector_is_an_error_within_the_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("collector");
         let mut socket = SocketSink::new(Peer::Unix(path.clone()), TIMEOUT);

@@ -574,7 +574,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     #[tokio::test]
-    async fn what_comes_in_one_turn_is_one_write() {
+    async fn entries_of_one_event_loop_pass_are_one_write() {
         let (writer, writes) = writer();
         let later = async {
             // Long enough for a thread that was already woken.
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_lasts_holds_nobody_of_another_worker() {
+    async fn long_event_loop_pass_does_not_delay_another_worker() {
         let (writer, writes) = writer();
         let mut lasting = Box::pin(writer.write(b"one\n"));
         assert!(futures_util::poll!(&mut lasting).is_pending());
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_leaves_in_its_turn_leaves_its_line_and_the_next_turn_is_its_own() {
+    async fn entry_of_a_cancelled_caller_is_still_written() {
         let (writer, writes) = writer();
         for line in [b"one\n", b"two\n"] {
             assert!(writer.write(line).now_or_never().is_none());
@@ -611,7 +611,7 @@ mod tests {
         }
     }
     #[tokio::test]
-    async fn after_a_failure_whoever_comes_is_refused_at_once_and_the_device_is_back_by_itself() {
+    async fn failed_device_refuses_immediately_and_recovers_by_itself() {
         const SLOW: Duration = Duration::from_secs(2);
         let (writer, bad, writes) = bad(SLOW);
         assert!(!writer.is_down() && writer.is_trusted());
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_room_hears_of_a_failure() {
+    async fn failure_reaches_callers_that_wait_for_queue_space() {
         let (writer, _bad, _writes) = bad(Duration::from_millis(300));
         let large = vec![b'x'; MAX_QUEUED_BYTES + 1];
         let during = async {
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_opened_anew_is_tried_at_once() {
+    async fn reopened_device_is_retried_immediately() {
         // The thread also tries a device each second. On a busy machine one of three tries may be late.
         let mut took = Vec::new();
         for _ in 0..3 {
@@ -684,14 +684,15 @@ mod tests {
     }
 
     fn brief(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
-        let ((told, writes), takes) = (mpsc::channel(), Arc::default());
+        let (told, writes) = mpsc::channel();
+        let takes = Arc::default();
         let sink = Box::new(Brief { told, takes: Arc::clone(&takes), brief });
         let settings = DeviceSettings::file("file", "unused");
         (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 
     #[tokio::test]
-    async fn what_is_soon_done_is_written_by_the_worker_and_all_else_by_the_thread() {
+    async fn brief_writes_run_on_the_worker_and_others_on_the_thread() {
         for (workers, is_brief, here) in [(0, true, false), (2, true, true), (1, true, false), (2, false, false)] {
             begin_worker(workers);
             let (writer, _takes, writes) = brief(is_brief);
@@ -704,7 +705,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_write_that_took_long_workers_write_nothing_for_a_while() {
+    async fn slow_write_moves_writes_to_the_thread_for_a_while() {
         begin_worker(2);
         let (writer, takes, writes) = brief(true);
         *takes.lock().unwrap() = 2 * MAX_WORKER_WRITE_TIME;
@@ -722,7 +723,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_a_worker_writes_another_one_is_held_up_by_nothing() {
+    async fn write_by_one_worker_does_not_delay_another() {
         const LONG: Duration = Duration::from_secs(2);
         begin_worker(2);
         let (writer, takes, writes) = brief(true);
@@ -743,12 +744,13 @@ mod tests {
         }
         assert!(begun.elapsed() < LONG / 2, "it was held up: {:?}", begun.elapsed());
         assert!(waits.await.is_ok() && other.join().unwrap());
-        let (first, second) = (writes.recv_timeout(SOON).unwrap(), writes.recv_timeout(SOON).unwrap());
+        let first = writes.recv_timeout(SOON).unwrap();
+        let second = writes.recv_timeout(SOON).unwrap();
         assert!(first != second && second != thread::current().id(), "the thread was called for the second");
     }
 
     #[tokio::test]
-    async fn what_a_worker_could_not_write_brings_the_device_down() {
+    async fn failed_write_by_a_worker_takes_the_device_down() {
         struct Broken(Arc<AtomicBool>);
         impl Sink for Broken {
             fn write(&mut self, _: &[u8]) -> io::Result<()> {

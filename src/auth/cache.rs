@@ -30,7 +30,7 @@ pub(super) struct TokenCache {
 struct TokenCacheShard {
     entries: HashMap<TokenHash, CachedCaller>,
     /// Callers that are accepted while the store is unavailable, and since when.
-    kept: HashMap<TokenHash, (Arc<Caller>, Time)>,
+    remembered: HashMap<TokenHash, (Arc<Caller>, Time)>,
     /// Increases with every removal, see [`TokenCache::put`].
     epoch: u64,
 }
@@ -84,7 +84,7 @@ impl TokenCache {
             let mut shard = self.shard(hash);
             shard.epoch += 1;
             shard.entries.remove(hash);
-            shard.kept.remove(hash);
+            shard.remembered.remove(hash);
         }
     }
 
@@ -93,23 +93,23 @@ impl TokenCache {
             let mut shard = lock(shard);
             shard.epoch += 1;
             shard.entries.clear();
-            shard.kept.clear();
+            shard.remembered.clear();
         }
     }
 
     /// Remembers a caller for times when the store is unavailable, unless its token was removed since it was read.
-    pub(super) fn keep(&self, hash: TokenHash, now: Time) {
+    pub(super) fn remember(&self, hash: TokenHash, now: Time) {
         let mut shard = self.shard(&hash);
         let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
-        shard.kept.retain(|_, (_, since)| is_remembered(*since, now));
-        if shard.kept.len() < MAX_REMEMBERED_PER_SHARD || shard.kept.contains_key(&hash) {
-            shard.kept.insert(hash, (caller, now));
+        shard.remembered.retain(|_, (_, since)| is_remembered(*since, now));
+        if shard.remembered.len() < MAX_REMEMBERED_PER_SHARD || shard.remembered.contains_key(&hash) {
+            shard.remembered.insert(hash, (caller, now));
         }
     }
 
-    pub(super) fn kept(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
+    pub(super) fn remembered(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let shard = self.shard(hash);
-        shard.kept.get(hash).filter(|(_, since)| is_remembered(*since, now)).map(|(caller, _)| Arc::clone(caller))
+        shard.remembered.get(hash).filter(|(_, since)| is_remembered(*since, now)).map(|(caller, _)| Arc::clone(caller))
     }
 
     pub(super) fn prune(&self, now: Time) {

@@ -40,7 +40,7 @@ pub struct CorsSettings {
 
 impl CorsSettings {
     /// `true` if pages of `origin` may send requests.
-    pub fn takes(&self, origin: &str) -> bool {
+    pub fn allows_origin(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == ANY_ORIGIN || allowed == origin)
     }
 }
@@ -175,7 +175,11 @@ mod tests {
             auth.cors_write(texts(&["http://localhost:3000", origin]), None).await.unwrap();
             let shown = auth.cors().allowed().cloned().unwrap();
             assert_eq!(shown.headers, ["X-Mine"], "{round}: a write without headers keeps them");
-            assert!(shown.takes(origin) && !shown.takes("https://console.example:8443") && !shown.takes("null"));
+            assert!(
+                shown.allows_origin(origin)
+                    && !shown.allows_origin("https://console.example:8443")
+                    && !shown.allows_origin("null")
+            );
             // A node that starts on this store loads the same settings and version.
             assert_eq!(load(&*auth.store).await.unwrap(), **auth.cors());
             auth.cors_delete().await.unwrap();
@@ -183,11 +187,11 @@ mod tests {
         }
         auth.cors_write(texts(&["*"]), None).await.unwrap();
         let any = auth.cors().allowed().cloned().unwrap();
-        assert!(any.headers.is_empty() && any.takes("null") && any.takes(origin));
+        assert!(any.headers.is_empty() && any.allows_origin("null") && any.allows_origin(origin));
     }
 
     #[test]
-    fn what_no_browser_would_send_is_refused_by_its_rule() {
+    fn invalid_cors_origins_and_headers_are_refused() {
         for origin in [
             "https://a.example",
             "https://a.example:8443",

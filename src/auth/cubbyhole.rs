@@ -102,7 +102,7 @@ mod tests {
     use crate::clock::Clock;
 
     #[tokio::test]
-    async fn a_folder_is_listed_once_and_an_entry_of_its_name_beside_it() {
+    async fn cubbyhole_lists_a_folder_and_an_entry_of_the_same_name() {
         let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
         let token = auth.root_token(None, "test").await.unwrap();
         let caller = auth.recognise(&token, None).await.unwrap();

@@ -95,7 +95,8 @@ impl Auth {
     /// # Errors
     /// `Internal` when the explanation panics.
     pub async fn explain(&self, caller: &Arc<Caller>, place: RequestPath<'_>, list: bool) -> Result<Explanation> {
-        let (path, spelt) = (place.path.to_owned(), place.spelt.to_vec());
+        let path = place.path.to_owned();
+        let spelt = place.spelt.to_vec();
         self.inspect_policies(caller, move |policies, identity, now| {
             explain::explain(policies, identity, RequestPath { path: &path, spelt: &spelt }, list, now)
         })
@@ -123,7 +124,9 @@ impl Auth {
         caller: &Arc<Caller>,
         look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
     ) -> Result<T> {
-        let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
+        let policies = self.policies.load_full();
+        let now = self.clock.now();
+        let caller = Arc::clone(caller);
         let names = caller.all_policies();
         let long = policies.are_long(&names, now);
         cpu::run_if(long, move || look(policies.named(&names, now).collect(), caller.identity(), now)).await

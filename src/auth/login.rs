@@ -62,7 +62,9 @@ impl Logins {
     /// `Invalid` for unusable settings.
     pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings, clock: Clock) -> Result<Self> {
         let cloudb = cloudb::CloudbServices::new(settings.cloudb.clone(), clock)?;
-        let (open, opening, sweep) = (ArcSwap::default(), tokio::sync::Mutex::default(), tokio::sync::Notify::new());
+        let open = ArcSwap::default();
+        let opening = tokio::sync::Mutex::default();
+        let sweep = tokio::sync::Notify::new();
         Ok(Self { store, settings, cloudb, open, opening, sweep })
     }
 

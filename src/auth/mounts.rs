@@ -403,9 +403,12 @@ mod tests {
             former_paths: former.iter().map(|path| (*path).to_owned()).collect(),
             ..Mount::new(MountId::random(), path, MountKind::Pki, "00000000", crate::random::uuid())
         };
-        let (away, within, stays) =
-            (mount("prod/pki/", &["team/pki/"]), mount("team/new/", &["old/", "team/old/"]), mount("team/stays/", &[]));
-        let (away_id, within_id, stays_id) = (away.id, within.id, stays.id);
+        let away = mount("prod/pki/", &["team/pki/"]);
+        let within = mount("team/new/", &["old/", "team/old/"]);
+        let stays = mount("team/stays/", &[]);
+        let away_id = away.id;
+        let within_id = within.id;
+        let stays_id = stays.id;
         let table = MountTable::new([away, within, stays]);
         let found = |asked: &str, mount: MountId, path: &str| {
             let scopes = table.path_scopes(asked);

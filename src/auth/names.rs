@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_stand_for_any_text() {
+    fn glob_star_matches_any_text() {
         for (pattern, name, is) in [
             ("*", "", true),
             ("*", "web", true),

@@ -92,16 +92,18 @@ impl Policies {
         if let Some(acl) = self.unions.get(&key, now) {
             return Ok(acl);
         }
-        let (policies, clock) = (Arc::clone(self), clock.clone());
+        let policies = Arc::clone(self);
+        let clock = clock.clone();
         // The union may have been compiled while this call waited.
         let compile = move || {
-            let (unions, now) = (&policies.unions, clock.now());
+            let unions = &policies.unions;
+            let now = clock.now();
             unions.get(&key, now).unwrap_or_else(|| {
                 let acl = policies.compile(&key.names, filler.as_deref(), now);
                 unions.keep(key, acl)
             })
         };
-        large.work(self.are_long(names, now), compile).await
+        large.run(self.are_long(names, now), compile).await
     }
 
     /// `true` if a cache table was emptied since the last call. The caller should then drop callers that it no longer
@@ -127,7 +129,7 @@ impl Policies {
     }
 
     /// `true` if the named policies are the same in both views.
-    pub(super) fn agree(&self, other: &Self, names: &[String]) -> bool {
+    pub(super) fn have_same_policies(&self, other: &Self, names: &[String]) -> bool {
         let same = |name: &String| match (self.by_name.get(name), other.by_name.get(name)) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
@@ -146,7 +148,7 @@ impl Policies {
     }
 
     /// Checks the limit on the total length if the policy had this text.
-    fn check_room(&self, name: &str, text: &str) -> Result<()> {
+    fn check_total_size(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
         if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
             return Err(Error::invalid(format!(
@@ -201,7 +203,8 @@ fn read_entry<'k>(
     known: impl Fn(&str) -> Option<&'k Arc<PolicyEntry>>,
 ) -> Result<(String, Arc<PolicyEntry>)> {
     let stored: StoredPolicy = document.parse()?;
-    let (name, version) = (document.key.name, document.version);
+    let name = document.key.name;
+    let version = document.version;
     if let Some(same) = known(&name).filter(|known| known.version == version && known.stored == stored) {
         let same = Arc::clone(same);
         return Ok((name, same));
@@ -228,7 +231,8 @@ async fn parse_text(sent: String) -> Result<(String, Policy)> {
 impl Auth {
     /// Returns the names of all policies, sorted, including `root`.
     pub fn policy_names(&self) -> Vec<String> {
-        let (policies, now) = (self.policies.load(), self.clock.now());
+        let policies = self.policies.load();
+        let now = self.clock.now();
         let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
         let mut names: Vec<String> = stored.cloned().chain([ROOT_POLICY.to_owned()]).collect();
         names.sort();
@@ -273,7 +277,8 @@ impl Auth {
     /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
     /// `default`, and a `cas` that is missing but required or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
-        let (given, name) = (name, validate_policy_name(name)?);
+        let given = name;
+        let name = validate_policy_name(name)?;
         let mut warnings = Warnings::default();
         if given != name {
             warnings.add(Self::renamed_policy_warning(&name));
@@ -298,7 +303,7 @@ impl Auth {
             // An expired policy does not exist for clients, but its document is stored until it is swept.
             let live = policies.live(&name, self.clock.now());
             check_cas(live, cas)?;
-            policies.check_room(&name, &text)?;
+            policies.check_total_size(&name, &text)?;
             let cas_required = cas_required.unwrap_or(live.is_some_and(|entry| entry.stored.cas_required));
             let stored = StoredPolicy { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
             let version = known.map_or(0, |entry| entry.version);
@@ -467,7 +472,7 @@ mod tests {
     const TEXT: &str = "path \"a\" { capabilities = [\"read\"] }";
 
     #[tokio::test]
-    async fn p14_names_that_cannot_be_written_or_deleted() {
+    async fn reserved_policy_names_cannot_be_written_or_deleted() {
         let auth = auth().await;
         for name in ["ROOT", "Root ", "root", "response-wrapping", "", " "] {
             refused(&auth, name, json!({ "policy": TEXT })).await;
@@ -480,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn p20_names_are_folded_with_a_warning_and_cas_is_kept() {
+    async fn policy_names_are_folded_with_a_warning_and_cas_is_checked() {
         let auth = auth().await;
         let warnings = auth.policy_write("Team/App", &body(json!({ "policy": TEXT }))).await.unwrap();
         assert_eq!(warnings.len(), 1);
@@ -521,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_has_expired_is_made_anew_whatever_it_was() {
+    async fn expired_policy_is_replaced_by_a_new_one() {
         let auth = auth().await;
         for cas in [json!(0), json!(-1), Value::Null] {
             let first = json!({ "policy": TEXT, "ttl": "1h", "cas_required": true, "cas": 0 });
@@ -562,10 +567,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_has_not_heard_of_anothers_policies_changes_what_is_stored() {
-        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+    async fn policy_write_on_a_stale_node_uses_the_stored_version() {
+        let store = Arc::new(MemoryAuthStore::default());
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let [one, other] = [0; 2].map(|_| Auth::open(Arc::<MemoryAuthStore>::clone(&store), clock.clone()));
-        let (one, other) = (one.await.unwrap(), other.await.unwrap());
+        let one = one.await.unwrap();
+        let other = other.await.unwrap();
         one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
         assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
         other.policy_write("a", &body(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();
@@ -578,13 +585,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_not_changed_is_not_parsed_again() {
+    async fn unchanged_policies_are_not_parsed_again() {
         let auth = auth().await;
         let entry = |name: &str| Arc::clone(&auth.policies.load().by_name[name]);
         for name in ["a", "b"] {
             auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
         }
-        let (a, b) = (entry("a"), entry("b"));
+        let a = entry("a");
+        let b = entry("b");
         auth.policy_write("b", &body(json!({ "policy": "path \"b\" {}" }))).await.unwrap();
         auth.reload().await.unwrap();
         assert!(Arc::ptr_eq(&a, &entry("a")) && !Arc::ptr_eq(&b, &entry("b")));
@@ -597,17 +605,19 @@ mod tests {
         let long = format!("{TEXT} # {}", "x".repeat(200_000));
         auth.policy_write("long", &body(json!({ "policy": long }))).await.unwrap();
         let policies = auth.policies.load_full();
-        let (names, now) = (["long".to_owned()], auth.clock.now());
+        let names = ["long".to_owned()];
+        let now = auth.clock.now();
         assert!(policies.are_long(&names, now) && !policies.are_long(&["default".to_owned()], now));
-        let acl = || policies.acl(&names, None, &auth.clock, &auth.large);
+        let acl = || policies.acl(&names, None, &auth.clock, &auth.union_compiler);
         let (one, other) = tokio::join!(acl(), acl());
-        let (one, other) = (one.unwrap(), other.unwrap());
+        let one = one.unwrap();
+        let other = other.unwrap();
         assert!(Arc::ptr_eq(&one, &other), "the second waits for the first");
         assert!(one.decide(Operation::Read, "a".into(), None).allowed);
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_long_union_is_decided_by_what_holds_afterwards() {
+    async fn caller_of_a_slow_union_gets_policies_of_its_completion() {
         let auth = auth().await;
         let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
         auth.policy_write("long", &body(json!({ "policy": text("a") }))).await.unwrap();
@@ -616,7 +626,8 @@ mod tests {
         let made = async || auth.create_token(&root, true, CreatePath::Own, &wanted).await.unwrap().0.token;
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
         // The policy changes while the compilation waits.
-        let (token, turn) = (made().await, Arc::clone(&auth.large.0).lock_owned().await);
+        let token = made().await;
+        let turn = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
@@ -626,7 +637,7 @@ mod tests {
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
         // The token is revoked while the compilation waits.
         auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
-        let turn = Arc::clone(&auth.large.0).lock_owned().await;
+        let turn = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.revoke(token.expose_text().unwrap()).await.unwrap();
@@ -637,7 +648,8 @@ mod tests {
 
     #[test]
     fn all_texts_together_have_a_limit() {
-        let (modified, policy) = (datetime!(2030-01-01 00:00 UTC), Policy::default());
+        let modified = datetime!(2030-01-01 00:00 UTC);
+        let policy = Policy::default();
         let stored = |text| StoredPolicy { text, modified, cas_required: false, expiration: None };
         let entry = |n| {
             (
@@ -650,8 +662,8 @@ mod tests {
             )
         };
         let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
-        assert!(policies.check_room("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
-        let refused = policies.check_room("other", "y").unwrap_err();
+        assert!(policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
+        let refused = policies.check_total_size("other", "y").unwrap_err();
         assert_eq!(
             refused.text(),
             "policy: all policy texts together would exceed 67108864 bytes; delete unused policies"

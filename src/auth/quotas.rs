@@ -59,14 +59,16 @@ impl Auth {
 
     /// Returns the names of all rate-limit quotas, sorted.
     pub fn rate_limit_names(&self) -> Vec<String> {
-        let (quotas, table) = (self.quotas.load(), self.mounts());
+        let quotas = self.quotas.load();
+        let table = self.mounts();
         let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
         there.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
     pub fn rate_limit_read(&self, name: &str) -> Option<Value> {
-        let (quotas, table) = (self.quotas.load(), self.mounts());
+        let quotas = self.quotas.load();
+        let table = self.mounts();
         let rule = quotas.stored.rate_limits.get(name).filter(|rule| mount_exists(rule, &table))?;
         let mount = find_mount(rule, &table).map_or("", |mount| &mount.path);
         Some(json!({
@@ -139,7 +141,8 @@ impl Auth {
 
     /// Removes quotas of deleted mounts, and idle buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
-        let (quotas, table) = (self.quotas.load_full(), self.mounts());
+        let quotas = self.quotas.load_full();
+        let table = self.mounts();
         quotas.forget(self.clock.now());
         if quotas.stored.rate_limits.values().all(|rule| mount_exists(rule, &table)) {
             return Ok(());
@@ -160,7 +163,8 @@ impl Auth {
             // Read before the mount table: every mount that a quota of this version refers to was enabled before it.
             self.reload_quotas().await?;
             self.reload_mounts().await?;
-            let (quotas, table) = (self.quotas.load_full(), self.mounts());
+            let quotas = self.quotas.load_full();
+            let table = self.mounts();
             let mut stored = quotas.stored.clone();
             stored.rate_limits.retain(|_, rule| mount_exists(rule, &table));
             change(&mut stored, &table)?;
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quota_is_read_as_it_was_written_and_keeps_what_a_change_leaves_out() {
+    async fn quota_reads_back_and_a_partial_write_leaves_the_rest() {
         let auth = auth().await;
         let block = Some(std::time::Duration::from_secs(300));
         let whole = RateLimitChange { block_interval: block, ..change("pki/issue/*", 2.5) };
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_is_refused_by_its_rule() {
+    async fn invalid_quotas_are_refused_with_their_rule() {
         let auth = auth().await;
         auth.rate_limit_write("first", change("pki", 1.0)).await.unwrap();
         auth.rate_limit_write("role", of_role("pki", "web")).await.unwrap();
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_are_so_many_quotas_and_no_more() {
+    async fn number_of_quotas_is_limited() {
         let auth = auth().await;
         for n in 0..MAX_QUOTAS {
             auth.rate_limit_write(&format!("q{n}"), change(&format!("pki/p{n}"), 1.0)).await.unwrap();
@@ -376,14 +380,15 @@ mod tests {
 
     /// Number of these clients whose request for `path` is rejected.
     fn refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
-        let (quotas, table) = (auth.quotas().unwrap(), auth.mounts());
+        let quotas = auth.quotas().unwrap();
+        let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let request = |client| QuotaRequest { path, mount, role: "", address: Some(client) };
         clients.filter(|client| !quotas.take(&request(*client), auth.clock.now()).unwrap().granted).count()
     }
 
     #[tokio::test]
-    async fn a_quota_has_room_for_as_many_clients_however_many_others_there_are() {
+    async fn quota_tracks_all_its_clients_despite_many_other_quotas() {
         let auth = auth().await;
         for n in 0..200 {
             auth.rate_limit_write(&format!("q{n}"), change(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_a_network_of_ipv6_takes_the_places_of_nobody_else() {
+    async fn quota_flood_from_an_ipv6_network_spares_other_clients() {
         telemetry::install_metrics().unwrap();
         let auth = auth().await;
         let slow = RateLimitChange { interval: Some(std::time::Duration::from_secs(600)), ..change("pki/ca", 10.0) };

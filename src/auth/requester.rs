@@ -34,7 +34,9 @@ impl Requester {
     /// Parses a record.
     pub fn of_record(text: &str) -> Self {
         let mut words = text.splitn(3, ' ');
-        let (first, entity, name) = (words.next().unwrap_or_default(), words.next(), words.next());
+        let first = words.next().unwrap_or_default();
+        let entity = words.next();
+        let name = words.next();
         let Some((entity, name)) = entity.zip(name) else {
             let is_hash = first.len() == 64 && first.bytes().all(|b| b.is_ascii_hexdigit());
             let (hash, name) = if is_hash { (first, "") } else { ("", text) };
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_says_who_asked() {
+    fn requester_record_reads_back_with_a_bounded_name() {
         let id = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
         for (entity, name, told) in [(id, "approle-web", "approle-web"), ("", "token a b", "token a b"), ("", "", "")] {
             let text = render_requester(&[7; 32], entity, name);

@@ -101,7 +101,7 @@ impl Auth {
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
             LiveToken::Stored(row) => self.shown(token, &row).await,
-            LiveToken::Batch(batch) => self.told(&batch.record, token, &batch.standing()).await,
+            LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.standing()).await,
         }
     }
 
@@ -115,10 +115,10 @@ impl Auth {
     }
 
     async fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
-        self.told(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
+        self.render_lookup(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
     }
 
-    async fn told(&self, record: &TokenRecord, id: &str, standing: &TokenAttributes) -> Result<Value> {
+    async fn render_lookup(&self, record: &TokenRecord, id: &str, standing: &TokenAttributes) -> Result<Value> {
         let mut told = record.lookup_json(id, standing, self.clock.now());
         let identity_policies = self.identity_policies(&record.entity_id).await?;
         if !identity_policies.is_empty() {
@@ -134,7 +134,9 @@ impl Auth {
     /// Store errors.
     pub async fn accessors(&self, after: &str, most: usize) -> Result<Option<Vec<String>>> {
         const STEP: u32 = 500;
-        let (mut found, mut looked_at, mut from) = (Vec::new(), 0, TokenHash::default());
+        let mut found = Vec::new();
+        let mut looked_at = 0;
+        let mut from = TokenHash::default();
         while looked_at <= most {
             let page = self.accessor_page(from, STEP).await?;
             looked_at += page.len();

@@ -216,7 +216,8 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>, Clock) {
-        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let store = Arc::new(MemoryAuthStore::default());
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_stored_is_not_wrapped() {
+    async fn response_that_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = auth().await;
         store.state().fail = true;
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };

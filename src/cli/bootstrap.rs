@@ -72,10 +72,13 @@ async fn create_first_user(
         None => token::generate(),
     };
     let text = String::from_utf8_lossy(token.text.expose()).into_owned();
-    let (username, email) = (arguments.username.clone(), arguments.email.clone());
+    let username = arguments.username.clone();
+    let email = arguments.email.clone();
     let projects = Projects::start(storage.projects(), storage.token_seal(), clock);
     let made = projects.run("bootstrap", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
-        let (username, email, token) = (username.clone(), email.clone(), token.clone());
+        let username = username.clone();
+        let email = email.clone();
+        let token = token.clone();
         async move { user::bootstrap(&mut tx, &username, &email, &token).await }.boxed_local()
     });
     made.await?;

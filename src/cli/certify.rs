@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_asks_for_all_its_names_with_every_kind_of_key() {
+    fn csr_contains_all_names_for_every_key_type() {
         let names = TypedNames::of(["web.test", "10.0.0.7", "ops@web.test", "spiffe://web.test/a"]).unwrap();
         for (key_type, bits) in [("ec", 0), ("ec", 384), ("rsa", 2048), ("ed25519", 0)] {
             let (key, text) = generate_key(key_type, bits).unwrap();

@@ -55,7 +55,8 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
             listeners::check(&mut report, &config).await;
         });
     }
-    let (file, wrong) = (&arguments.config, report.wrong_lines());
+    let file = &arguments.config;
+    let wrong = report.wrong_lines();
     let mut lines = report.lines();
     if wrong == 0 {
         lines.push(format!("{}: ok", file.display()));

@@ -142,7 +142,8 @@ impl AuthenticatedClient {
     /// # Errors
     /// Those of [`ServerEndpoint::post`]; `Invalid` without a token.
     pub(super) async fn ask(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
-        let (begun, mut pause) = (Instant::now(), RETRY_PAUSES.0);
+        let begun = Instant::now();
+        let mut pause = RETRY_PAUSES.0;
         loop {
             let token = self.token.token()?;
             let token = token.expose_text().unwrap_or_default();
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_in_seconds_when_to_come_back_and_is_believed_for_an_hour() {
+    fn retry_after_is_read_in_seconds_and_capped_at_an_hour() {
         let cases = [("0", 0), (" 7 ", 7), ("3601", 3600), ("31536000", 3600), ("18446744073709551615", 3600)];
         for (text, wait) in cases.into_iter().chain([("99999999999999999999999", 3600)]) {
             assert_eq!(parse_retry_after(text), Some(Duration::from_secs(wait)), "{text}");
@@ -566,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_that_of_the_server_with_or_without_the_begin_of_its_paths() {
+    fn server_address_loses_a_trailing_api_prefix() {
         for (given, address) in [
             ("https://a.test", "https://a.test"),
             ("https://a.test//", "https://a.test"),
@@ -584,13 +585,14 @@ mod tests {
     #[test]
     fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
         for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
-            let (least, most) = (wait, wait.saturating_add(wait / 5));
+            let least = wait;
+            let most = wait.saturating_add(wait / 5);
             assert!((least..=most).contains(&with_jitter(wait)), "{wait:?}");
         }
     }
 
     #[test]
-    fn a_refusal_shows_what_the_server_says_and_the_beginning_of_what_is_no_answer_of_one() {
+    fn refusal_shows_server_errors_or_the_start_of_the_body() {
         for (body, said) in [
             (&br#"{"errors":["a","b"]}"#[..], "u: status 400: a; b (next)"),
             (br#"{"errors":["a"],"warnings":["w","x"],"data":{"k":[1]}}"#, "u: status 400: a (w; x) (next)"),

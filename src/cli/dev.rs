@@ -166,7 +166,7 @@ async fn options(
         cloud: CloudSettings { reach, ..cloud }.in_environment(),
         signers: None,
         rsa_key_stock,
-        logins: LoginSettings { reach, cloudb }.in_environment(),
+        logins: LoginSettings { reach, cloudb }.with_environment(),
         settings,
         audit: Vec::new(),
         listeners: Vec::new(),

@@ -151,7 +151,8 @@ fn render_examples(entry: &CommandHelp) -> String {
 /// Returns the template of `signet --help`, with the commands in groups.
 fn template(root: &Command) -> String {
     let styles = Styles::styled();
-    let (header, literal) = (*styles.get_header(), *styles.get_literal());
+    let header = *styles.get_header();
+    let literal = *styles.get_literal();
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (group, commands) in COMMAND_GROUPS {
         let _ = writeln!(text, "\n{header}{group}:{header:#}");
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_examples_that_parse_and_a_page_that_names_it() {
+    fn every_command_has_examples_that_parse_and_a_page() {
         let mut all = BTreeSet::new();
         words(&crate::cli::CommandLine::command(), "", &mut all);
         assert_eq!(COMMAND_HELP_ENTRIES.iter().map(|entry| entry.command.to_owned()).collect::<BTreeSet<_>>(), all);

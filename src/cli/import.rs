@@ -84,7 +84,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         let object = json!({ "issuer": id, "is_new": word == NEW_ISSUER, "has_key": has_key });
         display.around(|| try_print(&object, text));
     }
-    let (mut warnings, mut covered) = (imported.warnings.clone().unwrap_or_default(), BTreeSet::new());
+    let mut warnings = imported.warnings.clone().unwrap_or_default();
+    let mut covered = BTreeSet::new();
     for (file, der) in lists {
         let refused = |error: Error| Error::new(error.kind(), format!("{}: {}", file.display(), error.text()));
         let answer = match ask("crl", "application/pkix-crl", der).await.map_err(refused) {

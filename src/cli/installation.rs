@@ -87,7 +87,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
         cloud: config.cloud.clone().in_environment(),
         signers: None,
         rsa_key_stock: config.rsa_key_stock,
-        logins: config.logins.clone().in_environment(),
+        logins: config.logins.clone().with_environment(),
         settings: config.http.clone(),
         audit: config.audit.clone(),
         listeners: Vec::new(),

@@ -289,7 +289,8 @@ impl IssueFiles {
     }
 
     async fn attempt(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
-        let (lock, there) = (FolderLock::of(&self.certificate).await?, existing.there());
+        let lock = FolderLock::of(&self.certificate).await?;
+        let there = existing.there();
         let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, there)?];
         if has_key {
             tried.push(lock.stage(&self.key, FileContent::Secret, there)?);
@@ -309,7 +310,8 @@ impl IssueFiles {
         kept: &ExistingFiles,
         arguments: &IssueArguments,
     ) -> Result<PathBuf> {
-        let (lock, there) = (FolderLock::awaited(&self.certificate).await?, arguments.existing.there());
+        let lock = FolderLock::awaited(&self.certificate).await?;
+        let there = arguments.existing.there();
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
@@ -355,7 +357,8 @@ fn has_content(file: &Path) -> bool {
 
 /// Warnings about a certificate that is kept: expired, or without some of the requested names.
 fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNames) -> Result<Vec<String>> {
-    let (file, leaf) = (files.certificate.display(), &leaf.certificate);
+    let file = files.certificate.display();
+    let leaf = &leaf.certificate;
     let mut lacking = Vec::new();
     if leaf.not_after() < Clock::system().now().unix_timestamp() {
         lacking.push(format!(

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart_by_their_form() {
+    fn names_are_classified_by_their_form() {
         let names = TypedNames::of([
             "10.0.0.7",
             "web.example.test",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_refused() {
         for text in ["", "a b", "a,b", "web.test:8443", "10.0.0.0/8", "http://", "\u{e4}@example.test", "a\\b"] {
             assert!(TypedNames::of([text]).unwrap_err().text().starts_with("NAME: "), "{text:?}");
         }

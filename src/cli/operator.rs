@@ -158,7 +158,8 @@ pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
 
 fn missing_key_error(file: &Path, folder: &Path) -> Error {
     let has_store = storage::backup::database_path(folder).exists();
-    let (file, folder) = (file.display(), folder.display());
+    let file = file.display();
+    let folder = folder.display();
     Error::invalid(match has_store {
         true => format!(
             "seal_key_file: file does not exist: {file}. {folder} has a store, which no new key opens: put back the key \

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_on_when_nobody_reads_and_else_the_cause_is_named() {
+    fn broken_pipe_is_ignored_and_other_output_errors_are_named() {
         assert!(ignore_broken_pipe(Ok(())).is_ok() && ignore_broken_pipe(Err(ErrorKind::BrokenPipe.into())).is_ok());
         let error = ignore_broken_pipe(Err(ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(error.text(), "standard output: cannot be written (no storage space)");

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_to_another_path_is_neither_a_mount_nor_a_role() {
+    fn path_that_leads_elsewhere_is_no_mount_and_no_role() {
         for text in ["", "/", ".", "..", "../rotate", "../../sys/rotate", "a/../b", "a//b", "a/./b", "sys/rotate?x="]
             .into_iter()
             .chain(["a?b", "a#b", "a%2e", "%2e%2e", "a\\b", "..\\rotate", "a\nb", "a\tb", "a b", "a\u{7f}", "\u{fe}"])

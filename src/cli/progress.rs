@@ -40,10 +40,12 @@ pub(super) struct ProgressDisplay {
 
 impl ProgressDisplay {
     pub(super) fn start(what: &'static str, unit: ProgressUnit, quiet: &QuietArgument) -> Self {
-        let (progress, screen) = (Arc::<ProgressCounters>::default(), Arc::<Mutex<()>>::default());
+        let progress = Arc::<ProgressCounters>::default();
+        let screen = Arc::<Mutex<()>>::default();
         let (end, ended) = mpsc::channel();
         let is_shown = stderr().is_terminal() && !quiet.quiet && !output::is_json();
-        let (counters, shared) = (Arc::clone(&progress), Arc::clone(&screen));
+        let counters = Arc::clone(&progress);
+        let shared = Arc::clone(&screen);
         let draw = move || {
             loop {
                 {
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_line_has_the_share_where_the_total_is_known() {
+    fn progress_line_shows_a_percentage_if_the_total_is_known() {
         assert_eq!(
             format_line("copying", ProgressUnit::Bytes, 3 << 19, Some(3 << 20)),
             "copying: 1.5 MiB of 3.0 MiB (50 %)"

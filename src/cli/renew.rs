@@ -198,7 +198,8 @@ impl CertificatePair {
             return Err(Error::invalid(text));
         }
         let key = read_key(KEY_ARGUMENT, &self.key)?;
-        let (serial, certificate) = (leaf.certificate.serial(), &leaf.certificate);
+        let serial = leaf.certificate.serial();
+        let certificate = &leaf.certificate;
         let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
         let due = match told {
             _ if key.public().spki() != certificate.key().spki() => i64::MIN,
@@ -215,7 +216,9 @@ impl CertificatePair {
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let lock = FolderLock::of(&self.certificate).await?;
         self.still(standing)?;
-        let (places, old, kind) = (self.places(&lock, arguments)?, &standing.leaf.certificate, standing.key.kind());
+        let places = self.places(&lock, arguments)?;
+        let old = &standing.leaf.certificate;
+        let kind = standing.key.kind();
         let new = if arguments.reuse_key { None } else { Some(generate_key(kind.name(), kind.bits().into())?) };
         let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
@@ -241,7 +244,8 @@ impl CertificatePair {
 
     /// Checks under the lock that the files have not changed since they were read.
     fn still(&self, standing: &RenewalState) -> Result<()> {
-        let (leaf, key) = (read_leaf(FILE_ARGUMENT, &self.certificate)?, read_key(KEY_ARGUMENT, &self.key)?);
+        let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
+        let key = read_key(KEY_ARGUMENT, &self.key)?;
         if (leaf.certificate.der(), key.public().spki())
             != (standing.leaf.certificate.der(), standing.key.public().spki())
         {
@@ -334,7 +338,8 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
     }
     for pair in &mut *pairs {
         if let Err(refusal) = renew_and_print(arguments, pair).await {
-            let (file, text) = (pair.certificate.display().to_string(), refusal.error.text());
+            let file = pair.certificate.display().to_string();
+            let text = refusal.error.text();
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
@@ -435,7 +440,8 @@ fn exec_error(why: &str) -> Error {
 
 async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -> Result<()> {
     let mut signals = Signals::watch()?;
-    let (mut command, mut token) = (ExecBackoff::default(), TokenRenewer::default());
+    let mut command = ExecBackoff::default();
+    let mut token = TokenRenewer::default();
     loop {
         let tended = token.renew_if_due(&arguments.login, &arguments.authority.caller);
         let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
@@ -578,7 +584,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renewal_is_a_share_of_the_life_or_a_time_before_its_end() {
+    fn renewal_is_due_at_a_fraction_or_a_time_before_the_end() {
         let due = |before: &str, tail: [u8; 2]| before.parse::<RenewBefore>().unwrap().due(&tail, 1_000, 61_000);
         assert_eq!(due("1/3", [0, 0]), 41_000);
         assert_eq!(due("1/4", [0, 0]), 46_000);
@@ -588,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_grows_and_is_what_the_server_wants_but_never_much_of_what_is_left() {
+    fn failure_pause_grows_within_a_tenth_of_the_remaining_life() {
         let seconds = |failures, wanted: Option<u64>, left| {
             failure_pause(failures, wanted.map(Duration::from_secs), left).as_secs()
         };
@@ -604,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_and_no_time_is_refused() {
+    fn renew_before_that_is_no_fraction_or_time_is_refused() {
         for text in ["", "0", "1", "3/3", "4/3", "0/3", "-1/3", "1/0", "1/x", "x", "50%"] {
             let read = text.parse::<RenewBefore>();
             assert!(read.is_err() || text == "1" && read == Ok(RenewBefore::Time(Duration::from_secs(1))), "{text:?}");

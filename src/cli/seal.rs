@@ -45,10 +45,12 @@ pub(crate) fn status(arguments: &SealStatusArguments) -> Result<()> {
 }
 
 async fn print_status(storage: &Storage) -> Result<()> {
-    let (seal, keyring) = (storage.seal_status().await?, storage.keyring());
+    let seal = storage.seal_status().await?;
+    let keyring = storage.keyring();
     // The counts of other nodes are known after this node has stored its own.
     keyring.note_use().await?;
-    let (key, older) = (keyring.status().await?, storage.count_older().await?);
+    let key = keyring.status().await?;
+    let older = storage.count_older().await?;
     let since = seal.since.map(format_rfc3339);
     let object = json!({
         "seal_type": seal.kind.to_string(),

@@ -152,7 +152,8 @@ async fn open_server(
     again: impl Fn() -> Result<ServerOptions>,
     signals: &mut Signals,
 ) -> Result<Option<Server>> {
-    let (mut options, mut wait) = (first, StartupBackoff::default());
+    let mut options = first;
+    let mut wait = StartupBackoff::default();
     loop {
         let database = options.storage.database.clone();
         let error = match (Server::open(options).await, &database) {

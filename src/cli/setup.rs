@@ -43,7 +43,8 @@ const SYSTEMD_FOLDER: &str = "/run/systemd/system";
 
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
     forbid_core_dumps()?;
-    let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
+    let fresh = !arguments.config.exists();
+    let listener_only = arguments.listener_only;
     if fresh && listener_only {
         let file = arguments.config.display();
         let text = "--listener-only needs the configuration and the seal key of the first node";

@@ -144,7 +144,8 @@ impl StatusReport {
                 .push(format!("the server's clock is {} off from the one here", format_span((clock - self.now).abs())));
         }
         if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
-            let (from, until) = (certificate.not_before(), certificate.not_after());
+            let from = certificate.not_before();
+            let until = certificate.not_after();
             self.end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
         let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
@@ -267,7 +268,8 @@ impl StatusReport {
 
     /// Adds the leaf certificates that the server has listed for a mount.
     fn note_leaves(&mut self, mount: &str, found: &Value) {
-        let (mut told, mut revoked) = (0, 0);
+        let mut told = 0;
+        let mut revoked = 0;
         for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
             told += 1;
             if info["revoked"] == true {
@@ -279,7 +281,8 @@ impl StatusReport {
             let Ok(ends) = parse_rfc3339("not_after", &text("not_after")) else { continue };
             let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
             let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
-            let (ends, mount) = (ends.unix_timestamp(), mount.to_owned());
+            let ends = ends.unix_timestamp();
+            let mount = mount.to_owned();
             self.leaves.push(ExpiringLeaf { ends, mount, serial: serial.clone(), name });
         }
         if told >= LEAVES_REQUESTED && revoked == told {
@@ -431,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_says_that_the_leaves_that_are_looked_at_are_all_revoked() {
+    fn mount_with_only_revoked_leaves_in_the_sample_gets_a_note() {
         let mut status = StatusReport::default();
         status.note_leaves("few/", &found(LEAVES_REQUESTED - 1, 0));
         status.note_leaves("none/", &found(0, 0));

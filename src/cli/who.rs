@@ -29,7 +29,8 @@ pub(crate) struct WhoArguments {
 pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
     let serial = parse_serial(&arguments.serial)?;
     let mounts = list_authorities(&arguments.caller).await?;
-    let (mut found, mut closed) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut closed = Vec::new();
     for mount in &mounts {
         let reply = arguments.caller.ask(ClientRequest::get(&format!("{mount}cert-record/{serial}"))).await?;
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_serial_number_is_taken_as_anybody_writes_it() {
+    fn serial_number_is_parsed_in_every_common_notation() {
         for text in ["0a:0B:ff", "0a-0b-ff", "0A0BFF", "a0bff", "serial=0A0BFF", "0x0a0bff", " 0a 0b ff "] {
             assert_eq!(parse_serial(text).unwrap().to_string(), "0a:0b:ff", "{text}");
         }

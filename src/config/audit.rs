@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_named() {
+    fn invalid_audit_settings_are_refused_with_their_rule() {
         for (table, problem) in [
             ("type = \"syslog\"", "audit: type must be file, stdout or socket"),
             ("file_path = \"/a\"", "audit: type must be"),

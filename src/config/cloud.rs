@@ -7,7 +7,8 @@ use crate::outbound::EgressPolicy;
 
 /// Parses the settings; missing ones get their defaults. The caller sets `reach`.
 pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
-    let (azure, google) = (AzureSettings::default(), GoogleSettings::default());
+    let azure = AzureSettings::default();
+    let google = GoogleSettings::default();
     let settings = CloudSettings {
         reach: EgressPolicy::default(),
         azure: AzureSettings {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_environment_takes_the_place_of_a_file_that_the_configuration_names() {
+    fn seal_secret_of_the_environment_overrides_a_config_file() {
         let text = "data_dir = \"d\"\nseal_key_file = \"/s\"";
         let source = |set: &'static [&str]| {
             let env = move |name: &str| set.contains(&name).then(|| "/other".to_owned());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_rule_and_without_its_value() {
+    fn invalid_seal_settings_are_refused_with_rule_not_value() {
         let file = "data_dir = \"d\"\n[seal]\n";
         for (text, problem) in [
             (format!("{file}type = \"transit\""), "seal.type: must be file, pkcs11 or cloudakms"),

@@ -47,7 +47,9 @@ pub(super) fn renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) ->
         let other = if mount.is_some() { "tls_renew.mount" } else { "the others of tls_renew" };
         read.problem(name, &format!("must be given with {other}"));
     }
-    let (mount, role, names) = (mount?, role?, names?);
+    let mount = mount?;
+    let role = role?;
+    let names = names?;
     let mount = engine_path(mount.trim_matches('/')).unwrap_or_else(|_| {
         read.problem("tls_renew.mount", "must be the path of a mount");
         String::new()

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_take_turns_and_those_without_a_token_come_last() {
+    async fn cpu_queue_alternates_callers_and_serves_tokenless_last() {
         let queue = CpuQueue::of(4);
         let without = QueueCaller::without_token("address");
         let callers =
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_never_has_all_threads_and_neither_have_those_without_a_token() {
+    fn cpu_queue_leaves_a_thread_free_for_other_callers() {
         let queue = CpuQueue::of(4);
         let without = |n: u32| QueueCaller::without_token(&n);
         let _jobs: Vec<_> = (0..4).map(|n| pushed(&queue, without(n), n).unwrap()).collect();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_refuses_its_caller_and_no_other_and_those_who_left_hold_no_place() {
+    async fn cpu_queue_refuses_only_the_caller_whose_queue_is_full() {
         let queue = CpuQueue::of(1);
         let push = |name: &str| pushed(&queue, with(name), 0);
         let mut jobs: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| push("a").unwrap()).collect();

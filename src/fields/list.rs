@@ -125,7 +125,8 @@ fn scalar_entries(items: &[Value], cap: ListLimit) -> Result<Vec<String>, ListEr
 }
 
 fn trim_entries(items: impl IntoIterator<Item = String>, cap: ListLimit) -> Result<Vec<String>, ListError> {
-    let (mut tidied, mut blanks) = (Vec::new(), false);
+    let mut tidied = Vec::new();
+    let mut blanks = false;
     for item in items {
         match item.trim() {
             "" => blanks = true,
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_all_empty_are_no_empty_list_where_that_would_limit_nothing() {
+    fn list_of_blank_entries_is_refused_where_empty_is_no_limit() {
         let limited = |value| one(value).list_within("f", FEW.rejecting_only_empty());
         for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
             assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");

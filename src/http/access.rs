@@ -65,7 +65,10 @@ pub struct AccessLogEntry {
 impl AccessLogEntry {
     /// An entry for a request that starts now and whose route is not known yet.
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
-        let (started, mount, who, from) = (Instant::now(), None, RequestCaller::Anonymous, None);
+        let started = Instant::now();
+        let mount = None;
+        let who = RequestCaller::Anonymous;
+        let from = None;
         traffic::note_activity(started);
         Self { started, id, trace, route, mount, who, from, written: !access::is_enabled() }
     }
@@ -101,7 +104,8 @@ impl AccessLogEntry {
             RequestCaller::Subject(name) => name,
         };
         let mount = self.mount.as_ref().map_or("", |mount| &mount.path);
-        let (id, took) = (self.id.as_str(), self.started.elapsed());
+        let id = self.id.as_str();
+        let took = self.started.elapsed();
         let trace_id = self.trace.as_ref().map_or("", TraceContext::trace_id);
         AccessLogLine { id, trace_id, route: self.route, mount, caller, from: self.from, status, took }.log();
     }
@@ -130,7 +134,8 @@ pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMe
         let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
         let trace = parse_trace_context(request.headers());
         let trace_id = trace.as_ref().map_or("", TraceContext::trace_id);
-        let (id, status) = (id.as_str(), status.as_u16());
+        let id = id.as_str();
+        let status = status.as_u16();
         AccessLogLine { id, trace_id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
     }
 }
@@ -144,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_beside_the_wires_is_traffic_whether_or_not_it_leaves_a_line() {
+    fn unrouted_request_counts_as_traffic_without_an_access_log() {
         assert!(!access::is_enabled(), "the access log is not set up in this process");
         let request = TestRequest::get().uri("/favicon.ico").to_http_request();
         let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));

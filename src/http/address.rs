@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trusted_proxy_is_believed_and_only_up_to_the_first_that_is_none() {
+    fn forwarded_address_is_used_up_to_the_first_untrusted_proxy() {
         for (peer, lines, caller) in [
             ("203.0.113.9", &[][..], "203.0.113.9"),
             ("203.0.113.9", &["198.51.100.1"], "203.0.113.9"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trusted_proxy_sends_must_read() {
+    fn malformed_forwarded_header_of_a_trusted_proxy_is_refused() {
         let long = vec!["198.51.100.1"; MAX_FORWARDED_ADDRESSES + 1].join(",");
         let refused = [
             "",

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn room_is_taken_for_what_is_kept_and_given_back() {
+    async fn body_budget_is_reserved_and_released_with_the_body() {
         let bodies = SenderBudget::new(100_000);
         let left = || bodies.left();
         let none = HeaderMap::new();
@@ -283,7 +283,8 @@ mod tests {
 
     #[actix_web::test]
     async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
-        let (bodies, none) = (SenderBudget::new(240_000), HeaderMap::new());
+        let bodies = SenderBudget::new(240_000);
+        let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |share, octets| {
             let none = &none;
@@ -306,8 +307,9 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_small_body_takes_no_room_in_however_many_pieces_it_comes() {
-        let (bodies, none) = (SenderBudget::new(0), HeaderMap::new());
+    async fn small_body_in_many_pieces_reserves_no_budget() {
+        let bodies = SenderBudget::new(0);
+        let none = HeaderMap::new();
         let pieces = |octets: usize| {
             let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
@@ -321,8 +323,9 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn what_is_longer_than_its_limit_is_refused_or_cut() {
-        let (bodies, none) = (SenderBudget::new(1 << 20), HeaderMap::new());
+    async fn body_above_its_limit_is_refused_or_truncated() {
+        let bodies = SenderBudget::new(1 << 20);
+        let none = HeaderMap::new();
         let long = || payload(vec![0; 101]);
         assert_eq!(
             read_limited(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(),

@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn full_buckets_are_forgotten() {
-        let (buckets, now) = (SenderBuckets::new(10.0, 1.0), Instant::now());
+        let buckets = SenderBuckets::new(10.0, 1.0);
+        let now = Instant::now();
         (0..BUCKET_CLEANUP_THRESHOLD as i64)
             .for_each(|user| assert!(buckets.take(Sender::User(user), 1.0, 1.0, now).0));
         assert!((buckets.left(&Sender::User(1), now) - 9.0).abs() < 1e-9);

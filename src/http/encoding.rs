@@ -114,7 +114,8 @@ pub fn plain_tag(tag: &str) -> String {
 /// `true` if the client accepts gzip, by name or as `*`, with a weight above 0 (RFC 9110, 12.5.3).
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(HeaderName::from_static("accept-encoding")).filter_map(|value| value.to_str().ok());
-    let (mut named, mut any) = (None, None);
+    let mut named = None;
+    let mut any = None;
     for item in lines.flat_map(|line| line.split(',')) {
         let mut parts = item.split(';').map(str::trim);
         let coding = parts.next().unwrap_or_default();
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_of_a_compressed_form_leads_back_to_that_of_the_resource() {
+    fn entity_tag_of_the_gzip_form_maps_to_the_plain_tag() {
         assert_eq!(["\"ab\"", "\"ab-gzip\"", "*", "\"-gzip"].map(plain_tag), ["\"ab\"", "\"ab\"", "*", "\"-gzip"]);
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_names_tags_in_any_line_and_changes_compare_strongly() {
+    fn entity_tags_are_read_from_all_lines_and_compare_strongly() {
         assert_eq!(sent(&[]), None);
         type Case<'a> = (&'a [&'a [u8]], bool, Option<&'a str>);
         let cases: [Case<'_>; 12] = [

@@ -285,7 +285,8 @@ mod tests {
     }
 
     async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
-        let (passes, done) = (FairScheduler::default(), Rc::default());
+        let passes = FairScheduler::default();
+        let done = Rc::default();
         let all = senders
             .into_iter()
             .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
@@ -296,13 +297,13 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn who_has_many_requests_begins_one_of_them_while_each_of_the_others_begins_his() {
+    async fn scheduler_starts_one_request_per_sender_in_each_pass() {
         let done = order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
         assert_eq!((done.len(), &done[..3]), (22, &[1, 2, 3][..]), "{done:?}");
     }
 
     #[actix_web::test]
-    async fn nobody_waits_who_has_not_had_a_share_of_this_pass() {
+    async fn sender_waits_only_after_its_time_slice_is_spent() {
         let passes = FairScheduler::default();
         let join = |key| SchedulerPass::join(&passes.0, key);
         for _ in 0..2 {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_pass_ends_though_nobody_waits() {
+    async fn scheduler_pass_ends_without_waiters() {
         let passes = FairScheduler::default();
         (0..=MAX_PASS_DURATION.as_millis() as u64)
             .for_each(|key| SchedulerPass::spent(&passes.0, key, Duration::from_millis(1)));
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn nobody_waits_who_is_not_known() {
+    async fn unknown_sender_never_waits() {
         let passes = FairScheduler::default();
         let time = passes.account(async |times| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn who_leaves_after_the_call_leaves_the_place_to_the_next() {
+    async fn dropped_waiter_passes_its_wakeup_to_the_next() {
         let passes = FairScheduler::default();
         let key = passes.0.senders.hash_one(Sender::User(1));
         SchedulerPass::spent(&passes.0, key, TIME_SLICE_PER_SENDER);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_body_that_may_be_long_is_read_in_turns() {
+    async fn body_above_the_unscheduled_size_is_paced() {
         for length in [0, 1, MAX_UNSCHEDULED_BODY_BYTES, MAX_UNSCHEDULED_BODY_BYTES + 1, 3_000_000] {
             let passes = FairScheduler::default();
             let sent = vec![7; usize::try_from(length).unwrap()];

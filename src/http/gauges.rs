@@ -14,7 +14,8 @@ pub fn collect_series(shared: &ServerState) -> Vec<Series> {
     let mut series = Vec::new();
     for expiry in shared.engine.expiries() {
         let Some(mount) = path(expiry.mount) else { continue };
-        let (labels, value) = (vec![mount, expiry.issuer], expiry.not_after as f64);
+        let labels = vec![mount, expiry.issuer];
+        let value = expiry.not_after as f64;
         series.push(Series { metric: telemetry::PKI_ISSUER_NOT_AFTER, labels, value });
     }
     for (mount, crls) in shared.engine.crl_summaries() {

@@ -245,12 +245,15 @@ async fn handle_read(
     found: ResolvedProjectsRoute,
     token: Secret,
 ) -> Result<ReadOutcome, ApiRejection> {
-    let (shared, route) = (Arc::clone(state.shared()), found.route);
+    let shared = Arc::clone(state.shared());
+    let route = found.route;
     let query = Query::parse(request.query_string());
     let asked = build_request(state, request, found);
     let asked = query.map(|query| Arc::new(ProjectsRequest { query, ..asked }));
     let found = state.projects.run(route.name, SessionAccess::Read(caller_id(sender)), move |mut tx| {
-        let (shared, asked, token) = (Arc::clone(&shared), asked.clone(), token.clone());
+        let shared = Arc::clone(&shared);
+        let asked = asked.clone();
+        let token = token.clone();
         async move {
             let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
             let left = match shared.limits.take(caller.as_ref().ok(), address) {
@@ -303,7 +306,8 @@ fn bearer_token(headers: &HeaderMap) -> Result<Secret, ApiRejection> {
 async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result<ProjectsCaller, ApiRejection> {
     let shared = Arc::clone(state.shared());
     let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
-        let (shared, token) = (Arc::clone(&shared), token.clone());
+        let shared = Arc::clone(&shared);
+        let token = token.clone();
         async move { identify_in_session(&mut tx, &shared.senders, &token).await }.boxed_local()
     });
     caller.await

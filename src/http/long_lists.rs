@@ -81,7 +81,8 @@ impl LongLists {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
         }
         places.last_id += 1;
-        let (id, end) = (places.last_id, now + MAX_LIST_AGE);
+        let id = places.last_id;
+        let end = now + MAX_LIST_AGE;
         let asker = caller_id(&sender);
         places.taken.push(ListSlotInUse { id, token, sender, end });
         drop(places);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_some_places_and_all_together_have_more() {
+    fn long_lists_are_limited_per_token_and_in_total() {
         let lists = LongLists::default();
         let mut own: Vec<ListSlot> =
             (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(ONE, sender(1)).unwrap()).collect();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_count_as_one_share_their_places() {
+    fn long_lists_are_limited_per_sender_across_tokens() {
         let lists = LongLists::default();
         let one: Vec<ListSlot> =
             (0..MAX_LONG_LISTS_PER_SENDER).map(|n| lists.begin([n as u8 / 8; 32], sender(1)).unwrap()).collect();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn after_an_hour_a_list_reads_no_more_and_has_no_place() {
+    async fn long_list_older_than_an_hour_ends_and_frees_its_slot() {
         let lists = LongLists::default();
         let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
         let old: Vec<ListSlot> =
@@ -198,7 +199,8 @@ mod tests {
     #[actix_web::test]
     async fn one_list_reads_at_a_time() {
         let lists = LongLists::default();
-        let (one, other) = (lists.begin(ONE, sender(1)).unwrap(), lists.begin(ONE, sender(1)).unwrap());
+        let one = lists.begin(ONE, sender(1)).unwrap();
+        let other = lists.begin(ONE, sender(1)).unwrap();
         let turn = one.turn().await.unwrap();
         assert!(other.turn().now_or_never().is_none());
         drop(turn);

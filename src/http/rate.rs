@@ -78,7 +78,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_bucket_empties_and_fills_again_beside_others() {
+    fn rate_limit_bucket_of_a_sender_empties_and_refills() {
         let limits = ProjectsRateLimits::new(4);
         let now = Instant::now();
         let take = |sender, after_ms| limits.take_at(sender, now + Duration::from_millis(after_ms));

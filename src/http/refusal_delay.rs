@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_with_the_refusals_that_wait_and_stay_below_a_second() {
+    fn refusal_delay_grows_with_waiting_refusals_below_a_second() {
         let longest = MIN_BUSY_DELAY + BUSY_DELAY_STEP * u32::from(u8::MAX) + extra_delay(u32::MAX);
         assert!(extra_delay(0).is_zero() && extra_delay(900) >= Duration::from_millis(400));
         assert!(longest < Duration::from_secs(1), "{longest:?}");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_keeps_the_id_that_it_came_with_when_that_is_one_uuid() {
+    fn request_id_header_is_used_if_it_is_a_single_uuid() {
         let of = |given: &[&str]| {
             let request = given.iter().fold(TestRequest::default(), |r, id| r.append_header(("x-request-id", *id)));
             RequestId::of(request.to_http_request().headers())

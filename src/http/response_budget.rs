@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_has_a_share_and_what_is_done_is_answered_all_the_same() {
+    fn response_budget_limits_reads_but_never_completed_changes() {
         let answers = ResponseBudget::new(1_000_000);
         let take = |octets, reads, sender: fn() -> Sender| answers.take(octets, reads, sender);
         assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().octets(), 0);
@@ -194,10 +194,11 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn an_answer_has_its_room_until_its_last_octet_has_gone() {
+    async fn response_budget_is_reserved_until_the_last_byte_is_sent() {
         let answers = ResponseBudget::new(1_000_000);
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
-        let (response, room) = (HttpResponse::Ok().body(whole.clone()), answers.take(whole.len(), true, one).unwrap());
+        let response = HttpResponse::Ok().body(whole.clone());
+        let room = answers.take(whole.len(), true, one).unwrap();
         let work = async |times: CpuAccount| {
             times.set_sender(&one());
             let mut body = schedule_response(response, room, &times).into_body();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn others_have_their_turn_while_a_long_answer_is_made() {
+    async fn long_response_yields_to_other_tasks() {
         let passes = FairScheduler::default();
         let made = Rc::new(Cell::new(0));
         let counted = Rc::clone(&made);

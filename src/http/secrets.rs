@@ -176,7 +176,8 @@ async fn run_pipeline(
     payload: Payload,
     (trail, times): (&mut RequestContext<'_>, &CpuAccount),
 ) -> Result<HandlerResponse> {
-    let (settings, headers) = (&state.settings, request.headers());
+    let settings = &state.settings;
+    let headers = request.headers();
     if trail.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
@@ -400,7 +401,7 @@ async fn identify_caller(
         return Ok(IdentifiedCaller { caller: None, may: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
-    let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
+    let kept = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
     // During an outage, do not wait for the store to fail again.
     let from_cache = if outage::STORE_OUTAGE.is_on() { kept() } else { None };
     let (caller, from_cache) = match from_cache {
@@ -416,7 +417,7 @@ async fn identify_caller(
     let may = target.allows(decision, asked);
     // `may` is also true for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
-        state.auth.keep(&caller);
+        state.auth.remember_for_outage(&caller);
     }
     Ok(IdentifiedCaller { may, caller: Some((caller, token)), from_cache })
 }
@@ -528,7 +529,8 @@ mod tests {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
             assert!(params <= route::Params::MAX, "{kind} {pattern}");
-            let (backoff, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
+            let backoff = pattern.matches('*').count();
+            let tails = pattern.matches("**").count();
             assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
             assert!(!tail.contains(':') && (tail.is_empty() || route.access == RouteAccess::Open), "{kind} {pattern}");

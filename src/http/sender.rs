@@ -12,7 +12,7 @@ use crate::projects::caller::{self, TokenSubject};
 use crate::secret::Secret;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one sender, and so are a token and the
-/// tokens created with it ([`auth::Caller::counts_as`]). A caller without a valid token is identified by network
+/// tokens created with it ([`auth::Caller::limit_key`]). A caller without a valid token is identified by network
 /// ([`CallerNetwork`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
@@ -37,7 +37,7 @@ impl Sender {
     /// Returns the sender of a request of the secrets service.
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
-            Some(caller) => Self::Caller(caller.counts_as().to_owned()),
+            Some(caller) => Self::Caller(caller.limit_key().to_owned()),
             None => Self::at(address),
         }
     }
@@ -81,7 +81,8 @@ impl SenderCache {
 
     /// Caches the sender of a token; removes the entry of an invalid token.
     pub fn note(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
-        let (key, mut known) = (self.key(token), self.known());
+        let key = self.key(token);
+        let mut known = self.known();
         match caller {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
@@ -109,9 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_tokens_of_a_user_are_one_sender_from_the_second_request_on() {
-        let (senders, here) = (SenderCache::default(), "192.0.2.1".parse().ok());
-        let (one, other, unknown) = (Secret::new("one"), Secret::new("other"), Secret::new("unknown"));
+    fn tokens_of_a_user_are_one_sender_from_the_second_request() {
+        let senders = SenderCache::default();
+        let here = "192.0.2.1".parse().ok();
+        let one = Secret::new("one");
+        let other = Secret::new("other");
+        let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
         assert_eq!(senders.of(Some(&one), here), Sender::at(here), "as a stranger at first");
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_an_end() {
+    fn sender_cache_is_bounded() {
         let senders = SenderCache::default();
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };

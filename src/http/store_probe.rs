@@ -87,7 +87,9 @@ impl StoreProbe {
             None => true,
         };
         // A separate task, because the probe must outlive the request that started it.
-        let (store, begun, trying) = (Arc::clone(&self.store), Arc::clone(&self.begun), Arc::clone(&self.trying));
+        let store = Arc::clone(&self.store);
+        let begun = Arc::clone(&self.begun);
+        let trying = Arc::clone(&self.trying);
         let task = tokio::spawn(async move {
             let verdict = probe_store(&*store, &begun, before).await;
             if store.writes_fail() {
@@ -126,7 +128,8 @@ async fn probe_store(store: &dyn AuthStore, begun: &InitializationFlag, before: 
             false
         }
     };
-    let (empty, read) = (store.commit(Vec::new()), store.token(TokenHash::default()));
+    let empty = store.commit(Vec::new());
+    let read = store.token(TokenHash::default());
     let (wrote, read, looked) = join3(empty, read, begun.look()).await;
     [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }

@@ -63,9 +63,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_bucket_fills_within_an_hour_beside_others() {
-        let (budget, now) = (WrapQuota::default(), Instant::now());
-        let (one, other) = (Sender::User(1), Sender::User(2));
+    fn wrap_quota_of_a_sender_refills_within_an_hour() {
+        let budget = WrapQuota::default();
+        let now = Instant::now();
+        let one = Sender::User(1);
+        let other = Sender::User(2);
         let refused = |sender, after| budget.check_at(sender, now + after).err().map(|error| error.kind());
         for _ in 0..256 {
             assert_eq!(refused(&one, Duration::ZERO), None);

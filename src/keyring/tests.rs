@@ -53,13 +53,14 @@ impl KeyringStore for Counted {
 fn keyring() -> (Keyring, Arc<Counted>, Clock) {
     let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
     let first = DataKey { term: 1, made_at: clock.now(), sealed: 0, older: Some(0) };
-    let (noted, settings) = (Mutex::default(), Mutex::default());
+    let noted = Mutex::default();
+    let settings = Mutex::default();
     let store = Arc::new(Counted { key: Mutex::new(first), noted, settings, clock: clock.clone() });
     (Keyring::new(store.clone(), clock.clone()), store, clock)
 }
 
 #[tokio::test]
-async fn a_key_is_changed_when_it_has_sealed_enough_or_is_old_enough_and_not_before() {
+async fn data_key_is_rotated_at_its_use_limit_or_age_not_earlier() {
     let (keyring, store, clock) = keyring();
     let term = || store.key.lock().unwrap().term;
     let seal = |n| store.key.lock().unwrap().sealed = n;

@@ -316,7 +316,8 @@ impl PrivateKey {
 /// bits of a longer digest, and a shorter one as an integer (FIPS 186-5 6.4.1). So truncation and zero-padding on the
 /// left do not change the signature.
 fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
-    let (octets, own) = (digest.as_ref(), curve.hash());
+    let octets = digest.as_ref();
+    let own = curve.hash();
     let mut fitting = vec![0; own.octets() as usize];
     let shared = octets.len().min(fitting.len());
     let from = fitting.len() - shared;

@@ -90,7 +90,9 @@ impl KeyPool {
     }
 
     fn idle_with(quiet_for: fn() -> Duration, processors: usize) -> Self {
-        let (lines, stock, pace) = (Default::default(), Stock::default(), StockThrottle::on(processors));
+        let lines = Default::default();
+        let stock = Stock::default();
+        let pace = StockThrottle::on(processors);
         let state = KeyPoolState { lines, active_threads: 0, stock, pace, closed: false };
         PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
         let pool = Self(Arc::new(KeyPoolHandle(Arc::new(KeyPoolQueue {
@@ -112,7 +114,8 @@ impl KeyPool {
     /// Starts the threads, which generate keys with `make`.
     fn start_threads(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
         for (n, (lanes, fills)) in THREAD_LANES.into_iter().zip(THREAD_STOCK_LANES).enumerate() {
-            let (queue, make) = (Arc::clone(&self.0.0), make.clone());
+            let queue = Arc::clone(&self.0.0);
+            let make = make.clone();
             let work = move || queue.work(lanes, fills, make, n > 0);
             if let Err(error) = thread::Builder::new().name(format!("key-pool-{n}")).spawn(work) {
                 tracing::error!(%error, "a key generation thread did not start");
@@ -227,7 +230,8 @@ impl KeyPoolQueue {
         lower_priority(NICE);
         let mut lanes = lanes.to_vec();
         while let Some(task) = self.next(&lanes, fills) {
-            let (started, active_threads) = (Instant::now(), processor_time());
+            let started = Instant::now();
+            let active_threads = processor_time();
             let make = |spec| {
                 catch_unwind(AssertUnwindSafe(|| make(spec)))
                     .unwrap_or_else(|_| Err(Error::internal("key generation panicked")))

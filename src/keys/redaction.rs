@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_for_a_secret_leaves_it_and_is_none_itself() {
+    fn redacted_placeholder_leaves_the_secret_and_is_never_one() {
         let mut secret = Secret::default();
         let error = replace_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
         assert!(error.text().starts_with("secret_key: \"redacted\" is a placeholder"), "{error}");

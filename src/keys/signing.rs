@@ -233,7 +233,8 @@ mod tests {
             algorithm: SignatureAlgorithm,
             input: SigningInput,
         ) -> BoxFuture<'static, Result<VerifiedSignature>> {
-            let (answer, key) = ((self.answer)(&self.key, algorithm, &input), Arc::clone(&self.key));
+            let answer = (self.answer)(&self.key, algorithm, &input);
+            let key = Arc::clone(&self.key);
             async move { VerifiedSignature::new(key.public(), algorithm, &input, answer.await?) }.boxed()
         }
     }
@@ -247,7 +248,8 @@ mod tests {
         }
 
         fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
-            let (name, public) = ("token".to_owned(), self.0.key.public().clone());
+            let name = "token".to_owned();
+            let public = self.0.key.public().clone();
             Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public, locator: String::new() }))
                 .boxed())
         }
@@ -260,7 +262,8 @@ mod tests {
     }
 
     fn managed(public: &PublicKey) -> Arc<ManagedKey> {
-        let (uuid, name) = ("u".to_owned(), "token".to_owned());
+        let uuid = "u".to_owned();
+        let name = "token".to_owned();
         Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone(), locator: String::new() })
     }
 
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_signs_messages_is_given_them_whole_and_is_held_against_them() {
+    async fn message_signer_gets_the_whole_message_and_is_verified() {
         for (key_type, algorithm) in [("ec", P256), ("ed25519", SignatureAlgorithm::Ed25519)] {
             let key = local(key_type);
             let double = Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer: honest };
@@ -286,20 +289,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_signs_digests_is_given_the_digest() {
+    async fn digest_signer_gets_the_digest() {
         let answer = |_: &PrivateKey, _, input: &SigningInput| {
             assert!(*input == SigningInput::Digest(Hash::Sha256.digest(b"one message").as_ref().to_vec()));
             async { Err(Error::new(Kind::Busy, "enough")) }.boxed()
         };
         let key = local("ec");
-        let (double, managed) =
-            (Double { key: key.clone(), wants: SigningInputKind::Digest, answer }, managed(key.public()));
+        let double = Double { key: key.clone(), wants: SigningInputKind::Digest, answer };
+        let managed = managed(key.public());
         assert_eq!(signed(double, &managed, P256).await.unwrap_err().kind(), Kind::Busy);
     }
 
     #[tokio::test]
     async fn another_key_and_a_signature_of_other_bytes_go_no_further() {
-        let (key, other) = (local("ec"), local("ec"));
+        let key = local("ec");
+        let other = local("ec");
         let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
         let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
@@ -317,7 +321,8 @@ mod tests {
     async fn a_signer_that_hangs_or_panics_is_an_error_in_time() {
         let key = local("ec");
         let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
-        let (managed, input) = (managed(key.public()), || SigningInput::Message(Vec::new()));
+        let managed = managed(key.public());
+        let input = || SigningInput::Message(Vec::new());
         let hangs = double(|_, _, _| std::future::pending().boxed());
         let late = managed.answer(&hangs, (P256, input(), false), Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(late.kind(), Kind::Unavailable);

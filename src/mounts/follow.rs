@@ -25,7 +25,7 @@ impl OpenMount {
     }
 
     /// Forgets the known revocations and CRLs, and reloads them in the background.
-    fn begin_again(&self) {
+    fn reload_revocations(&self) {
         match self {
             Self::Pki(authority) => authority.rebuild_crls_from_storage(),
             Self::Method(_) => {}
@@ -62,7 +62,7 @@ impl Mounts {
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
-            if let Err(error) = self.open_one(mount, InitialMountState::Stored).await {
+            if let Err(error) = self.open_mount(mount, InitialMountState::Stored).await {
                 tolerate("a mount of another node cannot be opened", error)?;
             }
         }
@@ -88,7 +88,7 @@ impl Mounts {
     pub async fn reload_all(&self, mount: MountId) -> Result<()> {
         self.follow(mount).await?;
         if let Some(open) = self.opened(mount) {
-            open.begin_again();
+            open.reload_revocations();
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_own_commits_is_no_news_and_one_of_another_node_in_between_is() {
+    fn logged_change_is_unseen_only_if_another_node_wrote_it() {
         let change = |version, own_from| LoggedMountChange {
             mount: MountId(1),
             version,

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_url_is_https_and_plain_on_the_loopback_where_that_is_allowed() {
+    fn caller_url_must_be_https_or_allowed_loopback() {
         for good in ["https://issuer.example", "https://issuer.example:8443/a?b=c", "https://10.0.0.1/keys"] {
             assert!(USUAL.url("u", good).is_ok(), "{good}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_of_the_configuration_is_https_or_on_the_loopback_and_bare() {
+    fn configured_url_must_be_bare_https_or_loopback() {
         for good in [
             "https://kms.example",
             "https://kms.example:8443/base",

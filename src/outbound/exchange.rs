@@ -241,7 +241,7 @@ mod tests {
     use crate::outbound::{Method, Outbound};
 
     #[test]
-    fn a_refusal_tells_the_log_one_word_and_nothing_that_was_sent() {
+    fn rejection_logs_an_error_code_and_nothing_that_was_sent() {
         for (body, reason) in [
             (r#"{"error": "invalid_client", "error_description": "hunter2"}"#, "invalid_client"),
             (r#"{"error": {"code": "KeyNotFound", "message": "hunter2"}}"#, "KeyNotFound"),

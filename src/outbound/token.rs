@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_share_a_failed_fetch_and_the_next_caller_fetches_again() {
+    async fn failed_token_fetch_is_shared_and_the_next_caller_retries() {
         let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
         let fetch = || async {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_refuses_new_tokens_costs_two_of_them_and_none_for_a_while() {
+    async fn service_that_rejects_new_tokens_causes_only_two_fetches() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         // Statuses of successive responses.
@@ -266,7 +266,8 @@ mod tests {
             }
         });
         let outbound = Outbound::configured("", "").unwrap();
-        let (tokens, fetched) = (AccessTokenCache::default(), std::cell::Cell::new(0));
+        let tokens = AccessTokenCache::default();
+        let fetched = std::cell::Cell::new(0);
         let send = async || {
             let fetch = || async {
                 fetched.set(fetched.get() + 1);

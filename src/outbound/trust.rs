@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_trusts_nobody() {
+    fn broken_authority_certificate_is_refused() {
         let broken = pem::encode("CERTIFICATE", b"hunter2");
         let error = super::super::Outbound::configured("ca_pem", &broken).map(drop).unwrap_err();
         assert_eq!(error.text(), "ca_pem: a certificate cannot be used as an authority");

@@ -529,7 +529,9 @@ impl Handler<IssueWork> for ReplicaActor {
     type Result = ResponseFuture<Result<IssuedCertificate>>;
 
     fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
-        let (view, tools, mount) = (self.view.load_full(), self.tools.clone(), origin.mount.clone());
+        let view = self.view.load_full();
+        let tools = self.tools.clone();
+        let mount = origin.mount.clone();
         let operation = IssuingOperation::of(&request);
         let stages = self.stages[operation as usize].clone();
         match request {
@@ -562,7 +564,9 @@ impl Handler<ExternalPolicyWork> for ReplicaActor {
     ) -> Self::Result {
         let operation = IssuingOperation::ExternalPolicy;
         let stages = self.stages[operation as usize].clone();
-        let (views, tools, mount) = (Arc::clone(&self.view), self.tools.clone(), origin.mount.clone());
+        let views = Arc::clone(&self.view);
+        let tools = self.tools.clone();
+        let mount = origin.mount.clone();
         run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
@@ -591,7 +595,7 @@ mod tests {
     use super::*;
 
     #[actix::test]
-    async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
+    async fn panic_in_a_request_is_an_error_and_the_next_is_served() {
         let mount = MountMeter::of("guarded/");
         let broken =
             run_guarded(IssuingOperation::Issue, mount.clone(), QueueCaller::SERVER, || async { panic!("a defect") })

@@ -367,13 +367,15 @@ impl CompromisedKeys {
         // Read first, so that a removal in between is noticed.
         let removals = self.progress().removals;
         let added_at = self.clock.now().unix_timestamp();
-        let (mut entries, mut is_full) = (CompromisedKeyMap::new(), false);
+        let mut entries = CompromisedKeyMap::new();
+        let mut is_full = false;
         self.with(|listed| {
             for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
                 let has_room = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
                 match entries.entry(new.hash) {
                     Entry::Vacant(place) if has_room => {
-                        let (source, note) = (new.source.to_owned(), new.note.clone());
+                        let source = new.source.to_owned();
+                        let note = new.note.clone();
                         place.insert((1, Arc::new(CompromisedKeyEntry { added_at, source, note })));
                     }
                     Entry::Vacant(_) => is_full = true,

@@ -110,7 +110,8 @@ impl ConstrainedName<'_> {
     }
 
     fn hold(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
-        let (kind, name) = (self.kind(), ComparableName::new(self.tag, &self.content));
+        let kind = self.kind();
+        let name = ComparableName::new(self.tag, &self.content);
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
@@ -174,7 +175,8 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if counted.is_empty() {
         counted = chains.iter().collect();
     }
-    let (mut comparisons, mut refused) = (0, None);
+    let mut comparisons = 0;
+    let mut refused = None;
     for chain in counted {
         let of_name = |name: &ConstrainedName<'_>| -> usize {
             chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn mailboxes_are_held_against_mailbox_host_or_domain() {
+    fn mailboxes_are_checked_against_mailbox_host_or_domain() {
         let sides =
             constraints(&[(RFC822_NAME, b"root@a.test"), (RFC822_NAME, b"b.test"), (RFC822_NAME, b".c.test")], &[]);
         for (name, ok) in [
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn mailboxes_of_other_scripts_are_held_by_the_ascii_form_of_their_host() {
+    fn utf8_mailboxes_are_checked_by_the_ascii_form_of_the_host() {
         let permitted = constraints(
             &[(RFC822_NAME, b"xn--bcher-kva.test"), (RFC822_NAME, b"a.test"), (RFC822_NAME, b"x@c.test")],
             &[],
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_so_by_every_reading() {
+    fn excluded_names_are_refused_in_every_interpretation() {
         let excluded = constraints(
             &[],
             &[(DNS_NAME, b"a.test"), (DNS_NAME, b".b.test"), (RFC822_NAME, b"@c.test"), (URI_NAME, b"d.test")],
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_permitted_is_so_by_every_reading() {
+    fn permitted_names_must_be_permitted_in_every_interpretation() {
         let permitted =
             constraints(&[(URI_NAME, b"a.test"), (URI_NAME, b""), (RFC822_NAME, b""), (RFC822_NAME, b"@b.test")], &[]);
         for (tag, name) in [
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn uris_are_held_by_their_host_and_need_one() {
+    fn uris_are_checked_by_their_host_and_need_one() {
         let permitted = constraints(&[(URI_NAME, b"a.test"), (URI_NAME, b".b.test")], &[]);
         let excluded = constraints(&[], &[(URI_NAME, b"a.test")]);
         for (uri, inside, outside) in [
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_held_by_network_and_family() {
+    fn addresses_are_checked_by_network_and_family() {
         let sides =
             constraints(&[(IP_ADDRESS, &[10, 0, 0, 0, 255, 0, 0, 0])], &[(IP_ADDRESS, &[10, 1, 0, 0, 255, 255, 0, 0])]);
         for (address, ok) in
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_names_are_held_by_their_first_rdns_in_any_letter_case() {
+    fn directory_names_match_by_their_first_rdns_in_any_case() {
         let organization = rdn(Attribute::Organization, &["Example  Org".into()]);
         let base = name::name(&[&organization]);
         let sides = constraints(&[(DIRECTORY_NAME, base.as_der())], &[]);
@@ -469,13 +471,13 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_cannot_be_compared_are_never_allowed_where_they_are_constrained() {
+    fn constrained_name_types_without_a_comparison_are_refused() {
         let sides = [constraints(&[(0x88, &[0x2a])], &[]), constraints(&[], &[(0x88, &[0x2a])])];
         assert!(sides.iter().all(|side| !allowed(side, 0x88, &[0x2b]) && allowed(side, DNS_NAME, b"a.test")));
     }
 
     #[test]
-    fn what_the_encoder_writes_is_read_and_a_minimum_is_refused() {
+    fn encoded_constraints_read_back_and_a_minimum_is_refused() {
         let mut sides = NameConstraints::default();
         sides.permitted.dns.push("a.test".into());
         sides.excluded.ips.push("10.0.0.0/8".parse().unwrap());

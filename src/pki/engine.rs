@@ -249,11 +249,13 @@ pub struct Authority {
 
 impl Authority {
     fn start(view: MountView, engine: &Engine) -> Self {
-        let (mount, tools) = (view.mount, engine.tools.clone());
+        let mount = view.mount;
+        let tools = engine.tools.clone();
         let view = Arc::new(ArcSwap::from_pointee(view));
         let crls = Arc::new(ArcSwapOption::<MountCrls>::empty());
         let builder = CrlBuilder::new(mount, Arc::clone(&tools.store), Arc::clone(&tools.signers), tools.clock.clone());
-        let (store, thread) = (Arc::clone(&tools.store), &engine.control);
+        let store = Arc::clone(&tools.store);
+        let thread = &engine.control;
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
         let tidying = TidyController::new(engine.background.clone(), tools.clock.now());
         Self {

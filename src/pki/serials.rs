@@ -33,7 +33,8 @@ impl SerialPrefix {
         match self {
             Self::Random => Arc::new(Serial::random),
             Self::Time => {
-                let (clock, last) = (clock.clone(), AtomicU64::new(0));
+                let clock = clock.clone();
+                let last = AtomicU64::new(0);
                 Arc::new(move || Serial::at(monotonic_millis(&last, clock.now()), random::bytes()))
             }
         }
@@ -67,7 +68,8 @@ mod tests {
     /// Clock values: current times, all years that can be formatted, before 1970, above 2^47 ms (the maximum prefix of
     /// a positive number), and above 2^48 ms.
     fn times() -> impl Strategy<Value = i64> {
-        let (sign, six_octets) = (1_i64 << 47, 1_i64 << 48);
+        let sign = 1_i64 << 47;
+        let six_octets = 1_i64 << 48;
         let latest = (time::PrimitiveDateTime::MAX.assume_utc().unix_timestamp() - 1) * 1000;
         let edges = [sign - 1, sign, six_octets - 1, six_octets, (1 << 40) - 1, 1 << 40, 0, -1];
         let edges: Vec<i64> = edges.into_iter().filter(|edge| *edge <= latest).collect();
@@ -80,7 +82,8 @@ mod tests {
         fn serials_of_one_run_never_fall_back(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(at(0));
             let draw = SerialPrefix::Time.source(&clock);
-            let (mut before, mut latest) = (0, i64::MIN);
+            let mut before = 0;
+            let mut latest = i64::MIN;
             for time in times {
                 clock.set(at(time));
                 latest = latest.max(time);
@@ -112,7 +115,8 @@ mod tests {
                 let octets = serial.octets()[6..].to_vec();
                 (0..octets.len() * 8).map(|bit| octets[bit / 8] >> (bit % 8) & 1).collect::<Vec<u8>>()
             };
-            let (mut ones, mut alike) = (vec![0_usize; 112], vec![0_usize; 111]);
+            let mut ones = vec![0_usize; 112];
+            let mut alike = vec![0_usize; 111];
             for _ in 0..DRAWS {
                 let drawn = bits(&draw());
                 prop_assert_eq!(drawn.len(), 112);
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn random_serials_tell_no_time() {
+    fn random_serials_reveal_no_time() {
         let draw = SerialPrefix::Random.source(&Clock::manual(at(1_760_000_000_000)));
         let first: HashSet<u64> = (0..100).map(|_| millis(&draw())).collect();
         assert_eq!(first.len(), 100);

@@ -93,7 +93,8 @@ impl Authority {
 
     fn start_tidy(self: &Arc<Self>, id: i64, report: TidyReport) {
         let signals = Arc::new(TidySignals::default());
-        let (authority, own) = (Arc::clone(self), Arc::clone(&signals));
+        let authority = Arc::clone(self);
+        let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
         self.tidying().begun(signals, self.tidying().spawn(run.carry_out()));
     }
@@ -172,7 +173,8 @@ impl Engine {
 
     /// Publishes the number of stored rows as metrics, for mounts with `publish_counts`.
     pub async fn publish_counts(&self) {
-        let (mut certificates, mut revocations) = (0, 0);
+        let mut certificates = 0;
+        let mut revocations = 0;
         for authority in self.authorities().filter(|a| a.view().auto_tidy.value.publish_counts) {
             match self.tools().store.counts(authority.mount()).await {
                 Ok(counts) => {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn work_runs_on_the_thread_that_asks_for_it() {
+    fn admitted_work_runs_on_the_calling_thread() {
         let admission = StoreAdmission::new(Arc::new(Unasked));
         let asker = || {
             let admission = admission.clone();
@@ -139,12 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_runs_to_its_end_and_gives_its_place_back_though_its_caller_has_left() {
+    fn admitted_work_finishes_after_its_caller_has_left() {
         on_this_thread(async {
             let admission = StoreAdmission::new(Arc::new(Unasked));
-            let (go_on, ended) = (Rc::new(Notify::new()), Rc::new(Cell::new(false)));
+            let go_on = Rc::new(Notify::new());
+            let ended = Rc::new(Cell::new(false));
             let job = {
-                let (go_on, ended) = (Rc::clone(&go_on), Rc::clone(&ended));
+                let go_on = Rc::clone(&go_on);
+                let ended = Rc::clone(&ended);
                 async move {
                     go_on.notified().await;
                     ended.set(true);
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_place_is_told_at_once_and_a_panic_costs_its_own_request() {
+    fn full_admission_refuses_and_a_panic_fails_one_request() {
         on_this_thread(async {
             let admission = StoreAdmission::new(Arc::new(Unasked));
             let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;

@@ -131,7 +131,8 @@ async fn read_list(
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
     let seen_ids = kind.seen(tx, member, named).await?;
-    let (mut kept, mut seen) = (Vec::new(), HashSet::new());
+    let mut kept = Vec::new();
+    let mut seen = HashSet::new();
     for (n, id) in ids.into_iter().enumerate() {
         match id.filter(|id| seen_ids.contains(*id)) {
             Some(id) if seen.insert(id) => kept.push(id.to_owned()),
@@ -200,7 +201,9 @@ impl ScopedResourceKind {
         let mut found: Vec<(String, i64, bool)> = Vec::new();
         let mut places: Vec<(i64, i64)> = Vec::new();
         for mut row in tx.rows(&sql, &[member.organization.id.into(), value]).await? {
-            let (ext_id, id, is_default) = (row.get()?, row.get()?, row.get()?);
+            let ext_id = row.get()?;
+            let id = row.get()?;
+            let is_default = row.get()?;
             found.push((ext_id, id, is_default));
             places.push((id, row.get()?));
         }

@@ -60,8 +60,9 @@ impl AgentPoolScope {
     /// list is in an allowed list ([`pattern_of_scope_with`] depends on it).
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
-        let (excluded, projects, workspaces) =
-            (json!(excluded_workspaces), json!(allowed_projects), json!(allowed_workspaces));
+        let excluded = json!(excluded_workspaces);
+        let projects = json!(allowed_projects);
+        let workspaces = json!(allowed_workspaces);
         format!(
             r#"{{"excluded-workspaces":{excluded},"allowed-projects":{projects},"allowed-workspaces":{workspaces}}}"#
         )
@@ -88,7 +89,8 @@ impl UsablePool {
     /// # Errors
     /// `Internal` when a column is not what the schema says.
     pub(super) fn read(row: &mut SqlRow) -> WorkResult<Self> {
-        let (id, organization_scoped) = (row.get()?, row.get()?);
+        let id = row.get()?;
+        let organization_scoped = row.get()?;
         Ok(Self { id, organization_scoped, scope: AgentPoolScope::parse(&row.get::<String>()?) })
     }
 
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_scope_reads_back_and_only_allowed_resources_are_found_in_it() {
+    fn stored_scope_reads_back_and_matches_allowed_resources() {
         let scope = AgentPoolScope {
             excluded_workspaces: list(&["ws-out"]),
             allowed_projects: list(&["prj-1"]),

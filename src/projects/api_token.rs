@@ -81,7 +81,8 @@ pub const COLUMNS: &str =
 
 impl ApiToken {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
-        let (id, ext_id) = (row.get()?, row.get()?);
+        let id = row.get()?;
+        let ext_id = row.get()?;
         let (user, team, org): (Option<i64>, Option<i64>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
         let kind: String = row.get()?;
         let kind = if kind == OrganizationTokenKind::Standard.word() {
@@ -98,7 +99,9 @@ impl ApiToken {
             (row.get()?, row.get()?, row.get()?, row.get()?);
         let (kind, maker) = maker.split_once('/').unwrap_or(("users", &maker));
         let created_by = Some((kind.to_owned(), name.unwrap_or_else(|| maker.to_owned())));
-        let (created_at, last_used_at, expired_at) = (row.get()?, row.get()?, row.get()?);
+        let created_at = row.get()?;
+        let last_used_at = row.get()?;
+        let expired_at = row.get()?;
         Ok(Self { id, ext_id, holder, team, description, created_by, created_at, last_used_at, expired_at })
     }
 }
@@ -337,7 +340,8 @@ impl ApiTokenExpiry {
             Self::Never => "k.expired_at IS NULL".to_owned(),
             Self::Within(days) => {
                 let end = now.saturating_add(time::Duration::days(days));
-                let (now, end) = (filter.parameter(now), filter.parameter(end));
+                let now = filter.parameter(now);
+                let end = filter.parameter(end);
                 format!("(k.expired_at > {now} AND k.expired_at <= {end})")
             }
         }

@@ -214,7 +214,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_wrong_kind_is_told_in_the_order_of_reading() {
+    fn attributes_of_wrong_type_are_reported_in_reading_order() {
         let body = json!({ "name": 1, "locked": "yes", "trigger-prefixes": ["a", 2], "description": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         assert_eq!(attributes.text("name"), AttributeValue::Absent);

@@ -132,7 +132,9 @@ pub async fn resolve_all(
         JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id WHERE m.user_id = $1 AND m.org_id = ANY($2)";
     for mut row in tx.rows(teams, &[(*id).into(), rows.into()]).await? {
         let org: i64 = row.get()?;
-        let (team, is_owners, access) = (row.get()?, row.get()?, row.get()?);
+        let team = row.get()?;
+        let is_owners = row.get()?;
+        let access = row.get()?;
         if let Some(member) = members.iter_mut().find(|member| member.organization.id == org) {
             member.add_team(team, is_owners, access);
         }

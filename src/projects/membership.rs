@@ -59,7 +59,10 @@ const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id"
 
 impl Membership {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
-        let (id, ext_id, status, created_at) = (row.get()?, row.get()?, row.get::<String>()?, row.get()?);
+        let id = row.get()?;
+        let ext_id = row.get()?;
+        let status = row.get::<String>()?;
+        let created_at = row.get()?;
         let status = if status == MembershipStatus::Invited.word() {
             MembershipStatus::Invited
         } else {
@@ -119,7 +122,8 @@ async fn load_visible_teams(
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
     // The limit applies before sorting.
-    let (condition, limit) = (filter.text().to_owned(), filter.parameter(most as i64 + 1));
+    let condition = filter.text().to_owned();
+    let limit = filter.parameter(most as i64 + 1);
     let sql = format!(
         "SELECT user_id, id, ext_id FROM (SELECT x.user_id, t.id, t.ext_id, t.name_lc FROM team_memberships x
          JOIN teams t ON t.id = x.team_id WHERE {condition} LIMIT {limit}) place ORDER BY name_lc"
@@ -267,7 +271,8 @@ pub async fn list_own(
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Membership)> {
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
-    let (row, org) = (found.get()?, found.get()?);
+    let row = found.get()?;
+    let org = found.get()?;
     let member = member::find_by_organization_row(tx, caller, org).await?;
     if tx.holds() {
         tx.take("organization_memberships", row).await?;

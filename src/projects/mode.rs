@@ -158,7 +158,8 @@ fn read_overwrites(attributes: &mut AttributeReader<'_>, level: &ModeLevel) -> R
     const NAME: &str = "setting-overwrites";
     let AttributeValue::Value(flags) = attributes.object(NAME) else { return Ok(None) };
     let mut inner = AttributeReader::new(flags);
-    let (mode, pool) = (inner.flag(level.mode).value(), inner.flag(level.pool).value());
+    let mode = inner.flag(level.mode).value();
+    let pool = inner.flag(level.pool).value();
     if !inner.has_no_faults() {
         attributes.fault(NAME, "Setting overwrites must hold booleans");
         return Err(());
@@ -301,7 +302,8 @@ mod tests {
             "it keeps its pool"
         );
         let pool = "default-agent-pool-id";
-        let (unless, when) = ("must not be specified unless using 'agent'", "must be specified when using 'agent'");
+        let unless = "must not be specified unless using 'agent'";
+        let when = "must be specified when using 'agent'";
         refused(
             &PROJECT_LEVEL,
             again,
@@ -385,7 +387,8 @@ mod tests {
             assert_eq!(same, Ok(ModeChange::Own(own)), "as documents show it");
         }
         refused(&WORKSPACE_LEVEL, both(false, "remote"), None, "operations", "must agree with execution-mode");
-        let (remote, local) = (mode("remote", None), mode("local", None));
+        let remote = mode("remote", None);
+        let local = mode("local", None);
         for (operations, named, stored, expected) in
             [(true, "local", &remote, &local), (false, "remote", &remote, &local), (true, "local", &local, &remote)]
         {
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_taken_from_the_relationship_where_the_mode_needs_one() {
+    fn agent_mode_takes_its_pool_from_the_relationship() {
         let read = |body: Value, own: Option<&ExecutionMode>| {
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let change = read(
@@ -417,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_organization_names_its_pool_by_a_relationship_and_has_no_overwrites() {
+    fn organization_mode_has_a_pool_relationship_and_no_overwrites() {
         let body = json!({ "default-execution-mode": "agent", "setting-overwrites": { "agent-pool": false } });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let remote = mode("remote", None);

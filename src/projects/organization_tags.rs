@@ -58,7 +58,8 @@ pub async fn list(
     let count = format!("SELECT count(DISTINCT b.key) FROM {FROM} WHERE {}", filter.text());
     let matching: i64 = tx.one(&count, &filter.values).await?.get()?;
     let condition = filter.text().to_owned();
-    let (limit, offset) = (filter.parameter(page.size), filter.parameter(page.offset()));
+    let limit = filter.parameter(page.size);
+    let offset = filter.parameter(page.offset());
     let sql = format!(
         "SELECT b.key, count(*) FROM {FROM} WHERE {condition} GROUP BY b.key ORDER BY b.key LIMIT {limit} OFFSET {offset}"
     );

@@ -65,7 +65,8 @@ impl PageRequest {
 
     /// Returns the range of the page in a list of `matching` rows, or `None` if it is empty.
     fn span(self, matching: i64) -> Option<RowRange> {
-        let (offset, left) = (self.offset(), matching.saturating_sub(self.offset()));
+        let offset = self.offset();
+        let left = matching.saturating_sub(self.offset());
         if left <= 0 {
             return None;
         }
@@ -175,8 +176,11 @@ pub async fn find_ids(
 ) -> WorkResult<Vec<i64>> {
     let Some(span) = page.span(matching) else { return Ok(Vec::new()) };
     let direction = if order.descending == span.from_end { "" } else { " DESC" };
-    let (limit, offset) = (filter.parameter(span.limit), filter.parameter(span.offset));
-    let (ListSource { id, from }, ListOrder { column, .. }, condition) = (source, order, filter.text());
+    let limit = filter.parameter(span.limit);
+    let offset = filter.parameter(span.offset);
+    let ListSource { id, from } = source;
+    let ListOrder { column, .. } = order;
+    let condition = filter.text();
     let sql =
         format!("SELECT {id} FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}");
     let mut ids: Vec<i64> = tx.column(&sql, &filter.values).await?;

@@ -56,8 +56,11 @@ const COLUMNS: &str = "p.id, p.ext_id, p.name, p.description, p.auto_destroy, p.
 
 impl Project {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
-        let (id, ext_id, name, description, auto_destroy) =
-            (row.get()?, row.get()?, row.get()?, row.get()?, row.get()?);
+        let id = row.get()?;
+        let ext_id = row.get()?;
+        let name = row.get()?;
+        let description = row.get()?;
+        let auto_destroy = row.get()?;
         let (mode, pool): (Option<String>, Option<String>) = (row.get()?, row.get()?);
         Ok(Self {
             id,
@@ -181,7 +184,8 @@ pub async fn find_visible(
 pub async fn find_with_member(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
-    let (row, org_id) = (found.get()?, found.get()?);
+    let row = found.get()?;
+    let org_id = found.get()?;
     let member = member::find_by_organization_row(tx, caller, org_id).await?;
     let project = load_by_row(tx, &member, row).await?;
     Ok((member, project))

@@ -203,7 +203,8 @@ impl OrganizationRights {
 
     /// Returns the flags of `given` that are implied neither by these rights nor by `before`.
     pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
-        let (own, before) = (self.meant(), before.meant());
+        let own = self.meant();
+        let before = before.meant();
         Flag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flags_mean_for_projects_and_workspaces() {
+    fn organization_flags_grant_project_and_workspace_rights() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
         assert_eq!(of(Flag::ManageProjects).on_projects(), ProjectRights::ALL);
         assert!(of(Flag::ManageProjects).manages_workspaces());

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_read_with_every_fault_at_its_place() {
+    fn tag_faults_point_to_the_invalid_element() {
         let owned = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let good = json!([pair("a", "1"), pair("b", ""), { "attributes": { "key": "c" } }, pair("a", "2")]);
         assert_eq!(read_with(parse_bindings, &good), Ok(vec![owned("a", "2"), owned("b", ""), owned("c", "")]));
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_tags_are_asked_for_there_are_few_texts() {
+    fn tag_filters_use_a_bounded_number_of_sql_texts() {
         let texts = |narrow: Narrow, most: usize| {
             let text = |terms: usize| {
                 let mut filter = Filter::new("w.org_id = {}", 7);
@@ -575,7 +575,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_keeps_the_rules(keys in prop::collection::vec(("\\PC{0,3}", "\\PC{0,3}"), 0..14)) {
+        fn parsed_tags_are_distinct_and_within_limits(keys in prop::collection::vec(("\\PC{0,3}", "\\PC{0,3}"), 0..14)) {
             let elements: Vec<Json> = keys.iter().map(|(key, value)| pair(key, value)).collect();
             if let Ok(tags) = read_with(parse_bindings, &elements.into()) {
                 let distinct: std::collections::BTreeSet<_> = keys.iter().map(|(key, _)| key).collect();

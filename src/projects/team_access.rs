@@ -43,7 +43,11 @@ const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
 
 impl ProjectAccess {
     fn read(row: &mut SqlRow) -> WorkResult<Self> {
-        let (id, ext_id, team_id, team, project) = (row.get()?, row.get()?, row.get()?, row.get()?, row.get()?);
+        let id = row.get()?;
+        let ext_id = row.get()?;
+        let team_id = row.get()?;
+        let team = row.get()?;
+        let project = row.get()?;
         let (access, custom): (String, Option<String>) = (row.get()?, row.get()?);
         let level = ProjectAccessLevel::of(&access).unwrap_or(ProjectAccessLevel::Read);
         let settings = ProjectKeyRanks::stored(level, custom.as_deref());

@@ -148,7 +148,8 @@ pub async fn find_visible(
         WorkspaceLocator::Id(ext_id) => {
             let found = tx.row("SELECT id, org_id FROM workspaces WHERE ext_id = $1", &[ext_id.into()]).await?;
             let mut found = found.ok_or_else(ApiRejection::not_found)?;
-            let (row, org_id) = (found.get()?, found.get()?);
+            let row = found.get()?;
+            let org_id = found.get()?;
             (member::find_by_organization_row(tx, caller, org_id).await?, row)
         }
         WorkspaceLocator::Name { organization, workspace } => {

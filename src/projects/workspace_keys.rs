@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn reaches_are_places_of_words() {
+    fn workspace_permissions_map_to_their_key_and_value() {
         type Reach = WorkspacePermission;
         for (reach, key, word) in [
             (Reach::PLAN, "runs", "plan"),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_an_eighth_of_the_files_and_at_least_a_fixed_number_to_the_rest() {
+    fn connection_caps_reserve_an_eighth_of_the_file_limit() {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
             let caps = of(usize::MAX, 0, files);
             let left = files - caps.total - caps.spare();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_as_many_further_requests_as_connections_and_no_more() {
+    fn extra_requests_are_limited_to_the_connection_cap() {
         for (total, most) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
             let room = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
             let mut taken: Vec<_> = std::iter::from_fn(|| room.take()).collect();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_listener_has_a_share_that_the_main_one_does_not_count_on() {
+    fn public_listener_cap_is_subtracted_from_the_main_one() {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
             let public = public_caps(0, files, 2);
             let main = of(0, 0, files - public.total - public.spare());

@@ -61,9 +61,14 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(id: u64, source: CallerNetwork, began: Instant, now: u64) -> Self {
-        let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
-        let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let (given_up, known) = (AtomicBool::new(false), Arc::default());
+        let left = AtomicU64::new(0);
+        let sending = AtomicBool::new(false);
+        let waker = AtomicWaker::new();
+        let state = AtomicU64::new(0);
+        let body = AtomicU64::new(0);
+        let again = AtomicBool::new(false);
+        let given_up = AtomicBool::new(false);
+        let known = Arc::default();
         let connection = Self { id, source, began, state, left, given_up, known, sending, body, again, waker };
         connection.set(ConnectionPhase::Opening, now);
         connection
@@ -313,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_a_little_of_an_answer_has_little_time_for_the_rest() {
+    fn connection_wait_start_advances_with_bytes_sent() {
         let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
         let connection = Connection::new(1, CallerNetwork::of(Ipv4Addr::LOCALHOST.into()), began, 0);
         connection.set(ConnectionPhase::Idle, 0);

@@ -89,7 +89,8 @@ impl Connections {
     pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        let (room, began) = (RequestPermits::new(caps), Instant::now());
+        let room = RequestPermits::new(caps);
+        let began = Instant::now();
         Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
     }
 
@@ -177,7 +178,8 @@ impl Connections {
 
     fn log(&self, events: &ConnectionLimitEvents) {
         let ConnectionLimitEvents { closed, refused, open, most, .. } = *events;
-        let (listener, limit) = (self.listener, self.caps.total);
+        let listener = self.listener;
+        let limit = self.caps.total;
         let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
         tracing::warn!(
             listener,
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_takes_the_place_of_the_one_that_waited_longest_and_never_of_a_busy_one() {
+    fn full_table_closes_the_longest_waiting_and_no_busy_connection() {
         let connections = table(3, 3);
         let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
         let _busy = BusyGuard::begin(&places[0].connection, 0);
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_cap_of_its_own_but_for_the_machine_itself_and_proxies() {
+    fn per_address_cap_exempts_loopback_and_proxies() {
         let proxies = loopback_networks().into_iter().chain(["198.51.100.0/24".parse().unwrap()]);
         let connections = Connections::new("main", ConnectionCaps { total: 100, per_address: 2 }, proxies.collect());
         let mut admit = |address: &str| connections.admit_at(ip(address), 1).unwrap();
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_makes_many_leave_at_a_time_and_those_that_just_came_stay() {
+    fn flood_closes_a_batch_of_the_oldest_idle_connections() {
         let connections = table(640, 640);
         let places: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
         let _new: Vec<_> = (0..10).map(|_| connections.admit_at(ip("127.0.0.1"), 1000).unwrap()).collect();
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewer_places_are_free_the_shorter_a_connection_may_wait() {
+    fn idle_timeout_shrinks_as_the_table_fills() {
         assert_eq!(
             [0, 50, 75, 90, 99, 100, 120].map(|open| idle_timeout(open, 100) / 1000),
             [300, 300, 150, 60, 6, 1, 1]
@@ -476,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_never_ends_ends_its_connection_and_a_request_under_way_does_not() {
+    fn incomplete_head_times_out_and_a_busy_connection_does_not() {
         let connections = table(100, 100);
         let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
         let _busy = BusyGuard::begin(&places[1].connection, 0);
@@ -490,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_at_once_and_then_now_and_then() {
+    fn connection_limit_is_logged_at_first_and_every_ten_seconds() {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
         let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
@@ -501,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_listener_admits_nobody_and_lets_all_go() {
+    fn closed_listener_refuses_new_and_closes_open_connections() {
         let connections = table(10, 10);
         let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
         let _busy = BusyGuard::begin(&places[1].connection, 0);

@@ -59,7 +59,8 @@ where
     {
         let shared = Rc::clone(&self.0);
         fn_factory(move || {
-            let (made, shared) = (factory.new_service(()), Rc::clone(&shared));
+            let made = factory.new_service(());
+            let shared = Rc::clone(&shared);
             async move {
                 let app = Rc::new(made.await?);
                 *shared.borrow_mut() = Some(Rc::clone(&app));

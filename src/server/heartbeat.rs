@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_that_hangs_is_enough_and_one_that_has_ended_is_missing() {
+    fn heartbeats_fail_if_any_worker_hangs_or_has_ended() {
         let within = 3 * HEARTBEAT_INTERVAL;
         let pulse = Heartbeats::new(2);
         assert!(!pulse.all_alive(within), "no worker has begun");

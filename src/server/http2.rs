@@ -52,7 +52,8 @@ where
     B: MessageBody + 'static,
 {
     fn_factory(move || {
-        let (http1, app) = (http1.new_service(()), app.clone());
+        let http1 = http1.new_service(());
+        let app = app.clone();
         async move {
             let http1 = http1.await?;
             let app = app.get().ok_or(())?;
@@ -122,7 +123,8 @@ where
     B: MessageBody,
 {
     let (transport, place) = stream.into_parts();
-    let (activity, room) = (Http2Activity::new(place.connection().clone()), place.room());
+    let activity = Http2Activity::new(place.connection().clone());
+    let room = place.room();
     let wire = ObservedTransport::new(transport, place, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
@@ -254,8 +256,9 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_call_ends_with_its_stream_and_all_of_them_with_their_connection() {
-        let (calls, connections) = (Calls::default(), table(10));
+    async fn http2_call_ends_with_its_stream_or_its_connection() {
+        let calls = Calls::default();
+        let connections = table(10);
         let pair = connected(&connections, endless(&calls)).await;
         let mut begun = join_all((0..3).map(|_| pair.begin(""))).await;
         until(|| calls.counted() == (3, 0)).await;
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn of_bodies_that_nobody_reads_only_so_much_comes() {
+    async fn http2_unread_bodies_are_limited_by_the_flow_windows() {
         let read = Rc::new(Notify::new());
         let waited = Rc::clone(&read);
         let app = move |_: HttpRequest, mut payload: web::Payload| {
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_body_whose_reader_has_gone_keeps_no_room_from_others_while_its_call_goes_on() {
+    async fn http2_dropped_body_frees_the_connection_window() {
         let app = async |request: HttpRequest, mut payload: web::Payload| {
             if request.path() == "/gone" {
                 drop(payload);
@@ -338,7 +341,8 @@ mod tests {
             HttpResponse::Ok().finish()
         };
         let pair = connected(&table(10), app).await;
-        let (mut begun, each) = (Vec::new(), 3 * STREAM_WINDOW_BYTES as usize / 4);
+        let mut begun = Vec::new();
+        let each = 3 * STREAM_WINDOW_BYTES as usize / 4;
         for _ in 0..2 * CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES {
             let (answer, mut body) = pair.begin("gone").await;
             let mut left = each;
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn who_sends_a_body_in_tiny_pieces_that_pile_up_is_told_to_calm_down() {
+    async fn http2_flood_of_tiny_data_frames_is_ended_as_excessive() {
         let pair = connected(&table(10), endless(&Calls::default())).await;
         let (_answer, mut body) = pair.begin("").await;
         for _ in 0..5000 {
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
+    async fn http2_client_that_reads_nothing_is_disconnected() {
         let connections = table(1);
         actix_rt::spawn(Arc::clone(&connections).sweep());
         let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 32 << 20]);
@@ -383,7 +387,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_its_answer_slowly_gets_all_of_it_even_when_its_connection_leaves() {
+    async fn http2_slow_reader_gets_the_whole_response_during_close() {
         let connections = table(10);
         actix_rt::spawn(Arc::clone(&connections).sweep());
         let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 1 << 20]);
@@ -392,7 +396,8 @@ mod tests {
         body.send_data(Bytes::new(), true).unwrap();
         let mut body = answer.await.unwrap().into_body();
         connections.close();
-        let (mut length, started) = (0, Instant::now());
+        let mut length = 0;
+        let started = Instant::now();
         while let Some(chunk) = body.data().await {
             length += chunk.as_ref().unwrap().len();
             body.flow_control().release_capacity(chunk.unwrap().len()).unwrap();
@@ -404,7 +409,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
+    async fn http2_very_slow_reader_is_disconnected_during_close() {
         let connections = table(10);
         actix_rt::spawn(Arc::clone(&connections).sweep());
         let large = async |_: HttpRequest, _: web::Payload| HttpResponse::Ok().body(vec![0; 32 << 20]);
@@ -413,7 +418,8 @@ mod tests {
         body.send_data(Bytes::new(), true).unwrap();
         let mut body = answer.await.unwrap().into_body();
         connections.close();
-        let (started, mut server) = (Instant::now(), pair.server);
+        let started = Instant::now();
+        let mut server = pair.server;
         let slowly = async {
             loop {
                 let chunk = body.data().await.unwrap()?;
@@ -432,7 +438,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn answers_without_a_length_are_whole_and_those_that_are_short_of_theirs_are_not() {
+    async fn http2_response_shorter_than_its_length_is_reset() {
         let app = async |request: HttpRequest, _: web::Payload| {
             let pieces =
                 stream::iter([Ok::<_, actix_web::Error>(Bytes::from_static(b"12")), Ok(Bytes::from_static(b"345"))]);
@@ -460,7 +466,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
+    async fn http2_connection_with_a_slow_handler_stays_open() {
         let connections = table(1);
         actix_rt::spawn(Arc::clone(&connections).sweep());
         // Longer than waiting clients and blocked writes are tolerated.
@@ -477,7 +483,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn heads_that_unpack_to_much_and_handlers_that_end_at_once_leave_others_their_turn() {
+    async fn http2_limits_the_requests_started_between_yields() {
         let calls = Calls::default();
         let counted = calls.clone();
         let app = move |_: HttpRequest, _: web::Payload| {
@@ -496,7 +502,8 @@ mod tests {
                 }
                 answers.push(pair.requests.send_request(request, true).unwrap().0);
             }
-            let (mut most, mut before) = (0, began);
+            let mut most = 0;
+            let mut before = began;
             while before < began + 24 {
                 tokio::task::yield_now().await;
                 let now = calls.counted().0;
@@ -510,8 +517,9 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn many_requests_of_many_connections_leave_room_for_the_first_one_of_each() {
-        let (calls, connections) = (Calls::default(), table(20));
+    async fn http2_extra_stream_limit_spares_first_of_each_connection() {
+        let calls = Calls::default();
+        let connections = table(20);
         let pairs = join_all((0..11).map(|_| connected(&connections, endless(&calls)))).await;
         let mut begun = Vec::new();
         for pair in &pairs {

@@ -151,7 +151,7 @@ mod tests {
         assert!(error.text().starts_with("tls_key_file: "), "{error}");
     }
     #[test]
-    fn a_key_is_never_lost_to_a_certificate_that_has_its_place() {
+    fn key_and_certificate_with_the_same_path_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir(at("real")).unwrap();

@@ -93,7 +93,8 @@ where
     let admitting = Arc::clone(&connections);
     let handshakes = tls.map(Handshakes::new);
     let entrance = move || {
-        let (connections, handshakes) = (Arc::clone(&admitting), handshakes.clone());
+        let connections = Arc::clone(&admitting);
+        let handshakes = handshakes.clone();
         let open = move |stream: TcpStream| admit(stream, Arc::clone(&connections), handshakes.clone());
         fn_service(open).and_then(http_service(app()))
     };
@@ -285,7 +286,9 @@ impl<F: FnOnce() -> Server> BoundListener<F> {
     pub(super) fn serve(self) -> RunningListener {
         let server = (self.run)();
         let sweep = actix_rt::spawn(Arc::clone(&self.connections).sweep());
-        let (address, connections, handle) = (self.address, self.connections, server.handle());
+        let address = self.address;
+        let connections = self.connections;
+        let handle = server.handle();
         RunningListener { address, connections, handle, sweep, task: actix_rt::spawn(server) }
     }
 }
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn an_address_at_its_cap_loses_its_longest_idle_connection_and_another_address_none() {
+    async fn listener_closes_the_longest_idle_of_an_address_at_its_cap() {
         let connections = Connections::new("main", ConnectionCaps { total: 50, per_address: 3 }, Vec::new());
         let setup = ListenerSetup {
             address: ([127, 0, 0, 1], 0).into(),
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
+    async fn listener_keeps_a_connection_with_a_slow_handler() {
         let connections = Connections::new("main", ConnectionCaps { total: 1, per_address: 1 }, Vec::new());
         let setup = ListenerSetup {
             address: ([127, 0, 0, 1], 0).into(),
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_its_answer_slowly_gets_all_of_it_even_when_its_connection_leaves() {
+    async fn listener_sends_a_slow_reader_the_whole_response_during_close() {
         const LENGTH: usize = 64 << 20;
         const PIECE: usize = 64 << 10;
         let pieces = || {
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
+    async fn listener_disconnects_a_very_slow_reader_during_close() {
         let connections = Connections::new("main", ConnectionCaps { total: 9, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
         let setup = ListenerSetup {
@@ -455,7 +458,8 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let mut next = connected("127.0.0.1", serving.address).await;
         assert_eq!(asked(&mut next).await, 404);
-        let (started, mut some) = (std::time::Instant::now(), vec![0; 1 << 20]);
+        let started = std::time::Instant::now();
+        let mut some = vec![0; 1 << 20];
         while counted.open() > 1 {
             assert!(started.elapsed() < Duration::from_secs(14), "it still has its place");
             let _ = slow.read(&mut some).await;
@@ -466,7 +470,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_body_that_breaks_off_ends_its_connection_without_the_last_chunk() {
+    async fn listener_closes_a_failed_response_without_the_last_chunk() {
         let connections = Connections::new("main", ConnectionCaps { total: 9, per_address: 9 }, Vec::new());
         let setup = ListenerSetup {
             address: ([127, 0, 0, 1], 0).into(),
@@ -494,7 +498,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
+    async fn listener_disconnects_a_client_that_reads_nothing() {
         let connections = Connections::new("main", ConnectionCaps { total: 1, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
         let setup = ListenerSetup {

@@ -47,7 +47,8 @@ pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool
 }
 
 async fn discard_input(stream: &TcpStream) -> io::Result<()> {
-    let (mut unread, mut room) = (MAX_DISCARDED_BYTES, [0; 4096]);
+    let mut unread = MAX_DISCARDED_BYTES;
+    let mut room = [0; 4096];
     while unread > 0 {
         stream.readable().await?;
         match stream.try_read(&mut room) {

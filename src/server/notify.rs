@@ -54,7 +54,8 @@ impl Supervisor {
 
     /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
     pub(super) fn keep_alive(self: &Rc<Self>, pulse: Heartbeats) -> Option<JoinHandle<()>> {
-        let (supervisor, limit) = (Rc::clone(self), self.watchdog?);
+        let supervisor = Rc::clone(self);
+        let limit = self.watchdog?;
         Some(tokio::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(limit / 4).await;
@@ -100,7 +101,8 @@ mod tests {
     #[test]
     fn a_watchdog_is_for_the_process_that_it_names() {
         let of = |pid: Option<&str>, limit: Option<&str>| {
-            let (pid, limit) = (pid.map(str::to_owned), limit.map(str::to_owned));
+            let pid = pid.map(str::to_owned);
+            let limit = limit.map(str::to_owned);
             watchdog_interval(|name| if name == "WATCHDOG_PID" { pid.clone() } else { limit.clone() }, 7)
         };
         let second = Some(Duration::from_secs(1));

@@ -136,7 +136,8 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
         Error::invalid(format!("tls_renew.mount: there is no certificate authority at {}", settings.mount))
     })?;
-    let (id, path) = (crate::random::uuid(), format!("{}issue/{}", mount.path, settings.role));
+    let id = crate::random::uuid();
+    let path = format!("{}issue/{}", mount.path, settings.role);
     let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
     let asked = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
     let mut record = shared.audit.record();

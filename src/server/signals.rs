@@ -54,7 +54,8 @@ impl Signals {
     fn without_hangup() -> Result<Self> {
         // Installing the handler is enough; it stays installed.
         drop(watch_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-        let (terminate, interrupt) = (watch_signal(SignalKind::terminate())?, watch_signal(SignalKind::interrupt())?);
+        let terminate = watch_signal(SignalKind::terminate())?;
+        let interrupt = watch_signal(SignalKind::interrupt())?;
         Ok(Self { leave: TerminationSignals { terminate, interrupt, hangup: None }, reload: None })
     }
 

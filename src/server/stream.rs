@@ -285,7 +285,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn one_that_leaves_ends_when_what_it_read_was_looked_at() {
+    async fn closing_stream_ends_after_received_bytes_were_parsed() {
         let connections = Connections::new("main", ConnectionCaps { total: 4, per_address: 4 }, Vec::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

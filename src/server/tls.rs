@@ -170,7 +170,8 @@ fn log_certificate(leaf: &[u8], now: Time) {
         return tracing::info!("TLS certificate read");
     };
     let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default();
-    let (serial, not_after) = (certificate.serial(), time(certificate.not_after()));
+    let serial = certificate.serial();
+    let not_after = time(certificate.not_after());
     if (certificate.not_before()..=certificate.not_after()).contains(&now.unix_timestamp()) {
         tracing::info!(%serial, not_after, "TLS certificate read");
     } else {
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_setting_file_and_problem_and_never_quoted() {
+    fn unusable_tls_files_are_refused_without_quoting_them() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let refusal = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();

@@ -127,7 +127,8 @@ impl AuthorityVerifier<'_> {
 
     /// Checks its documents, certificates and CRLs. `named` are the issuers that its certificates reference.
     async fn look(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
-        let (mount, store) = (self.mount.id, self.storage.pki());
+        let mount = self.mount.id;
+        let store = self.storage.pki();
         let view = MountView::load(mount, store.documents(mount).await?)?;
         self.documents(&view, named);
         self.certificates(&view).await?;
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_is_lost_meanwhile_is_no_finding_about_what_it_holds() {
+    async fn store_lost_during_verify_is_an_error_and_not_a_finding() {
         let folder = tempfile::tempdir().unwrap();
         let storage = store(folder.path()).await;
         let mut findings = Findings::default();

@@ -82,7 +82,8 @@ impl ApiTokens {
 
     /// Seals all unsealed tokens and returns their number.
     async fn seal_all(&self) -> Result<u64> {
-        let (mut after, mut sealed) = (0, 0);
+        let mut after = 0;
+        let mut sealed = 0;
         loop {
             let read = self.sessions.read("api_token_seal", move |session| read_unsealed(session, after).boxed_local());
             let page = read.await?;

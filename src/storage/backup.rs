@@ -149,11 +149,13 @@ mod tests {
     use crate::storage::inspection::inspect;
 
     #[tokio::test]
-    async fn a_store_that_was_carried_over_opens_again_when_it_is_told_that_it_goes_on() {
-        let (folder, key) = (tempfile::tempdir().unwrap(), SealKey::random());
+    async fn store_marked_as_moved_opens_again_after_a_recorded_restore() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = SealKey::random();
         let data = folder.path().join("data");
         let options = |seal_key: &SealKey| {
-            let (database, seal_key) = (Database::Embedded(data.clone()), seal_key.clone());
+            let database = Database::Embedded(data.clone());
+            let seal_key = seal_key.clone();
             StorageOptions { database, seal_key, clock: Clock::system(), queue: 10, absent: IfMissing::Create }
         };
         open(options(&key)).await.unwrap().shutdown().await.unwrap();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_arrived_during_the_last_commit_leaves_in_the_next_one_at_most_512() {
+    async fn units_queued_during_a_commit_form_the_next_up_to_512() {
         let (handle, open, sizes) = gated(2000);
         let first = handle.submit(unit(1));
         while handle.commits() == 0 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_is_busy_at_once_and_free_again_after_the_answers() {
+    async fn full_commit_queue_is_busy_until_its_units_finish() {
         let (handle, open, _) = gated(2);
         let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
         assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_the_store_did_not_take_is_known_until_one_is_said_to_be_stored() {
+    async fn failed_write_is_remembered_until_a_recorded_success() {
         let (handle, open, _) = gated(8);
         drop(open);
         assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stopping_writes_what_was_admitted_even_for_callers_who_left() {
+    async fn stop_writes_admitted_units_even_of_cancelled_callers() {
         let (handle, open, sizes) = gated(8);
         drop(handle.submit(unit(1)));
         drop(open);

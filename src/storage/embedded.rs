@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_opening_of_the_same_folder_is_refused_until_the_first_ends() {
+    fn second_open_of_a_folder_is_refused_until_the_first_ends() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), Time::UNIX_EPOCH).unwrap();
         let error = open(dir.path(), Time::UNIX_EPOCH).err().unwrap();

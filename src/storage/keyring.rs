@@ -85,7 +85,8 @@ impl DataKeys {
 
     /// Counts another page. After the last table, a pass of resealing begins if anything is left.
     async fn count(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
-        let (term, is_again) = (progress.term, progress.left.is_some());
+        let term = progress.term;
+        let is_again = progress.left.is_some();
         let progress = reseal::count_page(&self.sessions, progress).await?;
         let Some(left) = progress.counted() else {
             reseal::store_progress(&self.sessions, Some(stored), progress).await?;
@@ -145,7 +146,8 @@ impl KeyringStore for DataKeys {
         async move {
             let ring = self.keys.ring();
             let (term, unnoted) = ring.unrecorded();
-            let (of, added) = (i64::from(term), i64::try_from(unnoted).unwrap_or(i64::MAX));
+            let of = i64::from(term);
+            let added = i64::try_from(unnoted).unwrap_or(i64::MAX);
             let noted = match added {
                 0 => {
                     self.sessions
@@ -167,7 +169,8 @@ impl KeyringStore for DataKeys {
 
     fn settings(&self) -> LocalBoxFuture<'_, Result<Option<Document>>> {
         async move {
-            let (key, found) = (settings_key(), self.documents.documents(settings_key().kind).await?);
+            let key = settings_key();
+            let found = self.documents.documents(settings_key().kind).await?;
             Ok(found.into_iter().find(|document| document.key == key))
         }
         .boxed_local()

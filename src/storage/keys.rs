@@ -79,7 +79,9 @@ impl StoreKeys {
                 }
             }
         };
-        let (ring, about, again) = (Arc::new(ring), seal_key.about(), SealReopener::new(seal_key.source()));
+        let ring = Arc::new(ring);
+        let about = seal_key.about();
+        let again = SealReopener::new(seal_key.source());
         Ok(Self { ring, commits, reader, clock, about, again, shared })
     }
 
@@ -132,7 +134,8 @@ impl StoreKeys {
         if self.ring.needs_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let (keys, (worn, _)) = (self.clone(), self.ring.current());
+            let keys = self.clone();
+            let (worn, _) = self.ring.current();
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
@@ -428,7 +431,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (writer, pool) = embedded::open(dir.path(), Time::UNIX_EPOCH).unwrap();
         let commits = commit::CommitHandle::start(writer, 10).unwrap();
-        let (seal, next, clock) = (SealKey::random(), SealKey::random(), Clock::system());
+        let seal = SealKey::random();
+        let next = SealKey::random();
+        let clock = Clock::system();
         let late = Arc::new(Late { reader: pool.clone(), facts: Mutex::default() });
         let slow = StoreKeys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();

@@ -65,7 +65,8 @@ enum ProgressKey {
 impl ResealProgress {
     /// The state before the count for a term.
     pub(super) fn new(term: u32) -> Self {
-        let (left, counting) = (None, Some(0));
+        let left = None;
+        let counting = Some(0);
         Self { term, left, counting, sealed: 0, passed: 0, table: 0, after: Vec::new() }
     }
 
@@ -124,7 +125,8 @@ struct ResealedBody {
 impl SealedTable {
     /// The query for a page. Parameters: the first bytes of bodies of the term, the key to start after, the limit.
     fn page(&self, goes_on: bool) -> String {
-        let (key, columns) = (self.key.join(", "), self.columns().join(", "));
+        let key = self.key.join(", ");
+        let columns = self.columns().join(", ");
         // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
         let rows = self.rows(&format!("{columns}, body"), 2, goes_on);
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
@@ -152,7 +154,9 @@ impl SealedTable {
 
     /// As [`Self::updates`], for concurrent writers: one statement for all rows, which skips locked ones.
     fn update_of_all(&self, changes: Vec<ResealedBody>) -> (String, Vec<SqlValue>) {
-        let (mut keys, mut was, mut sealed) = (vec![Vec::new(); self.key.len()], Vec::new(), Vec::new());
+        let mut keys = vec![Vec::new(); self.key.len()];
+        let mut was = Vec::new();
+        let mut sealed = Vec::new();
         for change in changes {
             keys.iter_mut().zip(change.key).for_each(|(column, value)| column.push(value));
             was.push(change.was);
@@ -163,7 +167,8 @@ impl SealedTable {
         let lists: Vec<_> =
             kinds.into_iter().chain(["BYTEA[]"; 2]).zip(1..).map(|(kind, n)| format!("${n}::{kind}")).collect();
         let of = |table: &str| self.key.iter().map(|column| format!("{table}.{column}")).collect::<Vec<_>>().join(", ");
-        let (table, key) = (self.table, self.key.join(", "));
+        let table = self.table;
+        let key = self.key.join(", ");
         let text = format!(
             "WITH page AS (SELECT * FROM UNNEST({lists}) AS page ({key}, was, sealed)),
                 free AS (SELECT {stored}, page.was, page.sealed FROM {table} AS stored
@@ -262,7 +267,8 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
     let sql = table.counted(!progress.after.is_empty());
     let values = values(&progress, COUNT_PAGE_ROWS);
     let read = sessions.read("re_seal", move |session| {
-        let (sql, values) = (sql.clone(), values.clone());
+        let sql = sql.clone();
+        let values = values.clone();
         async move {
             let rows = session.query(&sql, &values).await?.into_iter();
             rows.map(|mut row| Ok((key(table, &mut row)?, row.get()?))).collect::<Result<Vec<_>, SqlError>>()
@@ -299,9 +305,12 @@ pub(super) async fn reseal_page(
         (_, true) => vec![table.update_of_all(changes)],
         (_, false) => table.updates(changes),
     };
-    let (updates, progress) = (Arc::new(updates), Arc::new(progress));
+    let updates = Arc::new(updates);
+    let progress = Arc::new(progress);
     let written = sessions.write("re_seal", move |session| {
-        let (updates, stored, progress) = (Arc::clone(&updates), stored.clone(), ResealProgress::clone(&progress));
+        let updates = Arc::clone(&updates);
+        let stored = stored.clone();
+        let progress = ResealProgress::clone(&progress);
         async move {
             let mut changed = 0;
             for (text, values) in updates.iter() {
@@ -309,7 +318,8 @@ pub(super) async fn reseal_page(
             }
             // Only a count may set 0.
             let left = progress.left.map(|left| left.saturating_sub(changed).max(1));
-            let (sealed, passed) = (progress.sealed + changed, progress.passed + tried.saturating_sub(changed));
+            let sealed = progress.sealed + changed;
+            let passed = progress.passed + tried.saturating_sub(changed);
             let fact = serde_json::to_vec(&ResealProgress { left, sealed, passed, ..progress });
             write_progress(session, Some(stored), fact.map_err(|e| SqlError::Engine(Error::internal(e)))?).await?;
             Ok(changed)
@@ -330,9 +340,11 @@ async fn read_page(
     table: &'static SealedTable,
     progress: &ResealProgress,
 ) -> Result<Vec<ResealRow>> {
-    let (sql, values) = (table.page(!progress.after.is_empty()), values(progress, table.few));
+    let sql = table.page(!progress.after.is_empty());
+    let values = values(progress, table.few);
     let read = sessions.read("re_seal", move |session| {
-        let (sql, values) = (sql.clone(), values.clone());
+        let sql = sql.clone();
+        let values = values.clone();
         async move { session.query(&sql, &values).await?.into_iter().map(|row| table.old(row)).collect() }.boxed_local()
     });
     read.await

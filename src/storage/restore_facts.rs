@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_after_a_restore_are_above_its_time_and_above_those_that_are_known() {
+    fn crl_numbers_after_a_restore_exceed_its_time_and_known_ones() {
         const NOW: u64 = 100_000_000;
         assert_eq!(restored_at(100, (100, 7), &[]), NOW);
         assert_eq!(restored_at(100, (100, NOW as i64 - 1), &[]), NOW);

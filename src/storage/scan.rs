@@ -14,9 +14,12 @@ use crate::sql::{SqlError, SqlRow, SqlValue, SqlWork};
 /// `Unavailable` when the store cannot be read; `Internal` for an invalid query.
 pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<SqlValue>) -> Result<Vec<SqlRow>> {
     let found = Arc::new(Mutex::new(Vec::new()));
-    let (slot, sql) = (Arc::clone(&found), sql.to_owned());
+    let slot = Arc::clone(&found);
+    let sql = sql.to_owned();
     let work: SqlWork = Arc::new(move |session| {
-        let (slot, sql, values) = (Arc::clone(&slot), sql.clone(), values.clone());
+        let slot = Arc::clone(&slot);
+        let sql = sql.clone();
+        let values = values.clone();
         async move {
             let rows = session.query(&sql, &values).await?;
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = rows;

@@ -125,8 +125,10 @@ impl Ring {
 
     fn with(root: Root, installation: String) -> Self {
         let keys = DataKeySet { current: 0, by_term: BTreeMap::new() };
-        let (root, keys) = (ArcSwap::from_pointee(root), ArcSwap::from_pointee(keys));
-        let (unnoted, noted) = (AtomicU64::new(0), AtomicU64::new(0));
+        let root = ArcSwap::from_pointee(root);
+        let keys = ArcSwap::from_pointee(keys);
+        let unnoted = AtomicU64::new(0);
+        let noted = AtomicU64::new(0);
         Self { root, installation, keys, unnoted, noted, tokens_sealed: AtomicBool::new(false) }
     }
 
@@ -539,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_earlier_terms_stay_readable_after_rotation_and_reload() {
+    fn values_of_earlier_terms_open_after_rotation_and_reload() {
         let root = root();
         let (ring, mut facts) = Ring::create(&root, "one".to_owned()).unwrap();
         let first = ring.seal(b"row", b"one".to_vec()).unwrap();
@@ -554,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_asks_for_the_next_one_at_its_limit_and_until_it_has_it() {
+    fn term_at_its_limit_requests_rotation_until_rotated() {
         let ring = ring();
         assert!(!ring.needs_rotation());
         ring.set_recorded(1, MAX_KEY_OPERATIONS, 0);
@@ -570,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_counted_by_term_whether_it_is_noted_or_not() {
+    fn seal_operations_are_counted_per_term_with_unrecorded_ones() {
         let ring = ring();
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
@@ -623,8 +625,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ring_that_runs_takes_the_new_root_key_over_and_the_old_one_opens_nothing() {
-        let (before, after) = (root(), root());
+    async fn running_ring_adopts_the_new_root_key_and_old_one_fails() {
+        let before = root();
+        let after = root();
         let (running, facts) = Ring::create(&before, "one".to_owned()).unwrap();
         let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
         let mut facts = after_a_change(&changed, &before, &after, &facts).await;
@@ -659,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_count_as_sealed_when_one_data_key_says_so_and_for_as_long_as_the_ring_is_open() {
+    fn tokens_count_as_sealed_once_any_data_key_says_so() {
         let root = root();
         let (new, facts) = Ring::create(&root, "one".to_owned()).unwrap();
         assert_eq!(new.wrapping(), DataKeyWrapping::TokensSealed, "a new store has no tokens of an earlier version");
@@ -702,7 +705,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_sealed_opens(body in proptest::collection::vec(any::<u8>(), 0..200), context in any::<Vec<u8>>()) {
+        fn sealed_value_opens_with_its_context(body in proptest::collection::vec(any::<u8>(), 0..200), context in any::<Vec<u8>>()) {
             let ring = ring();
             let sealed = ring.seal(&context, body.clone()).unwrap();
             prop_assert_eq!(sealed.len(), 4 + 1 + 12 + body.len() + 16);

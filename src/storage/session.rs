@@ -48,9 +48,11 @@ fn capture_result<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
 ) -> (SqlWork, ResultSlot<T>) {
     let slot: ResultSlot<T> = Arc::default();
-    let (work, keep) = (Arc::new(work), Arc::clone(&slot));
+    let work = Arc::new(work);
+    let keep = Arc::clone(&slot);
     let kept: SqlWork = Arc::new(move |session| {
-        let (work, keep) = (Arc::clone(&work), Arc::clone(&keep));
+        let work = Arc::clone(&work);
+        let keep = Arc::clone(&keep);
         async move {
             let found = work(session).await?;
             *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);

@@ -103,7 +103,8 @@ impl<R: StoreReader + Clone> Store<R> {
         mount: MountId,
         kind: Option<&'static str>,
     ) -> BoxFuture<'static, Result<Vec<Document>>> {
-        let (keys, found) = (self.keys.clone(), self.reader.documents(mount, kind));
+        let keys = self.keys.clone();
+        let found = self.reader.documents(mount, kind);
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
     }
 

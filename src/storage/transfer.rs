@@ -107,7 +107,8 @@ async fn copy_rows(
     let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
     let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
     // Integers sort before all other types of keys.
-    let (mut after, mut copied) = (SqlValue::from(i64::MIN), 0);
+    let mut after = SqlValue::from(i64::MIN);
+    let mut copied = 0;
     loop {
         let found = scan::rows(store, &text, vec![after, (ROWS_PER_STATEMENT as i64).into()]).await?;
         let full = found.len() == ROWS_PER_STATEMENT;

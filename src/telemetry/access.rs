@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told() {
+    fn dropped_access_lines_are_reported() {
         let mut told = Vec::new();
         write_dropped_warning(7, &mut told);
         let told = String::from_utf8(told).unwrap();

@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_at_zero_is_a_counter_of_that_one_label() {
+    fn metrics_that_start_at_zero_are_counters_of_one_label() {
         for metric in CATALOGUE.iter().filter(|metric| !metric.starts.is_empty()) {
             assert_eq!(metric.kind, MetricKind::Counter, "{}", metric.name);
             assert!(metric.starts.iter().all(|(label, _)| metric.labels == [*label]), "{}", metric.name);

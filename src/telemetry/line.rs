@@ -75,8 +75,11 @@ impl<'a> LogLine<'a> {
     /// Begins a line. Writing to a string cannot fail, here and below.
     pub(super) fn begin(json: bool, now: SystemTime, level: &str, to: &'a mut String) -> Self {
         let now = OffsetDateTime::from(now);
-        let (date, (hour, minute, second, micros)) = (now.date(), now.time().as_hms_micro());
-        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        let date = now.date();
+        let (hour, minute, second, micros) = now.time().as_hms_micro();
+        let year = date.year();
+        let month = u8::from(date.month());
+        let day = date.day();
         to.push_str(if json { "{\"timestamp\":\"" } else { "" });
         let _ = write!(to, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z");
         let _ = match json {

@@ -12,7 +12,8 @@ const MAX_SERIES_PER_METRIC: usize = 1000;
 
 /// The series of every metrics page, on any listener.
 pub(super) fn process_series() -> Vec<Series> {
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("BUILD_COMMIT_OF_SOURCES"));
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = env!("BUILD_COMMIT_OF_SOURCES");
     let build = Series { metric: BUILD_INFO, labels: vec![version.to_owned(), commit.to_owned()], value: 1.0 };
     process::read_series().into_iter().chain([build]).collect()
 }
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_below_their_help_with_escaped_labels() {
+    fn live_metrics_follow_their_help_with_escaped_labels() {
         let mut page = String::new();
         write(&mut page, &[issuer("b/", "r", 1_795_158_830.0), issuer("a\"\\\n/", "r", 5.0)]);
         let lines: Vec<&str> = page.lines().collect();
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_first_to_end_are_told() {
+    fn live_metrics_above_the_limit_keep_the_earliest_expiry() {
         let all: Vec<Series> =
             (0..MAX_SERIES_PER_METRIC + 5).rev().map(|n| issuer("p/", &n.to_string(), n as f64)).collect();
         let mut page = String::new();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_write_no_requests_and_no_start_up_lines_unless_debugged() {
+    fn library_request_and_startup_logs_are_suppressed() {
         for (library, level, debugging, quiet) in [
             ("signet", Level::TRACE, true, false),
             ("actix_http", Level::TRACE, true, true),

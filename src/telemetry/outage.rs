@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_told_beside_the_text_and_once() {
+    fn outage_log_line_includes_the_cause_once() {
         let told = |error: Error| describe_for_log_in(&OutageTable::new(), error.kind(), error.text(), &error).unwrap();
         let cause = || std::io::Error::other("the disk");
         let once = "key: away (the disk); not logged again until recovery";
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_and_again_is_told_once_with_its_cause() {
+    fn recurring_failure_is_logged_once_with_its_cause() {
         let others = OutageTable::new();
         let told = || record_recurring_failure(&others, "no key", &Error::internal("no randomness"));
         let once = "no key: internal error (no randomness); not logged again until recovery";
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_reach_is_told_once_and_a_defect_each_time() {
+    fn unreachable_service_is_logged_once_and_a_defect_each_time() {
         let others = OutageTable::new();
         let told = |error: Error| describe_for_log_in(&others, error.kind(), error.text(), &error);
         let away = || Error::new(Kind::BadGateway, "provider: refused the credential");

@@ -14,7 +14,8 @@ struct MetricSample {
 /// Converts a text page to `Gauges`, `Counters` and `Samples`.
 pub(super) fn summarize(text: &str) -> Map<String, Value> {
     let mut kinds = BTreeMap::new();
-    let (mut gauges, mut counters) = (Vec::new(), Vec::new());
+    let mut gauges = Vec::new();
+    let mut counters = Vec::new();
     let mut samples: BTreeMap<(&str, SampleLabels), MetricSample> = BTreeMap::new();
     for line in text.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
@@ -63,7 +64,8 @@ fn parse_labels(text: &str) -> SampleLabels {
     let mut labels = SampleLabels::new();
     let mut rest = text;
     while let Some((name, behind)) = rest.split_once("=\"") {
-        let (mut value, mut chars) = (String::new(), behind.char_indices());
+        let mut value = String::new();
+        let mut chars = behind.char_indices();
         let end = loop {
             match chars.next() {
                 None => return labels,
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_read_is_left_out() {
+    fn summary_skips_malformed_lines() {
         for text in ["a{b=\"c 1", "a{b=\"c\\", "{", "a{b=\"c\"} x", "# TYPE", "=\"\"", "a} 1"] {
             assert_eq!(summarize(text)["Counters"], json!([]), "{text}");
         }

@@ -131,7 +131,8 @@ impl CrlTbs<'_> {
         time::write(&mut fields, time::from_epoch(self.next_update));
         let mut tail = DerWriter::default();
         write_extensions(&mut tail, 0, self.extensions);
-        let (fields, tail) = (fields.finish(), tail.finish());
+        let fields = fields.finish();
+        let tail = tail.finish();
         let listed: usize = entries.iter().map(Bytes::len).sum();
         let list = if listed == 0 { 0 } else { tlv_len(listed) };
         let len = fields.len() + list + tail.len();
@@ -354,7 +355,8 @@ fn is_time(fields: &DerReader<'_>) -> bool {
 
 /// Reads the entries. The inner result is an error if an entry is not a revocation of the issuer's own certificates.
 fn read_entries(mut list: DerReader<'_>) -> DerResult<(Vec<CrlEntry>, Result<()>)> {
-    let (mut entries, mut held) = (Vec::new(), Ok(()));
+    let mut entries = Vec::new();
+    let mut held = Ok(());
     while !list.is_empty() {
         let mut again = list;
         let mut fields = list.sequence()?;
@@ -402,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_entry_is_as_long_as_is_said() {
+    fn longest_entry_has_the_declared_maximum_size() {
         let serial = Serial::from_octets(&[0xff; 20]).unwrap();
         assert_eq!(encode_entry(&serial, 4_000_000_000, Some(10), Some(1)).len() + 1, CrlEntryWriter::MAX_ENTRY_BYTES);
     }
@@ -424,7 +426,8 @@ mod tests {
             let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
             let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
             let output = openssl.try_run(&["crl", "-in", &file, "-verify", "-CAfile", &ca, "-noout", "-text"]);
-            let (text, status) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+            let text = String::from_utf8(output.stdout).unwrap();
+            let status = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success() && status.contains("verify OK"), "{key_type}: {status}");
             for expected in
                 ["8001", "8002", "8003", "Key Compromise", "301", "Delta CRL Indicator: critical", "Version 2"]
@@ -457,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_are_written_in_place_as_by_the_encoder_of_extensions(
+        fn entries_written_directly_equal_the_extension_encoder(
             octets in prop::collection::vec(any::<u8>(), 1..=20), at in -1_i64 << 33..1 << 38,
             reason in any::<Option<u8>>(), date in prop::option::of(-1_i64 << 33..1 << 38)
         ) {
@@ -501,7 +504,8 @@ mod tests {
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
             let algorithm = SignatureAlgorithm::Ed25519;
             let entries = encode_entry(&serial(1), 1, Some(1), Some(2));
-            let (issuer, number) = (name::name(&[]), extension::crl_number(1));
+            let issuer = name::name(&[]);
+            let number = extension::crl_number(1);
             let tbs = CrlTbs { algorithm, issuer: &issuer, this_update: 0, next_update: 1, extensions: &[&number] };
             let mut der = tbs.encode(vec![Bytes::from(entries)]).signed(algorithm, &[0; 64]).concat();
             prop_assert!(Crl::parse(&der).is_ok());

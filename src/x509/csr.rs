@@ -192,7 +192,8 @@ impl<'a> CsrParts<'a> {
     fn attributes(&self) -> DerResult<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();
-        let (mut found, mut count) = (None, 0);
+        let mut found = None;
+        let mut count = 0;
         while !attributes.is_empty() {
             count += 1;
             if count > MAX_ATTRIBUTES {
@@ -226,7 +227,8 @@ impl<'a> CsrParts<'a> {
 /// Encodes a CertificationRequestInfo to be signed (RFC 2986 4.1). `spki` is an encoded SubjectPublicKeyInfo.
 /// [`super::tbs::encode_signed`] adds the signature.
 pub fn request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
-    let (subject, requested) = (subject.as_der(), extensions.as_der());
+    let subject = subject.as_der();
+    let requested = extensions.as_der();
     build(SEQUENCE, subject.len() + spki.len() + requested.len() + 52, |w| {
         w.integer(0);
         w.raw(subject);

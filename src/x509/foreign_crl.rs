@@ -85,7 +85,9 @@ impl ForeignCrl {
         let head = ForeignCrlHead::read(tbs.reader(), algorithm).map_err(crl_error)?;
         let CrlExtensions { number, is_partial } = CrlExtensions::of(&head.extensions)?;
         let ForeignCrlHead { issuer, this_update, next_update, entries, .. } = head;
-        let (tbs, entries, signature) = (range_of(&der, tbs.raw), range_of(&der, entries), signature.to_vec());
+        let tbs = range_of(&der, tbs.raw);
+        let entries = range_of(&der, entries);
+        let signature = signature.to_vec();
         Ok(Self {
             tbs,
             entries,
@@ -243,10 +245,12 @@ fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
             },
         }
     };
-    let (users, authorities) = (flag(1)?, flag(2)?);
+    let users = flag(1)?;
+    let authorities = flag(2)?;
     let reasons = fields.optional(context(3))?.is_some();
     let mut flag = |number: u8| Ok::<_, DerError>(fields.optional(context(number))?.is_some_and(|f| f.content != [0]));
-    let (indirect, attributes) = (flag(4)?, flag(5)?);
+    let indirect = flag(4)?;
+    let attributes = flag(5)?;
     fields.done()?;
     match (reasons, indirect, attributes) {
         (true, ..) => Err(DerError("onlySomeReasons is not supported; send a CRL for all reasons")),
@@ -355,7 +359,8 @@ mod tests {
     }
 
     fn list(entries: &[Vec<u8>], extensions: &[&Extensions]) -> Vec<u8> {
-        let (issuer, entries) = (name::name(&[]), entries.iter().cloned().map(Bytes::from).collect());
+        let issuer = name::name(&[]);
+        let entries = entries.iter().cloned().map(Bytes::from).collect();
         let tbs = CrlTbs { algorithm: ALGORITHM, issuer: &issuer, this_update: 5, next_update: 9, extensions };
         tbs.encode(entries).signed(ALGORITHM, &[0; 64]).concat()
     }
@@ -366,7 +371,8 @@ mod tests {
 
     fn all(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
         let list = ForeignCrl::read(der)?;
-        let (mut all, mut at) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut at = 0;
         loop {
             let (page, next) = list.page(at, 2)?;
             if page.is_empty() {
@@ -408,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_complete_list_of_the_issuers_own_certificates_is_refused() {
+    fn crl_not_complete_for_the_issuers_certificates_is_refused() {
         let number = crl_number(300);
         let scope = |fields: &[u8]| {
             let value = [&[SEQUENCE, fields.len() as u8], fields].concat();

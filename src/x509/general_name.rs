@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_without_a_rule_are_told_and_other_values_kept_apart() {
+    fn name_types_without_a_rule_are_reported() {
         let read = sans(|w| {
             w.tlv(0xa4, &[0x30, 0]);
             w.tlv(0x88, &[0x2a, 3]);

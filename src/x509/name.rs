@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn several_values_of_one_type_form_one_set_in_der_order_without_duplicates() {
+    fn values_of_one_type_form_a_der_ordered_set_of_unique_values() {
         let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
         let whole = name(&[&ou]);
         assert_eq!(whole.values(Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn names_match_whatever_their_string_type_case_and_blanks() {
+    fn names_match_in_any_string_type_case_and_spacing() {
         let of = |tag: u8, content: &[u8]| {
             let pair = build(SEQUENCE, 0, |w| {
                 w.oid(Attribute::Organization.oid());
@@ -546,7 +546,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_read_back_whatever_their_characters(value in "\\PC{1,40}") {
+        fn values_read_back_with_any_characters(value in "\\PC{1,40}") {
             let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
             prop_assert_eq!(whole.values(Attribute::UserId).unwrap(), vec![value]);
             prop_assert!(check(whole.as_der()).is_ok());

@@ -99,7 +99,8 @@ impl<'a> CertId<'a> {
         let hash = hash.ok_or(DerError("the hash of a CertID must be SHA-1, SHA-256, SHA-384 or SHA-512"))?;
         super::algorithm::optional_null(&mut algorithm)?;
         algorithm.done()?;
-        let (name_hash, key_hash) = (fields.octet_string()?, fields.octet_string()?);
+        let name_hash = fields.octet_string()?;
+        let key_hash = fields.octet_string()?;
         if name_hash.len() != hash.octets() || key_hash.len() != hash.octets() {
             return Err(DerError("a hash of a CertID is not as long as its algorithm's (RFC 6960 4.1.1)"));
         }

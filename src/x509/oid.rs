@@ -199,7 +199,8 @@ pub(crate) fn check_size(content: &[u8]) -> DerResult<()> {
         return Err(LONG);
     }
     // The first sub-identifier contains two arcs.
-    let (mut arcs, mut octets) = (1, 0);
+    let mut arcs = 1;
+    let mut octets = 0;
     for &b in content {
         octets += 1;
         if octets > MAX_ARC_OCTETS {
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_that_others_cannot_read_are_told() {
+    fn identifiers_that_other_programs_cannot_read_are_reported() {
         let check = |text: &str| check_size(&parse_oid(text).unwrap());
         let arcs = |count: usize| format!("1.2{}", ".3".repeat(count - 2));
         for good in ["1.2.268435455", "2.268435375", "2.5.29.32.0", &arcs(20), &format!("1.2{}", ".99999999".repeat(8))]
@@ -298,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_and_any_octets_are_taken_or_refused(text in ".{0,40}", octets in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn any_text_and_any_bytes_are_accepted_or_refused(text in ".{0,40}", octets in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse_oid(&text);
             let _ = oid_text(&octets);
         }

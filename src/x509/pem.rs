@@ -61,7 +61,8 @@ pub fn encode_pieces<P: Iterator<Item = Bytes>>(
     pieces: P,
     newline: &'static str,
 ) -> (usize, impl Iterator<Item = Bytes> + use<P>) {
-    let (begin, end) = (begin_line(label) + newline, end_line(label));
+    let begin = begin_line(label) + newline;
+    let end = end_line(label);
     let text = len.div_ceil(3) * 4 + len.div_ceil(LINE_BYTES) * newline.len();
     let total = begin.len() + text + end.len();
     let lines = PieceLines { pieces: Some(pieces), carried: Vec::with_capacity(LINE_BYTES), newline };
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn people_s_files_are_read() {
+    fn pem_variants_of_common_programs_are_read() {
         let block = encode("X", b"content");
         let expected = vec![("X".to_owned(), b"content".to_vec())];
         let crlf = format!("{}\r\n", block.replace('\n', "\r\n"));

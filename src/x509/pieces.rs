@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn pieces_are_joined_in_their_order_and_empty_ones_disappear() {
-        let (one, two) = (Extensions(vec![SEQUENCE, 0]), Extensions(vec![SEQUENCE, 2, 5, 0]));
+        let one = Extensions(vec![SEQUENCE, 0]);
+        let two = Extensions(vec![SEQUENCE, 2, 5, 0]);
         let joined = Extensions::joined(&[&one, &Extensions::default(), &two]);
         assert_eq!(joined.as_der(), [SEQUENCE, 0, SEQUENCE, 2, 5, 0]);
         let mut extended = one;

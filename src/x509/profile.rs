@@ -292,7 +292,8 @@ fn period(value: &[u8]) -> DerResult<()> {
     let mut at = |tag| -> DerResult<Option<i64>> {
         fields.optional(context(tag))?.map(|time| read_generalized_time(time.content)).transpose()
     };
-    let (start, end) = (at(0)?, at(1)?);
+    let start = at(0)?;
+    let end = at(1)?;
     fields.done()?;
     require(start.is_some() || end.is_some(), "must not be empty (RFC 3280 4.2.1.4)")?;
     require(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")

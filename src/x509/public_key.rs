@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_verified_with_each_algorithm_of_a_key_whichever_came_first() {
+    fn digest_verifies_only_with_the_algorithm_that_signed_it() {
         let key = signature::RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
         let public = PublicKey::trusted(KeyKind::Rsa { bits: 2048 }, key.public_key().as_ref());
         let encodings: [(SignatureAlgorithm, &'static dyn RsaEncoding); 3] = [
@@ -462,7 +462,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mutated_keys_are_kept_byte_for_byte_or_refused(at in 0_usize..91, byte in any::<u8>(), cut in 0_usize..92) {
+        fn mutated_keys_stay_byte_for_byte_or_are_refused(at in 0_usize..91, byte in any::<u8>(), cut in 0_usize..92) {
             let mut spki = PublicKey::trusted(KeyKind::Ec(Curve::P256), &P256_POINT).spki().to_vec();
             let at = at % spki.len();
             spki[at] = byte;

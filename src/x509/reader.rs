@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_der_is_refused() {
+    fn non_der_input_is_refused() {
         let cases: [(&str, &[u8]); 8] = [
             ("indefinite length", &[0x30, 0x80, 0, 0]),
             ("length not minimal, short form exists", &[0x04, 0x81, 1, 0]),

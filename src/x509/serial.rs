@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_has_a_place_among_the_texts_of_serials() {
+    fn last_serial_up_to_any_text_is_found() {
         let of = |text: &str| Serial::last_up_to(text).map(|serial| serial.to_string());
         let most = |begin: &str, octets: usize| Some(format!("{begin}{}", ":ff".repeat(octets)));
         for before_all in ["", "0", "00", "-", "!"] {

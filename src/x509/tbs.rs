@@ -34,7 +34,8 @@ const VERSION_3: [u8; 5] = [0xa0, 3, 2, 1, 2];
 impl CertificateTbs<'_> {
     /// Returns the bytes to sign.
     pub fn encode(&self) -> Vec<u8> {
-        let (issuer, subject) = (self.issuer.as_der(), self.subject.as_der());
+        let issuer = self.issuer.as_der();
+        let subject = self.subject.as_der();
         let fixed = issuer.len() + subject.len() + self.spki.len();
         let extensions: usize = self.extensions.iter().map(|e| e.as_der().len()).sum();
         build(SEQUENCE, fixed + extensions + 160, |w| {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn key_usage_names_are_case_insensitive_and_unknown_ones_ignored() {
+    fn key_usage_names_ignore_case_and_unknown_names() {
         let names = list(&["digitalSIGNATURE", "KeyUsageKeyAgreement", " KeyEncipherment ", "bogus"]);
         let usage = KeyUsage::from_names(&names);
         assert!(usage.contains(KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT)));

@@ -59,7 +59,8 @@ const fn field_minus(n: u8) -> [u8; 32] {
 /// The y coordinates of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two
 /// of order 8.
 const SMALL_ORDERS: [[u8; 32]; 5] = {
-    let (zero, mut one) = ([0; 32], [0; 32]);
+    let zero = [0; 32];
+    let mut one = [0; 32];
     one[0] = 1;
     [
         zero,
@@ -114,7 +115,9 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
 
 /// Returns the exponent of 65537 that yields `value` modulo `prime`, and the order of 65537.
 fn discrete_logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
-    let (mut power, mut order, mut found) = (1, 0, None);
+    let mut power = 1;
+    let mut order = 0;
+    let mut found = None;
     loop {
         if power == value {
             found = Some(order);
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modulus_that_is_a_power_of_65537_modulo_the_small_primes_is_refused() {
+    fn modulus_with_the_roca_fingerprint_is_refused() {
         let power = 65537_u128.pow(5).to_be_bytes();
         let error = reject("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
         assert!(error.text().starts_with("csr: ") && error.text().contains("CVE-2017-15361"), "{error}");
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn moduli_that_come_apart_and_exponents_that_go_does_not_read_are_refused() {
+    fn factorable_moduli_and_large_exponents_are_refused() {
         let openssl = OpenSsl::new();
         let rule = |modulus: &str, exponent: &[u8]| {
             let modulus = modulus.trim().as_bytes().chunks(2);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_whose_exponents_do_not_fit_together_are_no_fingerprint() {
+    fn residues_with_conflicting_exponents_are_no_fingerprint() {
         // 2 modulo 3, an odd power; 1 modulo every other prime, an even power where the order is even.
         #[rustfmt::skip]
         let number = BigUint::from_bytes_be(&[

@@ -242,7 +242,7 @@ fn violations(rule: impl Fn(&Source) -> Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn modules_name_only_what_the_table_grants_them() {
+fn modules_use_only_allowed_modules() {
     let table: BTreeMap<&str, &[&str]> = DIRECTIONS.iter().copied().collect();
     let found = violations(|source| {
         let own = module(&source.path);
@@ -257,7 +257,7 @@ fn modules_name_only_what_the_table_grants_them() {
 }
 
 #[test]
-fn the_tables_have_no_circles() {
+fn module_tables_have_no_cycles() {
     for table in [DIRECTIONS, FLOORS] {
         let mut above = BTreeSet::new();
         for (module, granted) in table {
@@ -270,7 +270,7 @@ fn the_tables_have_no_circles() {
 }
 
 #[test]
-fn parts_of_pki_name_only_what_the_floors_grant_them() {
+fn pki_parts_use_only_allowed_parts() {
     let table: BTreeMap<&str, &[&str]> = FLOORS.iter().copied().collect();
     let found = violations(|source| {
         let Some(own) = source.path.strip_prefix("pki/").map(module) else { return vec![] };
@@ -283,7 +283,7 @@ fn parts_of_pki_name_only_what_the_floors_grant_them() {
 }
 
 #[test]
-fn the_floors_are_those_of_the_parts_that_there_are() {
+fn pki_floors_cover_exactly_the_existing_parts() {
     let parts: BTreeSet<String> = sources()
         .iter()
         .filter_map(|source| source.path.strip_prefix("pki/").map(|path| module(path).to_owned()))
@@ -292,7 +292,7 @@ fn the_floors_are_those_of_the_parts_that_there_are() {
 }
 
 #[test]
-fn pki_takes_and_gives_types_and_no_words_of_the_wires() {
+fn pki_uses_no_wire_types() {
     let found = violations(|source| {
         if module(&source.path) != "pki" {
             return vec![];
@@ -334,7 +334,9 @@ fn parts_of_pki(source: &Source) -> BTreeSet<String> {
 
 /// The first identifiers of the paths in a group that begins with `{`.
 fn heads(list: &str) -> Vec<&str> {
-    let (mut depth, mut begin, mut found) = (0, 1, Vec::new());
+    let mut depth = 0;
+    let mut begin = 1;
+    let mut found = Vec::new();
     for (at, c) in list.char_indices() {
         match c {
             '{' => depth += 1,
@@ -354,7 +356,7 @@ fn heads(list: &str) -> Vec<&str> {
 }
 
 #[test]
-fn nobody_climbs_to_the_root_of_the_crate_or_groups_its_modules() {
+fn modules_use_no_super_path_to_root_and_no_grouped_use() {
     let found = violations(|source| {
         let depth = source.path.split('/').count();
         let climbs = source.code.contains(&"super::".repeat(depth)) && !module(&source.path).is_empty();
@@ -370,7 +372,7 @@ fn nobody_climbs_to_the_root_of_the_crate_or_groups_its_modules() {
 }
 
 #[test]
-fn storage_knows_domains_by_their_store_traits_only() {
+fn storage_uses_only_store_traits_of_domains() {
     let found = violations(|source| {
         if module(&source.path) != "storage" {
             return vec![];
@@ -407,7 +409,7 @@ fn only_one_module_opens_and_closes_mounts() {
 }
 
 #[test]
-fn libraries_stay_in_their_places() {
+fn libraries_are_used_only_in_allowed_modules() {
     let found = violations(|source| {
         let elsewhere = |places: &[&str]| !places.iter().any(|place| source.path.starts_with(place));
         let mut wrong: Vec<String> = LIBRARIES
@@ -425,7 +427,7 @@ fn libraries_stay_in_their_places() {
 }
 
 #[test]
-fn files_are_short_and_say_what_they_are() {
+fn files_are_short_and_have_module_documentation() {
     let found = violations(|source| {
         let lines = source.text.lines().take_while(|line| *line != "#[cfg(test)]").count();
         let mut wrong = Vec::new();
@@ -452,7 +454,7 @@ fn the_architecture_page_is_short_and_names_every_module() {
 }
 
 #[test]
-fn nothing_is_left_to_do_and_nothing_panics_for_want_of_care() {
+fn source_has_no_todo_and_no_careless_panic() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), "todo!", "unimplemented!", "dbg!", ".unwrap()"];
     let found = violations(|source| {
         let in_code = words.iter().filter(|word| source.code.contains(**word));
@@ -463,7 +465,7 @@ fn nothing_is_left_to_do_and_nothing_panics_for_want_of_care() {
 }
 
 #[test]
-fn these_tests_see_what_they_look_for() {
+fn architecture_checks_detect_violations() {
     let code =
         "use crate::http::x;\nlet a = signet_crate::no;\nactix_web::y;\nmyactix::z;\nfn f() -> crate::pki::View {}";
     assert_eq!(after(code, "crate::").collect::<Vec<_>>(), ["http", "pki"]);

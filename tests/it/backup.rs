@@ -1,9 +1,9 @@
 //! Backups of a store: made under load, verified, restored, and copied to another store.
 
 mod damages;
-mod doubtful;
 mod drill;
 mod moves;
+mod questionable_stores;
 mod socket;
 
 use std::path::Path;

@@ -76,7 +76,8 @@ impl Walk {
         let answer = send(client.request("POST", path).json(&body)).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text);
         let auth = &answer.body["auth"];
-        let (token, accessor) = (auth["client_token"].as_str().unwrap(), auth["accessor"].as_str().unwrap());
+        let token = auth["client_token"].as_str().unwrap();
+        let accessor = auth["accessor"].as_str().unwrap();
         self.scanner.add_text(&token_of(name), token);
         self.scanner.add_text(&accessor_of(name), accessor);
         let made = client.with_token(token);
@@ -90,7 +91,8 @@ impl Walk {
         let answer = send(request.json(&body)).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text);
         let info = &answer.body["wrap_info"];
-        let (token, accessor) = (info["token"].as_str().unwrap().to_owned(), info["accessor"].as_str().unwrap());
+        let token = info["token"].as_str().unwrap().to_owned();
+        let accessor = info["accessor"].as_str().unwrap();
         self.scanner.add_text(&token_of(name), &token);
         self.scanner.add_text(&accessor_of(name), accessor);
         self.keep(format!("{path} for {name}"), answer, &[&token_of(name), &accessor_of(name)]);
@@ -129,7 +131,8 @@ async fn tokens(walk: &mut Walk) -> Client {
     walk.token(&root, "orphan", "auth/token/create-orphan", json!({ "policies": ["walker"], "period": "1h" })).await;
     let limited = walk.token(&root, "limited", "auth/token/create", json!({ "policies": ["walker"], "num_uses": 2 }));
     let limited = limited.await;
-    let (token, accessor) = (token_of("walker"), accessor_of("walker"));
+    let token = token_of("walker");
+    let accessor = accessor_of("walker");
     let shown = [token.as_str(), accessor.as_str()];
     walk.ask(&walker, "GET", "auth/token/lookup-self", Value::Null, &shown).await;
     let found = walk.ask(&root, "POST", "auth/token/lookup", json!({ "token": walker.token }), &shown).await;
@@ -584,7 +587,7 @@ fn stored(data: &Path, database: Option<&cluster::Database>) -> Vec<Output> {
 }
 
 #[actix_web::test]
-async fn no_secret_leaves_but_in_the_answer_whose_purpose_it_is() {
+async fn secrets_appear_only_in_their_intended_responses() {
     walk_and_search(None).await;
 }
 
@@ -596,7 +599,8 @@ async fn no_secret_is_in_the_database_in_clear() {
 async fn walk_and_search(database: Option<cluster::Database>) {
     let database = database.as_ref();
     let folder = tempfile::tempdir().unwrap();
-    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let data = folder.path().join("data");
+    let log = folder.path().join("log");
     let mut command = signet();
     command.env("SIGNET_LOG", "trace").stderr(std::fs::File::create(&log).unwrap());
     let devices = tempfile::tempdir().unwrap();

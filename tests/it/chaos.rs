@@ -15,7 +15,7 @@ mod proxy;
 mod retry_after;
 mod seed;
 mod site;
+mod slow_connections;
 mod standby;
 mod steps;
 mod upgrade;
-mod ways;

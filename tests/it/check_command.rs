@@ -32,7 +32,7 @@ fn check(site: &Site) -> Command {
 }
 
 #[test]
-fn check_looks_at_an_installation_before_during_and_after() {
+fn check_inspects_installation_before_during_and_after_service() {
     let site = Site::new();
     let before = check(&site).output().unwrap();
     let told = lines(&before);
@@ -85,7 +85,7 @@ fn commands_of_user(site: &Site) -> impl Fn(&str) -> Command {
 }
 
 #[test]
-fn check_and_serve_name_what_the_user_of_the_server_cannot_write() {
+fn check_and_serve_report_paths_without_write_permission() {
     let site = Site::new();
     site.init();
     std::fs::write(site.path("data/signet.db-wal"), "").unwrap();
@@ -103,8 +103,8 @@ fn check_and_serve_name_what_the_user_of_the_server_cannot_write() {
         ("data/signet.lock", 0o400, 0o600),
     ] {
         set_mode(name, without);
-        let (before, named) =
-            (names(&site), format!("{}: cannot be written (permission denied)", site.path(name).display()));
+        let before = names(&site);
+        let named = format!("{}: cannot be written (permission denied)", site.path(name).display());
         let output = run("check").output().unwrap();
         let told = lines(&output);
         assert!(!output.status.success(), "{told:?}");
@@ -163,7 +163,7 @@ fn check_and_serve_name_the_owner_of_an_audit_file() {
 }
 
 #[test]
-fn check_tells_a_store_that_the_seal_key_does_not_open() {
+fn check_reports_seal_key_that_does_not_open_the_store() {
     let site = Site::new();
     site.init();
     let key = site.path("data/seal.key");
@@ -213,7 +213,8 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     certify(&site, &[]);
     wrong("tls_certificate", "is the certificate of an authority");
     let leaf = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
-    let (ended, mut terms) = (KeyPair::generate().unwrap(), CertificateParams::new(["s.test".to_owned()]).unwrap());
+    let ended = KeyPair::generate().unwrap();
+    let mut terms = CertificateParams::new(["s.test".to_owned()]).unwrap();
     (terms.not_before, terms.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
     std::fs::write(site.path("tls.pem"), terms.self_signed(&ended).unwrap().pem()).unwrap();
     std::fs::write(&key, ended.serialize_pem()).unwrap();
@@ -228,7 +229,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
 }
 
 #[test]
-fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
+fn check_reports_unknown_variables_and_unusable_addresses() {
     let site = Site::new();
     let output = check(&site).env("SIGNET_LISTNE", "127.0.0.1:1").env("SIGNET_NEW_SEAL_KEY", "x").output().unwrap();
     let told = lines(&output);
@@ -255,7 +256,7 @@ fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
 }
 
 #[actix_web::test]
-async fn check_names_keys_whose_library_is_not_configured() {
+async fn check_reports_managed_keys_without_configured_library() {
     let site = Site::new();
     let token = site.init();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");

@@ -98,10 +98,12 @@ impl Double {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let (keep, answers) = (Arc::clone(&heard), answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let keep = Arc::clone(&heard);
+        let answers = answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         std::thread::spawn(move || {
             for (n, socket) in listener.incoming().enumerate() {
-                let (mut socket, mut request) = (socket.unwrap(), vec![0; 65536]);
+                let mut socket = socket.unwrap();
+                let mut request = vec![0; 65536];
                 let mut read = 0;
                 // The head, then the body by its Content-Length.
                 while read < request.len() {
@@ -138,8 +140,9 @@ const DENIED: &str =
     "HTTP/1.1 403 Forbidden\r\nContent-Length: 26\r\nConnection: close\r\n\r\n{\"errors\":[\"not for you\"]}";
 
 #[test]
-fn the_key_is_made_here_and_what_leaves_is_a_request() {
-    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+fn issue_generates_key_locally_and_sends_only_a_csr() {
+    let double = Double::start(&[DENIED]);
+    let folder = tempfile::tempdir().unwrap();
     let mut command = signet();
     command.args(["issue", "web.example.test", "--role", "web"]).current_dir(folder.path());
     let output = command.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "hunter2").output().unwrap();
@@ -154,9 +157,10 @@ fn the_key_is_made_here_and_what_leaves_is_a_request() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_when_it_says_so_with_the_same_key() {
+fn busy_server_is_retried_after_its_delay_with_same_key() {
     let busy = "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-    let (double, folder) = (Double::start(&[busy, busy, DENIED]), tempfile::tempdir().unwrap());
+    let double = Double::start(&[busy, busy, DENIED]);
+    let folder = tempfile::tempdir().unwrap();
     let ask = |patience: &str| {
         let mut command = signet();
         command.args(["issue", "web.example.test", "--patience", patience]).current_dir(folder.path());
@@ -217,7 +221,8 @@ fn control_characters_of_a_server_do_not_reach_the_terminal() {
 async fn renew_refuses_useless_certificate_before_files_change() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "10.0.0.7"]);
-    let (file, key) = ("web.example.test.pem", "web.example.test-key.pem");
+    let file = "web.example.test.pem";
+    let key = "web.example.test-key.pem";
     // Certificates for the same key: with other names, too short, expired.
     let certified = |names: &str, ttl: &str, out: &str| {
         let subject = ["req", "-new", "-key", key, "-subj", "/CN=x.example.test", "-addext", names, "-out", "x.csr"];
@@ -269,7 +274,7 @@ async fn renew_refuses_useless_certificate_before_files_change() {
 }
 
 #[actix_web::test]
-async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
+async fn issue_puts_names_of_every_kind_into_the_certificate() {
     let desk = Desk::new();
     desk.post("pki/roles/all", json!({ "allow_any_name": true, "allowed_uri_sans": "spiffe://*", "key_type": "any" }))
         .await;
@@ -314,7 +319,7 @@ async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
 }
 
 #[actix_web::test]
-async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
+async fn issue_supports_other_key_types_and_existing_csrs() {
     let desk = Desk::new();
     desk.post("pki/roles/any", json!({ "allow_any_name": true, "key_type": "any" })).await;
     for (kind, bits, says) in
@@ -322,7 +327,8 @@ async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
     {
         let name = format!("{kind}.example.test");
         desk.run(&["issue", &name, "--role", "any", "--key-type", kind, "--key-bits", bits]);
-        let (certificate, key) = (format!("{name}.pem"), format!("{name}-key.pem"));
+        let certificate = format!("{name}.pem");
+        let key = format!("{name}-key.pem");
         assert!(desk.told(&certificate, &["-text"]).contains(says), "{kind}");
         assert_same_key(desk.folder(), &key, &certificate);
         assert_verifies(desk.folder(), "ca.pem", &certificate);
@@ -362,7 +368,7 @@ async fn intermediate(desk: &Desk) {
 }
 
 #[actix_web::test]
-async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_the_readme_says() {
+async fn issue_below_intermediate_writes_verifiable_chain() {
     let desk = Desk::new();
     intermediate(&desk).await;
     let (_, err) = desk.run(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
@@ -420,7 +426,7 @@ async fn warnings_of_the_server_are_shown() {
 }
 
 #[test]
-fn existing_files_are_refused_kept_or_replaced_as_the_flag_says() {
+fn existing_flag_rejects_retains_or_replaces_files() {
     let desk = Desk::new();
     let issue = ["issue", "web.example.test"];
     let [keep, replace] = ["keep", "replace"].map(|word| [&issue[..], &["--existing", word]].concat());
@@ -456,11 +462,13 @@ fn existing_files_are_refused_kept_or_replaced_as_the_flag_says() {
 }
 
 #[test]
-fn renew_replaces_what_is_due_and_runs_a_command_afterwards() {
+fn renew_replaces_due_certificates_and_runs_the_command() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "10.0.0.7", "ops@example.test"]);
-    let (file, key) = ("web.example.test.pem", "web.example.test-key.pem");
-    let (first, first_key) = (desk.serial(file), desk.text(key));
+    let file = "web.example.test.pem";
+    let key = "web.example.test-key.pem";
+    let first = desk.serial(file);
+    let first_key = desk.text(key);
     let sans = desk.told(file, &["-ext", "subjectAltName"]);
     let exec = ["--exec", "openssl x509 -in web.example.test.pem -noout -serial >> ran; test -z \"$SIGNET_TOKEN\""];
     let (out, _) = desk.run(&[&["renew", file], &exec[..]].concat());
@@ -491,7 +499,7 @@ fn renew_replaces_what_is_due_and_runs_a_command_afterwards() {
 }
 
 #[test]
-fn a_command_that_fails_after_a_renewal_is_told_and_run_again() {
+fn failed_exec_command_is_reported_and_run_again() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let file = "web.example.test.pem";
@@ -513,7 +521,7 @@ fn a_command_that_fails_after_a_renewal_is_told_and_run_again() {
 }
 
 #[actix_web::test]
-async fn an_authority_that_is_new_is_added_to_the_file_of_those_that_are_trusted() {
+async fn renew_adds_new_root_to_the_trust_file() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let old = desk.text("web.example.test.pem");
@@ -529,7 +537,7 @@ async fn an_authority_that_is_new_is_added_to_the_file_of_those_that_are_trusted
 }
 
 #[test]
-fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
+fn signal_during_exec_ends_the_command() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let exec = "echo $$ > begun; sleep 60; echo done > over";
@@ -551,7 +559,7 @@ fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
 }
 
 #[test]
-fn an_address_that_ends_as_the_paths_of_the_api_begin_is_the_server_all_the_same() {
+fn address_may_end_with_api_prefix() {
     let desk = Desk::new();
     for (end, name) in [("/v1", "a.example.test"), ("/v1/", "b.example.test"), ("/", "c.example.test")] {
         let address = format!("{}{end}", desk.dev.address);
@@ -562,7 +570,7 @@ fn an_address_that_ends_as_the_paths_of_the_api_begin_is_the_server_all_the_same
 }
 
 #[test]
-fn a_name_that_no_file_can_have_is_told_as_that() {
+fn too_long_file_name_is_reported() {
     let desk = Desk::new();
     let name = format!("{}.example.test", vec!["a".repeat(59); 4].join("."));
     assert!(name.len() < 254);
@@ -602,7 +610,7 @@ fn wait_until(what: &str, is: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_service_renews_whenever_it_is_time() {
+fn service_renews_when_due() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "4s"]);
     let ran = || std::fs::read_to_string(desk.path("ran")).unwrap_or_default().lines().count();
@@ -618,7 +626,7 @@ fn a_service_renews_whenever_it_is_time() {
 }
 
 #[test]
-fn a_service_whose_clock_is_past_the_end_of_what_it_gets_renews_ever_more_seldom() {
+fn service_with_clock_ahead_renews_with_growing_pauses() {
     let Some(clock) = FakeClock::new() else { return };
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "1h"]);
@@ -636,7 +644,7 @@ fn a_service_whose_clock_is_past_the_end_of_what_it_gets_renews_ever_more_seldom
 }
 
 #[test]
-fn a_service_tries_again_what_failed() {
+fn service_retries_failed_renewal_and_command() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "20s"]);
     // The server is unavailable, and the certificate is due.
@@ -689,7 +697,7 @@ fn a_signal_ends_a_service_that_waits_for_a_server() {
 }
 
 #[test]
-fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
+fn service_stop_waits_for_command_or_ends_it_for_rerun() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let note = || desk.path(".web.example.test.pem.exec").exists();
@@ -716,7 +724,7 @@ fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
 }
 
 #[test]
-fn a_time_to_come_back_that_nobody_lives_to_see_is_a_refusal_like_any_other() {
+fn excessive_retry_after_is_treated_as_plain_503() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     for seconds in ["18446744073709551615", "99999999999999999999999", "31536000"] {
@@ -741,8 +749,9 @@ fn a_time_to_come_back_that_nobody_lives_to_see_is_a_refusal_like_any_other() {
 }
 
 #[test]
-fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
-    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+fn role_or_mount_with_path_traversal_is_rejected_locally() {
+    let double = Double::start(&[DENIED]);
+    let folder = tempfile::tempdir().unwrap();
     let issue = ["issue", "x.example.test"];
     let renew = ["renew", "x.example.test.pem"];
     let import = ["import", "."];
@@ -771,8 +780,9 @@ fn a_role_or_mount_that_leads_elsewhere_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_token_that_is_an_argument_counts_before_the_environment_for_every_command() {
-    let (double, folder) = (Double::start(&[DENIED]), tempfile::tempdir().unwrap());
+fn token_argument_overrides_environment_for_every_command() {
+    let double = Double::start(&[DENIED]);
+    let folder = tempfile::tempdir().unwrap();
     for (name, token) in [("one", "of-file-one\n"), ("two", "of-file-two\n"), ("empty", "\n"), ("odd", "a\nb\n")] {
         std::fs::write(folder.path().join(name), token).unwrap();
     }
@@ -820,7 +830,7 @@ fn a_token_that_is_an_argument_counts_before_the_environment_for_every_command()
 }
 
 #[test]
-fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
+fn exec_output_goes_to_stderr_not_stdout() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let (out, err) = desk.run(&["renew", "web.example.test.pem", "--force", "--json", "--exec", "echo reloaded"]);
@@ -830,7 +840,7 @@ fn what_a_command_prints_is_not_among_the_lines_about_certificates() {
 }
 
 #[test]
-fn a_reader_who_leaves_early_makes_no_command_fail() {
+fn closed_stdout_does_not_fail_commands() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let file = "web.example.test.pem";
@@ -848,7 +858,7 @@ fn a_reader_who_leaves_early_makes_no_command_fail() {
 }
 
 #[actix_web::test]
-async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_read() {
+async fn who_command_shows_caller_time_and_role_in_readable_mounts() {
     let desk = Desk::new();
     intermediate(&desk).await;
     let policy = "path \"below/sign/web\" { capabilities = [\"update\"] }";
@@ -981,7 +991,7 @@ async fn explain_of_own_token_needs_no_permission() {
 }
 
 #[actix_web::test]
-async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
+async fn status_shows_setup_next_expiries_and_problems() {
     let desk = Desk::new();
     let (out, _) = desk.run(&["status"]);
     for part in [

@@ -1,8 +1,8 @@
 //! The `signet` binary: `dev`, `check`, and the checks of `issue` before its request.
 
+mod environment;
 mod json;
-mod missing;
-mod surroundings;
+mod missing_files;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use crate::process::{Dev, dev, dev_with, refused, signet};
 use crate::support::{Answer, send};
 
 #[actix_web::test]
-async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
+async fn dev_is_ready_when_announced_and_drains_on_sigterm() {
     let dev = dev(&["--root-token", "my-root"]);
     assert_eq!(dev.token, "my-root");
     let client = dev.client();
@@ -32,7 +32,7 @@ async fn projects(dev: &Dev, token: &str, path: &str) -> Answer {
 }
 
 #[actix_web::test]
-async fn the_token_of_dev_is_that_of_an_owner_of_organization_dev() {
+async fn dev_token_belongs_to_an_owner_of_organization_dev() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let first = dev(&[&data[..], &["--root-token", "my-root"]].concat());
@@ -57,7 +57,7 @@ async fn the_token_of_dev_is_that_of_an_owner_of_organization_dev() {
 }
 
 #[actix_web::test]
-async fn the_seal_key_is_for_its_owner_only() {
+async fn seal_key_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
@@ -67,11 +67,12 @@ async fn the_seal_key_is_for_its_owner_only() {
 }
 
 #[test]
-fn dev_makes_no_seal_key_where_a_store_is() {
+fn dev_generates_no_seal_key_for_an_existing_store() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     dev(&data).terminate();
-    let (key, away) = (folder.path().join("seal.key"), folder.path().join("away"));
+    let key = folder.path().join("seal.key");
+    let away = folder.path().join("away");
     std::fs::rename(&key, &away).unwrap();
     let error = refused(signet().args(["dev", "--listen", "127.0.0.1:0"]).args(data));
     assert!(error.contains("file does not exist: ") && error.contains("put the seal key back"), "{error}");
@@ -81,7 +82,7 @@ fn dev_makes_no_seal_key_where_a_store_is() {
 }
 
 #[test]
-fn logs_have_no_colours_in_a_file_and_start_up_lines_of_the_library_for_debugging_only() {
+fn logs_in_a_file_have_no_colours_and_no_library_noise() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let logged = |level: &str| {
@@ -109,7 +110,7 @@ fn dev_refuses_other_addresses_and_databases() {
 }
 
 #[test]
-fn issue_never_overwrites_and_looks_before_it_asks() {
+fn issue_checks_files_before_the_request_and_never_overwrites() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     std::fs::write(folder.path().join("web.test-key.pem"), "mine").unwrap();
@@ -137,7 +138,8 @@ impl Listener {
         let keep = Arc::clone(&heard);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                let (mut socket, mut request) = (socket.unwrap(), [0; 8192]);
+                let mut socket = socket.unwrap();
+                let mut request = [0; 8192];
                 let read = socket.read(&mut request).unwrap_or(0);
                 keep.lock().unwrap().push(String::from_utf8_lossy(&request[..read]).into_owned());
                 let _ = socket.write_all(answer.as_bytes());
@@ -163,7 +165,7 @@ fn issue_from(address: &str) -> String {
 }
 
 #[test]
-fn issue_sends_its_token_along_no_redirect() {
+fn issue_does_not_send_its_token_to_a_redirect() {
     let other = Listener::start("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}".to_owned());
     for status in ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"] {
         for host in ["127.0.0.1", "localhost"] {
@@ -204,7 +206,7 @@ fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
 }
 
 #[test]
-fn check_tells_every_problem() {
+fn check_reports_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("signet.toml");
     let none = refused(signet().args(["check", "--config"]).arg(&file));
@@ -219,7 +221,7 @@ fn check_tells_every_problem() {
 }
 
 #[test]
-fn completions_of_every_shell_know_the_words_of_the_command_line() {
+fn completions_of_every_shell_contain_commands_and_flags() {
     for shell in ["bash", "zsh", "fish"] {
         let output = signet().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();

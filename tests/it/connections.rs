@@ -68,7 +68,8 @@ impl Wire {
     }
 
     fn answer(&mut self) -> String {
-        let (mut text, mut octet) = (Vec::new(), [0; 1]);
+        let mut text = Vec::new();
+        let mut octet = [0; 1];
         while !text.ends_with(b"\r\n\r\n") {
             self.0.read_exact(&mut octet).unwrap();
             text.extend(octet);
@@ -131,14 +132,15 @@ fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
 }
 
 #[actix_web::test]
-async fn hundreds_of_idle_connections_keep_nobody_out_and_log_and_metrics_say_so() {
+async fn idle_connections_block_no_client_and_are_logged() {
     let (dev, log, _folder) = limited("256:256");
     let held = idle(dev.socket(), 600);
     for _ in 0..3 {
         assert_served(dev.socket(), &dev.token).await;
     }
     let page = dev.client().page("/metrics").await.text;
-    let (open, limit) = ("signet_connections_open{listener=\"main\"}", "signet_connections_limit{listener=\"main\"}");
+    let open = "signet_connections_open{listener=\"main\"}";
+    let limit = "signet_connections_limit{listener=\"main\"}";
     let limit = value(&page, limit);
     assert!(limit <= 128, "half of the files are for the rest: {limit}");
     assert!(value(&page, open) <= limit + 16, "{} of {limit}", value(&page, open));
@@ -162,7 +164,7 @@ async fn hundreds_of_idle_connections_keep_nobody_out_and_log_and_metrics_say_so
 }
 
 #[test]
-fn a_request_under_way_and_the_latest_connections_outlive_a_flood_and_the_longest_idle_do_not() {
+fn flood_evicts_longest_idle_connections_only() {
     let (dev, ..) = limited("256:256");
     let (head, body) = issue(&dev.token);
     let [mut early, mut under_way] = [(); 2].map(|()| Wire::open(dev.socket()));
@@ -182,7 +184,7 @@ fn a_request_under_way_and_the_latest_connections_outlive_a_flood_and_the_longes
 }
 
 #[actix_web::test]
-async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave_last() {
+async fn unfinished_bodies_are_evicted_unauthenticated_callers_first() {
     let site = Site::new();
     site.configure("max_connections = 16\n");
     let token = site.init();
@@ -230,7 +232,7 @@ async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave
 }
 
 #[test]
-fn a_body_that_has_no_use_is_not_waited_for_and_one_of_an_open_route_not_for_long() {
+fn unused_body_is_skipped_and_open_route_body_wait_is_short() {
     let (dev, ..) = limited("1024:1024");
     let started = Instant::now();
     let mut open = Wire::open(dev.socket());
@@ -267,7 +269,7 @@ fn a_body_that_has_no_use_is_not_waited_for_and_one_of_an_open_route_not_for_lon
 }
 
 #[actix_web::test]
-async fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or_not() {
+async fn incomplete_request_head_closes_the_connection() {
     let (dev, ..) = limited("1024:1024");
     let [mut silent, mut half] = [(); 2].map(|()| Wire::open(dev.socket()));
     half.send("GET /v1/sys/health HTTP/1.1\r\n");
@@ -295,7 +297,7 @@ async fn a_connection_that_never_ends_a_head_is_ended_whether_it_is_its_first_or
 }
 
 #[actix_web::test]
-async fn what_http_itself_refuses_is_counted() {
+async fn malformed_http_requests_are_counted() {
     let (dev, ..) = limited("1024:1024");
     let large = format!("X-Large: {}\r\n", "x".repeat(200_000));
     for (more, status) in [
@@ -325,7 +327,7 @@ async fn what_http_itself_refuses_is_counted() {
 }
 
 #[actix_web::test]
-async fn what_does_not_parse_behind_a_request_does_not_take_its_answer_away() {
+async fn garbage_after_a_request_does_not_lose_its_response() {
     let (dev, ..) = limited("1024:1024");
     let token = &dev.token;
     let body = r#"{"common_name":"live.test"}"#;
@@ -344,7 +346,7 @@ async fn what_does_not_parse_behind_a_request_does_not_take_its_answer_away() {
 }
 
 #[test]
-fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
+fn tls_handshake_and_request_head_have_time_limits() {
     let site = Site::new().with_tls("0x1001");
     let token = site.init();
     let served = site.serve();
@@ -364,7 +366,7 @@ fn neither_a_handshake_nor_a_head_after_it_may_take_for_ever_over_tls() {
 }
 
 #[test]
-fn connections_that_never_begin_tls_keep_nobody_out() {
+fn connections_without_tls_handshake_block_no_client() {
     let site = Site::new().with_tls("0x1001");
     site.init();
     site.configure(&format!("{}max_connections = 20\n", site.tls_settings()));
@@ -378,7 +380,7 @@ fn connections_that_never_begin_tls_keep_nobody_out() {
 }
 
 #[actix_web::test]
-async fn the_listener_of_the_metrics_has_a_small_cap_of_its_own() {
+async fn metrics_listener_has_its_own_small_connection_limit() {
     let site = Site::new();
     site.configure("metrics_listen = \"127.0.0.1:0\"\n");
     let token = site.init();
@@ -396,7 +398,7 @@ async fn the_listener_of_the_metrics_has_a_small_cap_of_its_own() {
 }
 
 #[test]
-fn sigterm_ends_idle_connections_at_once_and_one_with_a_request_after_its_answer() {
+fn sigterm_closes_idle_connections_and_finishes_active_ones() {
     let (dev, ..) = limited("1024:1024");
     let (head, body) = issue(&dev.token);
     let [mut kept, mut silent, mut under_way] = [(); 3].map(|()| Wire::open(dev.socket()));
@@ -415,7 +417,7 @@ fn sigterm_ends_idle_connections_at_once_and_one_with_a_request_after_its_answer
 }
 
 #[test]
-fn more_connections_than_files_are_a_warning_and_not_a_promise() {
+fn connection_limit_above_file_limit_is_warned_about() {
     let site = Site::new();
     site.configure("max_connections = 5000\n");
     site.init();
@@ -428,7 +430,8 @@ fn more_connections_than_files_are_a_warning_and_not_a_promise() {
 fn issues_until_closed(mut wire: Wire, request: &str) -> Vec<String> {
     let mut serials = Vec::new();
     while let Ok(()) = wire.0.write_all(request.as_bytes()) {
-        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        let mut answer = Vec::new();
+        let mut piece = [0; 16 << 10];
         let body = loop {
             match wire.0.read(&mut piece) {
                 Ok(some @ 1..) => answer.extend_from_slice(&piece[..some]),
@@ -450,7 +453,7 @@ fn issues_until_closed(mut wire: Wire, request: &str) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
+async fn requests_read_at_shutdown_are_answered_or_not_started() {
     let site = Site::new();
     let token = site.init();
     let mut served = site.serve();
@@ -469,7 +472,8 @@ async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
         let asking: Vec<_> = (0..48)
             .map(|_| {
                 // Connects before the thread starts: a late thread would find the listener closed.
-                let (wire, request) = (Wire::open(address), request.clone());
+                let wire = Wire::open(address);
+                let request = request.clone();
                 std::thread::spawn(move || issues_until_closed(wire, &request))
             })
             .collect();
@@ -485,7 +489,7 @@ async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
 }
 
 #[test]
-fn who_asks_for_websocket_is_told_at_once_that_there_is_none() {
+fn websocket_upgrade_is_rejected_immediately() {
     let (dev, ..) = limited("1024:1024");
     let started = Instant::now();
     for method in ["GET /v1/sys/health", "POST /v1/pki/issue/dev"] {

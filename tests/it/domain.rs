@@ -49,7 +49,8 @@ impl Domain {
     async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let seal_key = SealKey::create_file(&folder.path().join("seal.key")).unwrap();
-        let (database, clock) = (Database::Embedded(folder.path().to_owned()), Clock::system());
+        let database = Database::Embedded(folder.path().to_owned());
+        let clock = Clock::system();
         let storage = storage::open(storage::StorageOptions {
             database,
             seal_key,
@@ -60,7 +61,8 @@ impl Domain {
         .await
         .unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
-        let (serials, reach) = (SerialPrefix::default().source(&clock), EgressPolicy::default());
+        let serials = SerialPrefix::default().source(&clock);
+        let reach = EgressPolicy::default();
         let engine = Engine::new(storage.pki(), serials, Arc::new(NoSigners), clock, reach);
         engine.open(MOUNT).await.unwrap();
         let authority = engine.authority(MOUNT).unwrap();
@@ -134,7 +136,8 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     });
     put.await.unwrap();
     let issued = domain.replica.run(Domain::origin(), CertificateRequest::Sign(sign)).await.unwrap();
-    let (certificate, root) = (Certificate::parse(&issued.der).unwrap(), Certificate::parse(&domain.root.der).unwrap());
+    let certificate = Certificate::parse(&issued.der).unwrap();
+    let root = Certificate::parse(&domain.root.der).unwrap();
     assert!(certificate.is_signed_by(root.key()) && certificate.key() == &key);
     assert_eq!(certificate.common_name(), "a.example.test");
     let dns = ["a.example.test", "b.example.test"].map(str::to_owned).to_vec();
@@ -157,7 +160,8 @@ fn numbered(
     begin: Option<mpsc::Receiver<()>>,
     done: &Arc<Mutex<Vec<u32>>>,
 ) -> impl Future<Output = signet::error::Result<()>> + use<> {
-    let (authority, done) = (Arc::clone(&domain.authority), Arc::clone(done));
+    let authority = Arc::clone(&domain.authority);
+    let done = Arc::clone(done);
     let begin = Mutex::new(begin);
     async move {
         let plan = move |view: &MountView| {

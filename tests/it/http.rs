@@ -22,7 +22,8 @@ struct Octets {
 impl Octets {
     async fn of(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         Self { status, headers, body: response.bytes().await.unwrap().to_vec() }
     }
 
@@ -43,7 +44,7 @@ fn outside(app: &App, method: Method, path: &str) -> reqwest::RequestBuilder {
 }
 
 #[actix_web::test]
-async fn a_405_names_the_methods_that_the_path_takes() {
+async fn secrets_405_lists_the_methods_of_the_path() {
     let app = App::start().await;
     for (method, path, allowed) in [
         ("DELETE", "sys/health", "GET, HEAD"),
@@ -69,7 +70,7 @@ async fn a_405_names_the_methods_that_the_path_takes() {
 }
 
 #[actix_web::test]
-async fn without_the_older_spellings_a_405_names_none_of_them() {
+async fn secrets_405_omits_legacy_methods_when_disabled() {
     let app = App::builder().settings(|settings| settings.compat = false).start().await;
     let answer = send(app.client.request("DELETE", "pki/roles")).await;
     assert_eq!((answer.status, answer.header("allow")), (405, "LIST"));
@@ -79,7 +80,7 @@ async fn without_the_older_spellings_a_405_names_none_of_them() {
 }
 
 #[actix_web::test]
-async fn a_405_of_the_projects_api_names_the_methods_that_the_path_takes() {
+async fn projects_api_405_lists_the_methods_of_the_path() {
     let world = World::of(App::builder()).await;
     for (method, path, allowed) in [
         (Method::PUT, "projects/prj-x", "GET, HEAD, PATCH, DELETE"),
@@ -99,7 +100,8 @@ async fn head_of_the_metrics_is_the_head_of_get() {
         let ask = |method: Method, token: &str| {
             send(outside(&app, method, "/metrics").header("X-Service-Token", token.to_owned()))
         };
-        let (get, head) = (ask(Method::GET, &app.client.token).await, ask(Method::HEAD, &app.client.token).await);
+        let get = ask(Method::GET, &app.client.token).await;
+        let head = ask(Method::HEAD, &app.client.token).await;
         assert_eq!((get.status, head.status, &head.text[..]), (200, 200, ""), "open: {open}");
         assert_eq!(get.header("content-type"), head.header("content-type"));
         assert_eq!(ask(Method::HEAD, "x").await.status, if open { 200 } else { 403 });
@@ -131,7 +133,7 @@ async fn waiting(app: &App, line: &str, headers: &str, length: usize) -> String 
 }
 
 #[actix_web::test]
-async fn who_waits_for_a_100_hears_a_refusal_in_its_place() {
+async fn expect_100_gets_the_rejection_instead() {
     let small = |settings: &mut HttpSettings| settings.max_body = 1 << 20;
     let world = World::of(App::builder().settings(small)).await;
     let app = &world.app;
@@ -139,7 +141,8 @@ async fn who_waits_for_a_100_hears_a_refusal_in_its_place() {
     let reader = app.with_policies(&["reader"]).await.token;
     let service = |token: &str| format!("X-Service-Token: {token}\r\n");
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\nContent-Type: application/vnd.api+json\r\n");
-    let (root, owner) = (&app.client.token, &world.owner.token);
+    let root = &app.client.token;
+    let owner = &world.owner.token;
     let encoded = format!("{}Content-Encoding: gzip\r\n", service(root));
     let policy = "POST /v1/sys/policies/acl/x";
     let projects = "POST /api/v2/organizations/acme/projects";
@@ -166,7 +169,7 @@ async fn who_waits_for_a_100_hears_a_refusal_in_its_place() {
 }
 
 #[actix_web::test]
-async fn a_body_that_was_waited_for_is_read_and_its_connection_goes_on() {
+async fn body_after_100_continue_is_read_and_connection_stays_open() {
     let app = App::start().await;
     let body = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" }).to_string();
     let write = |close: &str| {
@@ -184,7 +187,7 @@ async fn a_body_that_was_waited_for_is_read_and_its_connection_goes_on() {
 }
 
 #[actix_web::test]
-async fn encoded_bodies_are_refused_on_both_wires() {
+async fn encoded_bodies_are_rejected_in_both_apis() {
     let world = World::of(App::builder()).await;
     let client = &world.app.client;
     let encoded = async |request: reqwest::RequestBuilder, coding: &str| {
@@ -220,7 +223,7 @@ async fn encoded_bodies_are_refused_on_both_wires() {
 }
 
 #[actix_web::test]
-async fn large_lists_documents_and_metrics_are_compressed_when_asked_for() {
+async fn large_lists_documents_and_metrics_are_gzipped_on_request() {
     let app = App::start().await;
     app.policy("large", &"# a comment of a policy\n".repeat(1000)).await;
     for n in 0..100 {
@@ -248,7 +251,7 @@ async fn large_lists_documents_and_metrics_are_compressed_when_asked_for() {
 }
 
 #[actix_web::test]
-async fn what_holds_a_secret_or_a_signature_is_never_compressed() {
+async fn responses_with_secrets_or_signatures_are_not_compressed() {
     let app = App::start().await;
     let long = "m".repeat(100);
     let meta: Value = (0..35).map(|n| (format!("k{n}"), json!(long))).collect::<serde_json::Map<_, _>>().into();
@@ -285,7 +288,7 @@ async fn what_holds_a_secret_or_a_signature_is_never_compressed() {
 }
 
 #[test]
-fn only_what_is_read_with_a_right_may_be_compressed() {
+fn compressible_routes_are_authorized_reads_only() {
     use signet::http::secrets::all_routes;
     use signet::http::secrets::route::{Operation, RouteAccess};
     let mut any = false;
@@ -301,7 +304,7 @@ fn only_what_is_read_with_a_right_may_be_compressed() {
 }
 
 #[actix_web::test]
-async fn the_compressed_form_of_a_document_has_a_tag_of_its_own_that_a_change_may_name() {
+async fn compressed_document_has_its_own_etag_valid_for_if_match() {
     let world = World::of(App::builder()).await;
     let path = format!("projects/{}", world.project("Net").await);
     let list = "organizations/acme/projects?page[size]=100";
@@ -310,7 +313,8 @@ async fn the_compressed_form_of_a_document_has_a_tag_of_its_own_that_a_change_ma
     }
     let ask =
         |coding: &'static str| Octets::of(world.owner.request(Method::GET, list).header("Accept-Encoding", coding));
-    let (plain, packed) = (ask("identity").await, ask("gzip").await);
+    let plain = ask("identity").await;
+    let packed = ask("gzip").await;
     assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), ("", "gzip"));
     assert_eq!((plain.header("vary"), packed.header("vary")), ("accept-encoding", "accept-encoding"));
     assert_eq!(packed.unpacked(), plain.body);
@@ -330,7 +334,7 @@ async fn the_compressed_form_of_a_document_has_a_tag_of_its_own_that_a_change_ma
 }
 
 #[test]
-fn a_request_that_does_not_read_is_no_error_in_the_log() {
+fn malformed_request_is_not_logged_as_error() {
     let site = Site::new();
     site.init();
     let served = site.serve();
@@ -360,7 +364,7 @@ fn a_request_that_does_not_read_is_no_error_in_the_log() {
 }
 
 #[actix_web::test]
-async fn bare_line_feed_in_a_head_is_refused() {
+async fn bare_line_feed_in_request_head_is_rejected() {
     let app = App::start().await;
     let token = &app.client.token;
     let good = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
@@ -419,7 +423,7 @@ async fn malformed_host_is_refused() {
 }
 
 #[actix_web::test]
-async fn what_belongs_to_no_wire_is_refused_like_everything_else() {
+async fn request_outside_both_apis_is_rejected_with_json() {
     let app = App::start().await;
     let id = "6f1e9c1e-53d1-4a0e-9a3b-0d5b1a1d6c11";
     for (method, path, status) in

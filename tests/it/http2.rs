@@ -1,8 +1,8 @@
 //! HTTP/2 over TLS: the real program with curl, a conforming client, and a client that writes raw frames.
 
 mod client;
-mod unread;
-mod untaken;
+mod unread_bodies;
+mod unread_responses;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn assert_served(site: &Site, served: &Served, token: &str) {
 }
 
 #[actix_web::test]
-async fn a_client_gets_http_2_when_it_asks_for_it_over_tls_and_http_1_otherwise() {
+async fn alpn_selects_http_2_or_http_1() {
     let (site, served, _) = site("").await;
     for (offered, agreed) in [
         (&["h2", "http/1.1"][..], Some("h2")),
@@ -124,7 +124,7 @@ async fn curl_gets_a_certificate_over_http_2() {
 }
 
 #[actix_web::test]
-async fn a_body_that_was_waited_for_is_asked_for_only_where_it_is_wanted() {
+async fn expect_100_continue_is_sent_only_for_accepted_bodies() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let ask = |token: &str, length: usize| {
@@ -147,7 +147,7 @@ async fn a_body_that_was_waited_for_is_asked_for_only_where_it_is_wanted() {
 }
 
 #[actix_web::test]
-async fn more_requests_than_the_cap_wait_at_the_client_and_all_are_answered() {
+async fn requests_above_stream_limit_wait_in_the_client() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     assert_eq!(client.get(HEALTH).await.status, 200);
@@ -160,7 +160,7 @@ async fn more_requests_than_the_cap_wait_at_the_client_and_all_are_answered() {
 }
 
 #[actix_web::test]
-async fn requests_beyond_the_cap_of_a_client_that_knows_no_cap_are_refused_and_the_others_answered() {
+async fn streams_above_the_limit_are_refused_and_others_answered() {
     let (site, served, token) = site("").await;
     let mut wire = Wire::open(&site, &served).await;
     let ids: Vec<u32> = (0..STREAMS as u32 + 10).map(|n| 2 * n + 1).collect();
@@ -185,7 +185,7 @@ async fn requests_beyond_the_cap_of_a_client_that_knows_no_cap_are_refused_and_t
 }
 
 #[actix_web::test]
-async fn malformed_authority_is_refused_and_the_connection_goes_on() {
+async fn malformed_authority_is_rejected_and_connection_stays_open() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     for (authority, status) in [("ca.example:8200", 200), ("a@ca.example", 400), ("[::1]:1", 200)] {
@@ -198,7 +198,7 @@ async fn malformed_authority_is_refused_and_the_connection_goes_on() {
 }
 
 #[actix_web::test]
-async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
+async fn oversized_header_fields_are_rejected_per_request() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let long = "x".repeat(10_000);
@@ -224,7 +224,7 @@ async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
 }
 
 #[actix_web::test]
-async fn a_large_body_of_somebody_without_a_right_is_refused_and_kept_nowhere() {
+async fn unauthorized_large_body_is_rejected_and_not_buffered() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, "unknown").await;
     let large = format!("{{\"common_name\":\"{}\"}}", "x".repeat(4_000_000));
@@ -251,7 +251,7 @@ fn resident(served: &Served) -> u64 {
 }
 
 #[actix_web::test]
-async fn a_body_that_trickles_has_the_time_that_it_has_over_http_1() {
+async fn slow_body_has_the_same_time_limit_as_over_http_1() {
     let (site, served, token) = site("body_timeout = \"2s\"\n").await;
     let client = Client::open(&site, &served, &token).await;
     let (answer, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
@@ -276,7 +276,8 @@ async fn head_has_the_length_of_get_and_no_body() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     for path in [HEALTH, "v1/pki/ca/pem", "v1/pki/crl/pem"] {
-        let (get, head) = (client.get(path).await, client.send(client.request("HEAD", path), "").await.unwrap());
+        let get = client.get(path).await;
+        let head = client.send(client.request("HEAD", path), "").await.unwrap();
         assert_eq!((get.status, head.status, &head.text[..]), (200, 200, ""), "{path}");
         let length = get.header("content-length");
         assert_eq!((length, head.header("content-length")), (&get.text.len().to_string()[..], length), "{path}");
@@ -291,7 +292,7 @@ async fn head_has_the_length_of_get_and_no_body() {
 }
 
 #[actix_web::test]
-async fn all_methods_of_both_wires_are_understood() {
+async fn all_methods_of_both_apis_work() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let listed = client.send(client.request("LIST", "v1/pki/roles"), "").await.unwrap();
@@ -319,7 +320,7 @@ async fn a_trusted_proxy_is_known_by_its_address() {
 }
 
 #[actix_web::test]
-async fn requests_that_are_taken_back_at_once_end_their_connection_and_nobody_elses() {
+async fn rapid_reset_closes_only_its_own_connection() {
     let (site, served, token) = site("").await;
     let mut wire = Wire::open(&site, &served).await;
     let pairs = (0..10_000).flat_map(|n| {
@@ -339,7 +340,7 @@ async fn requests_that_are_taken_back_at_once_end_their_connection_and_nobody_el
 }
 
 #[actix_web::test]
-async fn requests_that_are_taken_back_while_they_are_handled_count_too_and_answered_ones_make_up_for_them() {
+async fn resets_of_running_requests_count_and_responses_offset_them() {
     let (site, served, token) = site("").await;
     let mut wire = Wire::open(&site, &served).await;
     let mut id = 1;
@@ -371,7 +372,7 @@ async fn requests_that_are_taken_back_while_they_are_handled_count_too_and_answe
 }
 
 #[actix_web::test]
-async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connection() {
+async fn continuation_and_empty_data_floods_close_the_connection() {
     let (site, served, token) = site("").await;
     let continued = || {
         let more = frame(CONTINUATION, 0, 1, &field("x-more", &"x".repeat(100)));
@@ -399,7 +400,7 @@ async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connectio
 }
 
 #[actix_web::test]
-async fn frames_that_carry_nothing_end_their_connection_and_keep_nobody_from_being_served() {
+async fn control_frame_floods_close_only_their_own_connection() {
     let (site, served, token) = site("").await;
     let kinds = [
         frame(PING, 0, 0, &[1; 8]),
@@ -435,7 +436,7 @@ async fn frames_that_carry_nothing_end_their_connection_and_keep_nobody_from_bei
 }
 
 #[actix_web::test]
-async fn a_request_that_no_handler_hears_of_has_an_answer_in_json_and_is_counted() {
+async fn early_rejection_has_a_json_body_and_is_counted() {
     let (site, served, token) = site("").await;
     let many: Vec<_> = (0..100).map(|n| format!("x-{n}")).collect();
     let many: Vec<_> = many.iter().map(|name| (&name[..], "x")).collect();
@@ -460,7 +461,7 @@ async fn a_request_that_no_handler_hears_of_has_an_answer_in_json_and_is_counted
 }
 
 #[actix_web::test]
-async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave_last() {
+async fn unfinished_bodies_are_evicted_unauthenticated_callers_first() {
     let (site, served, token) = site("max_connections = 20\n").await;
     let mut known = Wire::open(&site, &served).await;
     known.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
@@ -485,7 +486,7 @@ async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave
 }
 
 #[actix_web::test]
-async fn what_does_not_read_is_no_line_of_the_log() {
+async fn malformed_frames_are_not_logged() {
     let (site, served, token) = site("").await;
     let request = |fields: &[u8]| frame(HEADERS, END_HEADERS | END_STREAM, 1, fields);
     let lower = field("X-Upper", "x");
@@ -525,7 +526,7 @@ async fn what_does_not_read_is_no_line_of_the_log() {
 }
 
 #[actix_web::test]
-async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
+async fn shutdown_finishes_open_requests_and_rejects_new_ones() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let mut silent = Wire::open(&site, &served).await;
@@ -562,7 +563,7 @@ async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
 
 /// Closing a socket with unread received bytes discards the data that is still to be sent.
 #[actix_web::test]
-async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_to_send() {
+async fn shutdown_delivers_whole_response_to_a_sending_client() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let policy = json!({ "policy": "# a comment of a policy\n".repeat(10_000) });
@@ -591,7 +592,7 @@ async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_
 }
 
 #[actix_web::test]
-async fn what_never_comes_whole_ends_its_connection_as_over_http_1() {
+async fn incomplete_request_head_closes_the_connection() {
     let (site, served, _) = site("").await;
     let mut none = Wire::open(&site, &served).await;
     let mut no_preface = agree(&site, &served, &["h2"]).await.unwrap();
@@ -638,7 +639,7 @@ async fn what_never_comes_whole_ends_its_connection_as_over_http_1() {
 }
 
 #[actix_web::test]
-async fn idle_connections_leave_their_places_to_others_and_busy_ones_keep_them() {
+async fn connection_limit_evicts_idle_connections_and_not_busy_ones() {
     let (site, served, token) = site("max_connections = 20\n").await;
     let mut busy = Wire::open(&site, &served).await;
     busy.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;

@@ -35,7 +35,7 @@ fn python() -> PathBuf {
 }
 
 #[test]
-fn hvac_finds_what_it_needs_in_every_answer() {
+fn hvac_parses_every_response() {
     let dev = crate::process::dev(&[]);
     judge("hvac_calls.py", &[&dev.address, &dev.token]);
     dev.terminate();

@@ -32,7 +32,7 @@ async fn ask(client: &Client, method: &str, path: &str, body: Value) -> u16 {
 }
 
 #[actix_web::test]
-async fn every_request_has_one_line_with_what_a_person_asks_for_and_nothing_that_is_secret() {
+async fn access_log_has_one_line_per_request_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let dev = started(&log, &[], &[]);
@@ -79,7 +79,7 @@ async fn every_request_has_one_line_with_what_a_person_asks_for_and_nothing_that
 }
 
 #[actix_web::test]
-async fn access_lines_are_json_where_the_log_is_and_gone_where_they_are_switched_off() {
+async fn access_log_follows_format_and_level_settings() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     for (settings, lines) in [
@@ -112,10 +112,11 @@ async fn store_up(client: &Client) -> (u16, Option<String>) {
 }
 
 #[actix_web::test]
-async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics_show_it_while_it_lasts() {
+async fn database_outage_is_logged_once_and_shown_in_metrics() {
     let database = cluster::shared().database();
     let folder = tempfile::tempdir().unwrap();
-    let (log, data) = (folder.path().join("log"), folder.path().join("data"));
+    let log = folder.path().join("log");
+    let data = folder.path().join("data");
     let arguments = ["--data-dir", data.to_str().unwrap(), "--database-url", &database.url()];
     let dev = started(&log, &[("SIGNET_LOG_ACCESS", "false")], &arguments);
     let client = dev.client();
@@ -137,7 +138,9 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
 
     database.out_of_reach(true);
     let started = Instant::now();
-    let (mut asked, mut at_begin, mut shown) = (0, 0, false);
+    let mut asked = 0;
+    let mut at_begin = 0;
+    let mut shown = false;
     while started.elapsed() < Duration::from_secs(25) {
         // After two seconds without contact, changes by other nodes may be missing, so reads may be rejected.
         let refused = client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await;
@@ -203,7 +206,7 @@ const ONCE: [(&str, usize); 17] = [
 ];
 
 #[test]
-fn an_error_that_may_come_again_and_again_is_logged_by_way_of_the_outage() {
+fn recurring_errors_are_logged_as_outages() {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources().iter().filter(|source| !source.path.starts_with("cli/")) {
         for level in ["warn!(", "error!("] {

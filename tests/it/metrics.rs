@@ -87,45 +87,43 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
         "state" => ["idle", "busy", "stuck"].map(str::to_owned).to_vec(),
         "cause" => ["session", "login", "token", "module", "device"].map(str::to_owned).to_vec(),
         "reason" => {
-            let (failures, retries) =
-                (["busy", "serial_taken", "conflict", "internal", "unavailable"], ["connection", "clash", "unit"]);
+            let failures = ["busy", "serial_taken", "conflict", "internal", "unavailable"];
+            let retries = ["connection", "clash", "unit"];
             let connections = ["idle", "head", "full", "address", "flood", "requests"];
             failures.into_iter().chain(retries).chain(connections).map(str::to_owned).collect()
         }
         "listener" => ["main", "metrics", "public"].map(str::to_owned).to_vec(),
         "rule" => ["number", "covers", "entries"].map(str::to_owned).to_vec(),
         "name" => {
-            let (writes, reads) = (
-                ["commit", "drop", "dev"],
-                [
-                    "changes",
-                    "re_seal",
-                    "data_key_use",
-                    "meta",
-                    "documents",
-                    "certificate",
-                    "status",
-                    "known",
-                    "serials",
-                    "revoked_serials",
-                    "revocations",
-                    "crls",
-                    "counts",
-                    "token",
-                    "entity",
-                    "entities",
-                    "aliases",
-                    "lease",
-                    "api_token_seal",
-                    "lease_ids",
-                    "answered",
-                    "ending_leases",
-                    "metadata",
-                    "metadata_serials",
-                    "certificates",
-                    "tidy",
-                ],
-            );
+            let writes = ["commit", "drop", "dev"];
+            let reads = [
+                "changes",
+                "re_seal",
+                "data_key_use",
+                "meta",
+                "documents",
+                "certificate",
+                "status",
+                "known",
+                "serials",
+                "revoked_serials",
+                "revocations",
+                "crls",
+                "counts",
+                "token",
+                "entity",
+                "entities",
+                "aliases",
+                "lease",
+                "api_token_seal",
+                "lease_ids",
+                "answered",
+                "ending_leases",
+                "metadata",
+                "metadata_serials",
+                "certificates",
+                "tidy",
+            ];
             writes.into_iter().chain(reads).map(str::to_owned).collect()
         }
         "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
@@ -156,12 +154,13 @@ pub async fn page_of_all(client: &Client) -> Answer {
 }
 
 #[actix_web::test]
-async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set() {
+async fn all_metrics_are_exported_with_labels_of_closed_sets() {
     let folder = tempfile::tempdir().unwrap();
     let url = cluster::shared().database().url();
     let hsm = Hsm::new(folder.path());
     hsm.token("hidden-token-label");
-    let (data, library) = (folder.path().join("data"), format!("hidden-library={SOFTHSM}"));
+    let data = folder.path().join("data");
+    let library = format!("hidden-library={SOFTHSM}");
     let provider = Provider::start();
     let mut command = signet();
     command.env("SIGNET_AUDIT", folder.path().join("audit.log"));
@@ -260,7 +259,7 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
 }
 
 #[test]
-fn metrics_are_named_in_the_catalogue_alone_and_each_is_recorded_somewhere() {
+fn metric_names_are_in_the_catalogue_only_and_all_are_recorded() {
     let sources = sources();
     let (catalogue, others): (Vec<_>, Vec<_>) =
         sources.iter().partition(|source| source.path == "telemetry/catalogue.rs");
@@ -337,7 +336,7 @@ async fn series_of_a_mount_end_when_it_is_moved_or_deleted() {
 }
 
 #[actix_web::test]
-async fn at_most_200_mounts_have_a_label_of_their_own() {
+async fn at_most_200_mounts_have_their_own_label() {
     let dev = dev_with(&mut signet(), &[]);
     let client = dev.client();
     let method = |n: usize| format!("method-{n:03}");

@@ -40,7 +40,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn no_command_makes_a_store_where_one_is_missed() {
     let site = site();
     site.init();
-    let (data, key) = (site.path("data"), std::fs::read(site.path("seal.key")).unwrap());
+    let data = site.path("data");
+    let key = std::fs::read(site.path("seal.key")).unwrap();
     std::fs::rename(&data, site.path("away")).unwrap();
     for is_there in [false, true] {
         if is_there {
@@ -67,7 +68,8 @@ fn no_command_makes_a_store_where_one_is_missed() {
 
 #[test]
 fn no_command_makes_a_store_in_a_database_without_one() {
-    let (site, database) = (Site::new(), cluster::shared().database());
+    let site = Site::new();
+    let database = cluster::shared().database();
     write_key(&site, &"5a".repeat(32));
     let text =
         format!("database_url = \"{}\"\nseal_key_file = \"{}\"\n", database.url(), site.path("seal.key").display());

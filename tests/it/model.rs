@@ -28,7 +28,8 @@ fn setting(name: &str, usual: u64) -> u64 {
 }
 
 async fn all(postgres: bool) {
-    let (first, steps) = (setting("MODEL_SEED", 1), setting("MODEL_STEPS", STEPS));
+    let first = setting("MODEL_SEED", 1);
+    let steps = setting("MODEL_STEPS", STEPS);
     for seed in first..first + setting("MODEL_RUNS", RUNS) {
         run(seed, steps, postgres).await;
         println!("MODEL_SEED={seed}: {steps} steps");

@@ -19,9 +19,10 @@ async fn app() -> (App, Arc<Faults>) {
 }
 
 #[actix_web::test]
-async fn a_mount_whose_enabling_was_cut_short_opens_at_its_first_request() {
+async fn mount_of_interrupted_enable_opens_at_first_request() {
     let (app, _) = app().await;
-    let (auth, engine) = (&app.shared().auth, &app.shared().engine);
+    let auth = &app.shared().auth;
+    let engine = &app.shared().engine;
     let late = auth.mount_enable("late", &Fields::parse(br#"{"type":"pki"}"#).unwrap()).await.unwrap();
     assert!(engine.authority(late.id).is_err());
     assert_eq!(app.client.list("late/roles").await.status, 404);
@@ -30,9 +31,10 @@ async fn a_mount_whose_enabling_was_cut_short_opens_at_its_first_request() {
 }
 
 #[actix_web::test]
-async fn a_mount_that_is_disabled_while_a_request_wakes_it_does_not_stay_open() {
+async fn mount_disabled_while_a_request_opens_it_is_closed() {
     let (app, faults) = app().await;
-    let (auth, engine) = (&app.shared().auth, &app.shared().engine);
+    let auth = &app.shared().auth;
+    let engine = &app.shared().engine;
     let late = auth.mount_enable("late", &Fields::parse(br#"{"type":"pki"}"#).unwrap()).await.unwrap();
     let go = faults.hold("documents (pki)");
     let woken = app.client.list("late/roles");
@@ -53,7 +55,7 @@ async fn a_mount_that_is_disabled_while_a_request_wakes_it_does_not_stay_open() 
 }
 
 #[actix_web::test]
-async fn a_mount_of_a_type_that_only_a_newer_program_knows_is_left_alone() {
+async fn mount_of_unknown_newer_type_is_preserved() {
     let (app, faults) = app().await;
     let shared = app.shared();
     let mut body = serde_json::to_value(&**shared.auth.mounts().get("pki").unwrap()).unwrap();

@@ -2,16 +2,16 @@
 //!
 //! Nodes lag by at most a second. The tests wait longer, so that they pass on a busy machine.
 
+mod change_propagation;
+mod concurrent_changes;
 mod crls;
 pub mod failover;
-mod follow;
+mod idempotency;
 mod identities;
 mod logins;
 mod managed_keys;
 mod outage;
 mod processes;
-mod repeats;
-mod together;
 mod tokens;
 mod wrapped;
 

@@ -51,7 +51,7 @@ fn serve(site: &Site, variables: &[(&str, &str)]) -> Served {
 }
 
 #[actix_web::test]
-async fn ready_reload_and_stop_are_told_when_they_are_so() {
+async fn service_manager_is_notified_of_ready_reload_and_stop() {
     let site = Site::new();
     let token = site.init();
     let name = format!("signet-test-{}", std::process::id());
@@ -74,7 +74,7 @@ async fn ready_reload_and_stop_are_told_when_they_are_so() {
 }
 
 #[test]
-fn a_service_manager_that_cannot_be_reached_keeps_no_server_from_its_work() {
+fn unreachable_service_manager_does_not_stop_the_server() {
     let site = Site::new();
     site.init();
     for address in ["/nowhere/notify", "nowhere", "@nowhere"] {
@@ -97,7 +97,7 @@ fn workers(served: &Served) -> Vec<String> {
 }
 
 #[test]
-fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
+fn watchdog_is_notified_only_while_workers_respond() {
     if !strace::sees_the_server() {
         return;
     }
@@ -114,7 +114,8 @@ fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
     assert!(!workers.is_empty());
     // Delays each poll of their event loops by half a minute, while the main thread goes on.
     let wait = "epoll_wait,epoll_pwait,epoll_pwait2";
-    let (trace, inject) = (format!("trace={wait}"), format!("inject={wait}:delay_enter=30000000"));
+    let trace = format!("trace={wait}");
+    let inject = format!("inject={wait}:delay_enter=30000000");
     let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();
     let arguments = [&["-e", &trace, "-e", &inject][..], &threads].concat();
     let Some(hung) = strace::Traced::attach_to(&arguments) else { return };
@@ -127,7 +128,7 @@ fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
 }
 
 #[test]
-fn the_watchdog_of_another_process_is_not_told() {
+fn watchdog_of_another_process_is_not_notified() {
     let site = Site::new();
     site.init();
     let heard = Heard::at(&site.path("notify"));

@@ -6,7 +6,7 @@ const PAGE: &str = include_str!("../../docs/incidents.md");
 const ALERTS: &str = include_str!("../../grafana/alerts.yml");
 
 #[test]
-fn every_alert_has_a_heading_with_what_to_do_and_every_heading_an_alert() {
+fn alerts_and_runbook_sections_correspond() {
     let alerts: BTreeSet<&str> = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     let (_, section) = PAGE.split_once("\n## Alerts\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();

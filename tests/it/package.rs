@@ -154,7 +154,7 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
 }
 
 #[test]
-fn the_program_of_the_package_has_no_symbols_and_finds_them_beside_it() {
+fn packaged_program_is_stripped_and_links_its_debug_file() {
     let staged = Staged::new();
     let sections = |file: &str| staged.run(&["objdump", "--section-headers", file]);
     let program = sections("signet");

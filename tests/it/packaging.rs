@@ -42,7 +42,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_than_it_needs() {
+fn compose_services_publish_on_loopback_with_minimal_rights() {
     let compose = yaml("packaging/compose/compose.yaml");
     let services = compose["services"].as_object().unwrap();
     let names: Vec<&str> = services.keys().map(String::as_str).collect();
@@ -75,7 +75,7 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
 }
 
 #[test]
-fn grafana_finds_the_dashboards_and_prometheus_the_rules_where_they_are_mounted() {
+fn compose_mounts_dashboards_and_rules_at_configured_paths() {
     let compose = yaml("packaging/compose/compose.yaml");
     let mounted = |service: &str, source: &str, target: &Value| {
         let volume = format!("{source}:{}:ro", target.as_str().unwrap());
@@ -89,7 +89,7 @@ fn grafana_finds_the_dashboards_and_prometheus_the_rules_where_they_are_mounted(
 }
 
 #[test]
-fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
+fn container_is_unprivileged_and_contains_only_the_server() {
     let file = std::fs::read_to_string(root().join("packaging/Containerfile")).unwrap();
     let (_, last) = file.rsplit_once("\nFROM ").unwrap();
     assert!(last.starts_with("gcr.io/distroless/"), "{last}");
@@ -162,7 +162,7 @@ impl Composed {
 }
 
 #[test]
-fn compose_prepare_makes_what_the_nodes_take() {
+fn compose_prepare_creates_keys_certificates_and_valid_config() {
     let composed = Composed::new();
     let output = composed.prepare();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -194,7 +194,7 @@ fn compose_prepare_names_images_without_a_digest() {
 }
 
 #[actix_web::test]
-async fn compose_setup_leads_to_an_authority_with_a_public_listener_and_an_audit_file() {
+async fn compose_setup_creates_ca_public_listener_and_audit_file() {
     let composed = Composed::new();
     assert!(composed.prepare().status.success());
     composed.move_configuration();

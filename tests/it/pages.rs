@@ -157,7 +157,7 @@ const QUESTIONS: [&str; 8] = [
 const SERVERS: [&str; 2] = ["export SIGNET_ADDR=", ": \"${SIGNET_ADDR:?"];
 
 #[test]
-fn pages_say_which_server_they_ask_and_fail_without_one() {
+fn pages_set_the_server_address_and_fail_without_it() {
     for name in page::names() {
         let run: Vec<_> = blocks(&name).into_iter().filter(|block| block.is == Use::Run).collect();
         let lines = run.iter().flat_map(|block| block.text.lines()).map(str::trim_start);
@@ -176,7 +176,7 @@ fn pages_say_which_server_they_ask_and_fail_without_one() {
 }
 
 #[test]
-fn every_page_is_run_and_its_blocks_say_why_where_they_are_not() {
+fn every_page_is_run_and_skipped_blocks_have_a_known_reason() {
     let names = page::names();
     assert_eq!(names.iter().map(String::as_str).collect::<BTreeSet<_>>(), PAGES.iter().copied().collect());
     let mut found = BTreeMap::new();

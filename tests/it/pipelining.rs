@@ -27,7 +27,10 @@ fn on_one_connection(address: SocketAddr, requests: Vec<u8>, many: usize) -> BTr
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut sender = socket.try_clone().unwrap();
     let sending = std::thread::spawn(move || sender.write_all(&requests));
-    let (mut answers, mut kept, mut octets, mut begin) = (BTreeMap::new(), Vec::new(), vec![0; 64 << 10], 0);
+    let mut answers = BTreeMap::new();
+    let mut kept = Vec::new();
+    let mut octets = vec![0; 64 << 10];
+    let mut begin = 0;
     let mut closes = false;
     while answers.values().sum::<usize>() < many {
         let read = match socket.read(&mut octets) {
@@ -90,12 +93,14 @@ async fn requests_that_do_not_wait_for_answers_have_all_of_them() {
         let octets: usize = kind.iter().map(Vec::len).sum();
         // Several times the size of the server's read buffer.
         let times = (600_000 / octets).clamp(2, 4_000);
-        let (requests, many) = (vec![kind.to_vec(); times].concat(), times * kind.len());
+        let requests = vec![kind.to_vec(); times].concat();
+        let many = times * kind.len();
         let answers = tokio::task::spawn_blocking(move || pipelined(address, &requests)).await.unwrap();
         assert_eq!(answers.values().sum::<usize>(), many, "{answers:?}");
     }
     // A few slow requests before fast ones, and nothing after them.
-    let (slow, fast) = (get("auth/token/lookup-self"), b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec());
+    let slow = get("auth/token/lookup-self");
+    let fast = b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
     let empty = format!("{}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", head("POST", "auth/token/lookup-self"));
     let slow = [(2, 20), (2, 80), (2, 120), (3, 200)].map(|(times, behind)| (vec![slow.clone(); times], behind));
     for (first, behind) in

@@ -29,9 +29,10 @@ async fn issue(client: &Client) -> String {
 }
 
 #[actix_web::test]
-async fn what_was_issued_and_revoked_outlives_a_restart() {
+async fn certificates_and_revocations_survive_a_restart() {
     let app = authority().await;
-    let (kept, revoked) = (issue(&app.client).await, issue(&app.client).await);
+    let kept = issue(&app.client).await;
+    let revoked = issue(&app.client).await;
     let answer = app.client.post("pki/revoke", json!({ "serial_number": revoked })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let root = app.client.get("pki/ca/pem").await.text;
@@ -51,7 +52,7 @@ async fn what_was_issued_and_revoked_outlives_a_restart() {
 }
 
 #[actix_web::test]
-async fn mounts_come_and_go() {
+async fn mounts_are_enabled_and_disabled() {
     let app = authority().await;
     assert_eq!(app.client.post("sys/mounts/team", json!({ "type": "pki" })).await.status, 204);
     assert_eq!(app.client.post("team/roles/x", json!({ "key_type": "ec" })).await.status, 200);
@@ -64,7 +65,7 @@ async fn mounts_come_and_go() {
 }
 
 #[actix_web::test]
-async fn tokens_are_made_looked_up_renewed_and_revoked_with_their_children() {
+async fn tokens_are_created_renewed_and_revoked_with_their_children() {
     let app = App::builder().postgres().start().await;
     app.policy("maker", "path \"auth/token/*\" { capabilities = [\"update\", \"read\"] }").await;
     let parent = app.with_policies(&["maker"]).await;
@@ -74,7 +75,8 @@ async fn tokens_are_made_looked_up_renewed_and_revoked_with_their_children() {
     assert_eq!(child.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(child.post("auth/token/renew-self", json!({})).await.status, 200);
     let app = app.restart().await;
-    let (parent, child) = (app.client.with_token(&parent.token), app.client.with_token(&child.token));
+    let parent = app.client.with_token(&parent.token);
+    let child = app.client.with_token(&child.token);
     assert_eq!(child.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
     child.get("auth/token/lookup-self").await.assert_denied();
@@ -82,7 +84,7 @@ async fn tokens_are_made_looked_up_renewed_and_revoked_with_their_children() {
 }
 
 #[actix_web::test]
-async fn an_outage_is_503_and_ends_by_itself() {
+async fn outage_is_503_and_recovers_by_itself() {
     let app = authority().await;
     let database = app.database();
     database.out_of_reach(true);
@@ -103,7 +105,7 @@ async fn an_outage_is_503_and_ends_by_itself() {
 }
 
 #[actix_web::test]
-async fn dev_keeps_its_data_in_the_database_and_its_key_in_the_folder() {
+async fn dev_stores_data_in_the_database_and_key_in_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let database = cluster::shared().database();
     let url = database.url();

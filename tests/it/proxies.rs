@@ -33,7 +33,7 @@ async fn exhaust(app: &App, forwarded: &[&str]) {
 }
 
 #[actix_web::test]
-async fn behind_a_trusted_proxy_the_rate_limit_counts_the_caller_and_not_the_proxy() {
+async fn rate_limit_behind_trusted_proxy_counts_the_client_address() {
     let app = app(&["127.0.0.0/8", "10.0.0.0/8"]).await;
     exhaust(&app, &["198.51.100.1"]).await;
     let other = ask(&app, PROJECTS, &["198.51.100.2"]).await;
@@ -54,7 +54,7 @@ async fn behind_a_trusted_proxy_the_rate_limit_counts_the_caller_and_not_the_pro
 }
 
 #[actix_web::test]
-async fn what_anybody_else_says_about_addresses_is_ignored() {
+async fn forwarded_header_of_untrusted_peer_is_ignored() {
     for trusted in [&[][..], &["10.0.0.0/8"]] {
         let app = app(trusted).await;
         exhaust(&app, &["198.51.100.1"]).await;
@@ -67,7 +67,7 @@ async fn what_anybody_else_says_about_addresses_is_ignored() {
 }
 
 #[actix_web::test]
-async fn a_malformed_header_of_a_trusted_proxy_is_refused_on_both_wires() {
+async fn malformed_forwarded_header_is_rejected_in_both_apis() {
     let app = app(&["127.0.0.1/32"]).await;
     let many = vec!["198.51.100.1"; 33].join(", ");
     for line in ["no address", "198.51.100.1, ", "", "198.51.100.1:port", &many] {

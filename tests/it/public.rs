@@ -88,10 +88,11 @@ fn url_safe(der: &[u8]) -> String {
 }
 
 #[actix_web::test]
-async fn every_route_for_relying_parties_answers_octet_by_octet_what_the_main_listener_does() {
+async fn public_routes_return_the_same_bytes_as_the_main_listener() {
     let app = App::builder().public().start().await;
     let request = prepared(&app).await;
-    let (main, public) = (app.client.with_token(""), app.public());
+    let main = app.client.with_token("");
+    let public = app.public();
     let mut seen = 0;
     for (kind, route) in all_routes().filter(|(_, route)| route.public) {
         let path = filled(kind, route, &url_safe(&request));
@@ -104,7 +105,8 @@ async fn every_route_for_relying_parties_answers_octet_by_octet_what_the_main_li
                     _ => asked,
                 }
             };
-            let (one, other) = (octets(ask(&main)).await, octets(ask(&public)).await);
+            let one = octets(ask(&main)).await;
+            let other = octets(ask(&public)).await;
             assert!(one == other, "{method} {path}: {} {}", one.status, other.status);
             assert!(
                 one.status == 200 && (*method == "HEAD" || !one.body.is_empty()),
@@ -128,7 +130,7 @@ async fn every_route_for_relying_parties_answers_octet_by_octet_what_the_main_li
 }
 
 #[actix_web::test]
-async fn nothing_else_is_there_with_a_root_token_either() {
+async fn public_listener_serves_no_other_route_even_to_root() {
     let double = Double::new();
     let app = App::builder().public().audit([double.clone() as _]).start().await;
     let request = url_safe(&prepared(&app).await);
@@ -210,7 +212,7 @@ async fn a_quota_of_the_mount_holds_on_both_listeners() {
 }
 
 #[actix_web::test]
-async fn a_body_is_no_longer_than_a_question_may_be() {
+async fn public_listener_limits_body_size() {
     let app = App::builder().public().start().await;
     prepared(&app).await;
     let public = app.public();
@@ -248,7 +250,7 @@ async fn a_body_is_no_longer_than_a_question_may_be() {
 }
 
 #[actix_web::test]
-async fn the_addresses_of_a_mount_are_those_of_the_public_listener_unless_others_are_given() {
+async fn mount_addresses_default_to_the_public_listener() {
     let app = App::builder().public().start().await;
     prepared(&app).await;
     let origin = app.public().url("").trim_end_matches("/v1/").to_owned();
@@ -285,7 +287,7 @@ async fn the_addresses_of_a_mount_are_those_of_the_public_listener_unless_others
 }
 
 #[actix_web::test]
-async fn relying_parties_come_by_the_configured_url() {
+async fn mount_addresses_use_the_configured_public_url() {
     let app = App::builder().settings(|s| s.public_url = Some("http://pki.test".into())).start().await;
     prepared(&app).await;
     let written = app.client.post("pki/config/cluster", json!({ "path": "https://ca.test/v1/pki" })).await;
@@ -314,9 +316,10 @@ fn value(page: &str, series: &str) -> usize {
 }
 
 #[actix_web::test]
-async fn a_flood_on_either_listener_leaves_the_other_alone() {
+async fn flood_on_one_listener_does_not_affect_the_other() {
     let (dev, public) = limited();
-    let (main, relying) = (dev.client(), Client::new(public, ""));
+    let main = dev.client();
+    let relying = Client::new(public, "");
     let limits = main.page("/metrics").await.text;
     let [of_main, of_public] = ["main", "public"]
         .map(|listener| value(&limits, &format!("signet_connections_limit{{listener=\"{listener}\"}}")));
@@ -346,7 +349,7 @@ async fn a_flood_on_either_listener_leaves_the_other_alone() {
 }
 
 #[test]
-fn a_head_that_never_ends_ends_its_connection() {
+fn incomplete_request_head_closes_the_connection() {
     let (dev, public) = limited();
     let mut socket = TcpStream::connect(public).unwrap();
     socket.write_all(b"GET /v1/pki/ca HTTP/1.1\r\n").unwrap();

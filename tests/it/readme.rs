@@ -13,7 +13,7 @@ fn block(heading: &str) -> String {
 }
 
 #[test]
-fn the_block_about_a_first_certificate_leads_to_one_that_verifies_and_is_renewed() {
+fn readme_first_certificate_verifies_and_is_renewed() {
     let dev = crate::process::dev(&[]);
     let script = block("A first certificate")
         .replace("http://127.0.0.1:8200", "$ADDRESS")

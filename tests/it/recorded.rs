@@ -49,7 +49,7 @@ areas! {
     the_server_answers_about_itself_as_recorded: "system",
     policies_and_leases_answer_as_recorded: "policies",
     quotas_answer_as_recorded: "quotas",
-    what_decides_is_told_as_recorded: "explain",
+    explanations_answer_as_recorded: "explain",
     managed_keys_answer_as_recorded: "managed-keys",
     tokens_answer_as_recorded: "token",
     approle_answers_as_recorded: "approle",

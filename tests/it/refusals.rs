@@ -22,7 +22,7 @@ fn step(answer: &Answer) -> String {
 }
 
 #[actix_web::test]
-async fn no_mount_says_where_mounts_are_listed_and_made() {
+async fn unknown_mount_error_names_the_route_that_lists_mounts() {
     let app = App::start().await;
     let answer = app.client.post("pkki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!((answer.status, answer.error()), (404, "no handler for route \"pkki/issue/web\""));
@@ -34,7 +34,7 @@ async fn no_mount_says_where_mounts_are_listed_and_made() {
 }
 
 #[actix_web::test]
-async fn a_misspelt_type_says_what_the_body_names() {
+async fn misspelt_type_error_names_the_received_fields() {
     let app = App::start().await;
     let answer = app.client.post("sys/mounts/ca", json!({ "typ": "pki" })).await;
     assert_eq!((answer.status, answer.error()), (400, "backend type must be specified as a string"));
@@ -46,7 +46,7 @@ async fn a_misspelt_type_says_what_the_body_names() {
 }
 
 #[actix_web::test]
-async fn roles_that_are_absent_or_narrow_and_a_root_that_ends_soon_say_what_to_change() {
+async fn role_and_issuer_expiry_errors_name_the_next_step() {
     let app = App::start().await;
     assert_eq!(app.client.post("sys/mounts/ca", json!({ "type": "pki" })).await.status, 204);
     let root = json!({ "common_name": "root.test", "key_type": "ec", "ttl": "1h" });
@@ -70,7 +70,7 @@ async fn roles_that_are_absent_or_narrow_and_a_root_that_ends_soon_say_what_to_c
 }
 
 #[actix_web::test]
-async fn a_body_that_is_too_large_names_the_limit_on_both_wires() {
+async fn too_large_body_error_names_the_limit_in_both_apis() {
     let app = App::builder().settings(|settings| settings.max_body = 10_000).start().await;
     let body = format!("{{\"path\":\"{}\"}}", "a".repeat(20_000));
     let secrets = send(app.client.request("POST", "sys/capabilities-self").body(body.clone())).await;
@@ -92,7 +92,7 @@ async fn a_body_that_is_too_large_names_the_limit_on_both_wires() {
 }
 
 #[actix_web::test]
-async fn paths_and_methods_of_nobody_have_a_text() {
+async fn unknown_path_and_method_errors_have_a_text() {
     let app = App::start().await;
     let elsewhere = app.raw_get("/ui/").await;
     assert!(elsewhere.starts_with("HTTP/1.1 404 ") && elsewhere.contains("is below /v1/"), "{elsewhere}");
@@ -102,7 +102,7 @@ async fn paths_and_methods_of_nobody_have_a_text() {
 }
 
 #[test]
-fn a_port_that_is_taken_says_so() {
+fn occupied_port_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let text = refused(signet().args(["dev", "--listen", &address]));
@@ -110,7 +110,7 @@ fn a_port_that_is_taken_says_so() {
 }
 
 #[test]
-fn a_configuration_that_is_no_toml_says_where_and_what_a_line_is() {
+fn invalid_toml_error_names_the_position_without_the_value() {
     let site = Site::new();
     std::fs::write(site.path("signet.toml"), "listen = \"127.0.0.1:0\"\ndata_dir = hunter2/data\n").unwrap();
     for command in [&["check"][..], &["serve"]] {
@@ -121,7 +121,7 @@ fn a_configuration_that_is_no_toml_says_where_and_what_a_line_is() {
 }
 
 #[test]
-fn tls_to_a_plain_port_is_answered_and_told_once_a_minute() {
+fn tls_to_plain_port_is_answered_and_logged_once_a_minute() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let dev = dev_with(signet().stderr(std::fs::File::create(&log).unwrap()), &[]);
@@ -150,7 +150,7 @@ fn tls_to_a_plain_port_is_answered_and_told_once_a_minute() {
 }
 
 #[test]
-fn plain_http_to_a_tls_port_is_answered_and_told_once_a_minute() {
+fn plain_http_to_tls_port_is_answered_and_logged_once_a_minute() {
     let site = Site::new().with_tls("0x1001");
     site.init();
     let served = site.serve();

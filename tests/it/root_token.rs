@@ -65,7 +65,7 @@ fn with_audit(site: &Site) {
 }
 
 #[actix_web::test]
-async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_not() {
+async fn new_root_token_works_with_running_and_stopped_server() {
     let site = Site::new();
     with_audit(&site);
     let first = site.init();
@@ -89,7 +89,7 @@ async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_n
 }
 
 #[actix_web::test]
-async fn the_advice_beside_the_first_root_token_leads_to_an_administrator() {
+async fn init_output_commands_create_an_administrator() {
     let site = Site::new();
     let output = site.command(&["operator", "init"]).output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
@@ -124,7 +124,7 @@ async fn is_root_made_again(site: &Site) -> bool {
 }
 
 #[actix_web::test]
-async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
+async fn first_root_token_is_created_on_a_running_server() {
     let site = Site::new();
     let key = "11".repeat(32);
     let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
@@ -158,7 +158,7 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
 }
 
 #[actix_web::test]
-async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt() {
+async fn new_root_token_without_seal_key_is_rejected_and_audited() {
     let site = Site::new();
     with_audit(&site);
     site.init();
@@ -204,7 +204,7 @@ async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt
 }
 
 #[test]
-fn root_makes_no_file_that_the_servers_user_cannot_open() {
+fn command_run_by_root_creates_no_file_unreadable_by_the_server() {
     if !geteuid().is_root() {
         return crate::crash::left_out("only root can write to folders of somebody else");
     }
@@ -264,7 +264,7 @@ fn restore_by_root_is_refused_for_the_store_of_another_user() {
 }
 
 #[test]
-fn what_the_audit_does_not_take_is_not_done() {
+fn root_token_without_audit_entry_is_not_created() {
     let site = Site::new();
     for (words, after) in [(&["operator", "init"], "the first one"), (&NEW, "another one")] {
         // An audit device without a listener: the command reports it and creates no token.
@@ -278,7 +278,7 @@ fn what_the_audit_does_not_take_is_not_done() {
 }
 
 #[actix_web::test]
-async fn a_token_that_cannot_be_shown_is_revoked_again() {
+async fn root_token_that_cannot_be_printed_is_revoked() {
     let site = Site::new();
     let shown_nowhere = |words: &[&str]| {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -351,7 +351,7 @@ async fn root_token_out_is_a_new_file_and_nothing_is_printed() {
 }
 
 #[actix_web::test]
-async fn a_database_gives_one_beside_its_nodes() {
+async fn new_root_token_works_on_a_database_with_running_nodes() {
     let site = Site::new();
     let database = cluster::shared().database();
     let configure = |key: &str| {
@@ -380,7 +380,7 @@ async fn a_database_gives_one_beside_its_nodes() {
 }
 
 #[actix_web::test]
-async fn health_knows_of_the_first_root_token_at_once() {
+async fn health_reflects_the_first_root_token_immediately() {
     let site = Site::new();
     std::fs::create_dir(site.path("data")).unwrap();
     SealKey::create_file(&site.path("data/seal.key")).unwrap();

@@ -66,7 +66,7 @@ fn key_files(site: &Site) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
+async fn rotation_replaces_the_key_file() {
     let (site, token) = site().await;
     let before = run(&mut site.command(&STATUS));
     assert!(before.contains("seal type:      file\n") && before.contains("data key term:  1\n"), "{before}");
@@ -157,7 +157,8 @@ impl Tokens {
     }
 
     fn configure(&self, site: &Site, file: &str, more: &str) -> PathBuf {
-        let (path, pin) = (site.path(file), site.path("pin"));
+        let path = site.path(file);
+        let pin = site.path("pin");
         std::fs::write(&pin, format!("{PIN}\n")).unwrap();
         std::fs::set_permissions(&pin, std::fs::Permissions::from_mode(0o600)).unwrap();
         let text = format!(
@@ -207,7 +208,7 @@ async fn a_store_moves_to_a_token_and_back() {
 }
 
 #[actix_web::test]
-async fn a_new_store_begins_on_a_token_and_runs_without_it() {
+async fn new_store_sealed_by_hsm_runs_while_the_hsm_is_absent() {
     let tokens = Tokens::new();
     tokens.hsm.aes("one", "aes", "0a");
     let site = Site::new();
@@ -248,7 +249,7 @@ async fn a_new_store_begins_on_a_token_and_runs_without_it() {
 }
 
 #[actix_web::test]
-async fn what_is_wrong_with_a_token_is_said_and_changes_nothing() {
+async fn hsm_seal_problems_are_reported_and_change_nothing() {
     let tokens = Tokens::new();
     tokens.hsm.aes("one", "aes", "0a");
     tokens.hsm.aes("one", "other", "0c");
@@ -301,7 +302,8 @@ async fn a_store_moves_to_a_key_service_and_back() {
         let key = client.create_key().key_spec(spec).key_usage(usage.into()).send().await.unwrap();
         key.key_metadata.unwrap().key_id
     };
-    let (key, other) = (make(KeySpec::SymmetricDefault, "ENCRYPT_DECRYPT").await, "alias/none".to_owned());
+    let key = make(KeySpec::SymmetricDefault, "ENCRYPT_DECRYPT").await;
+    let other = "alias/none".to_owned();
     let (site, token) = site().await;
     let plain = site.path("signet.toml");
     let configure = |key: &str, url: &str| {
@@ -342,7 +344,7 @@ async fn a_store_moves_to_a_key_service_and_back() {
 }
 
 #[actix_web::test]
-async fn nodes_that_run_go_on_while_the_seal_is_changed() {
+async fn running_nodes_continue_during_seal_rotation() {
     let site = Site::new();
     let database = cluster::shared().database();
     let key = site.path("key");
@@ -385,7 +387,7 @@ async fn wait_for(client: &Client, path: &str, status: u16) {
 }
 
 #[actix_web::test]
-async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_it_is_given_the_key() {
+async fn node_paused_during_seal_rotation_resumes_with_the_new_key() {
     let site = Site::new();
     let database = cluster::shared().database();
     let configure = |file: &str, key: &str| {
@@ -449,7 +451,7 @@ async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_
 }
 
 #[actix_web::test]
-async fn a_server_that_is_killed_while_it_seals_again_goes_on_with_it() {
+async fn killed_server_continues_the_interrupted_resealing() {
     let site = Site::new();
     let token = site.init();
     let served = site.serve();

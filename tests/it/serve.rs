@@ -189,7 +189,8 @@ impl Held {
         let request = b"GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
         self.0.stdin.as_mut().unwrap().write_all(request).unwrap();
         let mut reader = BufReader::new(self.0.stdout.as_mut().unwrap());
-        let (mut status, mut length) = (String::new(), 0);
+        let mut status = String::new();
+        let mut length = 0;
         reader.read_line(&mut status).unwrap();
         loop {
             let mut line = String::new();
@@ -215,7 +216,7 @@ impl Drop for Held {
 }
 
 #[test]
-fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
+fn curl_gets_a_certificate_over_tls() {
     let site = Site::new().with_tls("0x1001");
     let token = site.init();
     let served = site.serve();
@@ -241,7 +242,7 @@ fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
 }
 
 #[test]
-fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
+fn sighup_reloads_certificate_and_preserves_open_connections() {
     let site = Site::new().with_tls("0x1001");
     site.init();
     let served = site.serve();
@@ -300,7 +301,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn sigterm_ends_server_whose_stderr_is_a_full_pipe() {
+fn sigterm_ends_server_with_full_stderr_pipe() {
     let site = Site::new();
     site.init();
     let (_reader, writer) = full_pipe();
@@ -339,7 +340,7 @@ fn data_folder_writable_by_every_user_is_refused() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named_and_the_store_let_go() {
+fn occupied_address_is_reported_and_the_store_released() {
     let site = Site::new();
     site.init();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -367,9 +368,10 @@ fn sighup_without_tls_is_survived() {
 }
 
 #[test]
-fn sighup_opens_the_file_of_the_audit_anew() {
+fn sighup_reopens_the_audit_file() {
     let site = Site::new();
-    let (path, moved) = (site.path("audit.log"), site.path("audit.log.1"));
+    let path = site.path("audit.log");
+    let moved = site.path("audit.log.1");
     site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", path.display()));
     site.init();
     let served = site.serve();
@@ -396,8 +398,9 @@ fn sighup_opens_the_file_of_the_audit_anew() {
 }
 
 #[actix_web::test]
-async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
-    let (site, devices) = (Site::new(), tempfile::tempdir().unwrap());
+async fn sighup_reloads_pkcs11_libraries() {
+    let site = Site::new();
+    let devices = tempfile::tempdir().unwrap();
     let hsm = Hsm::new(devices.path());
     hsm.token("one");
     let token = site.init();
@@ -478,7 +481,7 @@ fn a_stored_document_that_does_not_open_is_named_at_start() {
 }
 
 #[test]
-fn a_wrong_or_missing_seal_key_is_refused_in_clear_words() {
+fn wrong_or_missing_seal_key_is_rejected_with_the_cause() {
     let site = Site::new();
     site.init();
     let other = "00".repeat(32);
@@ -558,7 +561,7 @@ async fn bootstrap_makes_the_first_user_once() {
 }
 
 #[actix_web::test]
-async fn bootstrap_takes_the_token_of_the_environment_and_never_prints_it() {
+async fn bootstrap_uses_environment_token_and_never_prints_it() {
     const USER: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
     let site = Site::new();
     site.init();
@@ -585,7 +588,7 @@ async fn bootstrap_takes_the_token_of_the_environment_and_never_prints_it() {
 }
 
 #[test]
-fn a_server_without_a_root_token_says_how_to_get_one() {
+fn server_without_root_token_prints_how_to_create_one() {
     let site = Site::new();
     let key = "11".repeat(32);
     let mut served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
@@ -601,7 +604,7 @@ fn a_server_without_a_root_token_says_how_to_get_one() {
 }
 
 #[test]
-fn migrate_tells_what_it_did_and_then_that_there_is_nothing_to_do() {
+fn migrate_logs_applied_migrations_once() {
     let site = Site::new();
     std::fs::write(site.path("key"), "22".repeat(32)).unwrap();
     std::fs::set_permissions(site.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -614,8 +617,9 @@ fn migrate_tells_what_it_did_and_then_that_there_is_nothing_to_do() {
 }
 
 #[test]
-fn what_a_database_refuses_is_told_in_its_own_words() {
-    let (site, database) = (Site::new(), cluster::shared().database());
+fn database_permission_error_is_reported_with_its_message() {
+    let site = Site::new();
+    let database = cluster::shared().database();
     let role = format!("{}_without_rights", database.name);
     database.psql(&format!("CREATE ROLE {role} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC"));
     let url = database.url().replace("user=signet", &format!("user={role}"));
@@ -652,7 +656,7 @@ fn a_database_is_prepared_and_taken_with_its_own_key_only() {
 }
 
 #[actix_web::test]
-async fn metrics_are_guarded_on_the_main_listener_and_open_on_their_own() {
+async fn metrics_need_a_token_except_on_the_metrics_listener() {
     let site = Site::new();
     site.configure("metrics_listen = \"127.0.0.1:0\"\n");
     let token = site.init();

@@ -75,7 +75,8 @@ impl Place {
             command.arg("-d").arg(body.to_string());
         }
         let output = command.current_dir(self.0.path()).output().unwrap();
-        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        let out = String::from_utf8(output.stdout).unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{err}");
         let (body, status) = out.rsplit_once('\n').unwrap();
         (status.parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
@@ -93,7 +94,8 @@ impl Place {
         let mut folders = vec![self.0.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap()) {
-                let (path, data) = (entry.path(), entry.metadata().unwrap());
+                let path = entry.path();
+                let data = entry.metadata().unwrap();
                 let name = entry.file_name().into_string().unwrap();
                 if data.is_dir() {
                     folders.push(path);
@@ -124,7 +126,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[actix_web::test]
-async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
+async fn setup_in_empty_folder_creates_ca_that_issues_over_tls() {
     let place = Place::new();
     let public = ["--public-url", "http://pki.example.test", "--public-listen", "127.0.0.1:0"];
     let out = place.setup(&[&["--organization", "Example Ltd"][..], &public].concat());
@@ -236,7 +238,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
 }
 
 #[test]
-fn what_is_there_is_kept_and_never_overwritten() {
+fn setup_retains_existing_files_and_objects() {
     let place = Place::new();
     place.setup(&[]);
     let before = place.files();
@@ -428,7 +430,7 @@ fn setup_admin_policy_protects_the_mount_of_the_root() {
 }
 
 #[test]
-fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
+fn setup_rejects_remains_of_an_earlier_installation() {
     let place = Place::new();
     place.setup(&[]);
     let data = place.path("data");
@@ -465,7 +467,7 @@ fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
 }
 
 #[test]
-fn a_configuration_that_is_there_gets_its_installation() {
+fn setup_uses_an_existing_configuration() {
     let place = Place::new();
     let [data, pem, key] =
         ["data", "tls/own.pem", "tls/own-key.pem"].map(|name| place.path(name).display().to_string());
@@ -508,7 +510,7 @@ fn setup_by_root_is_refused_where_another_user_owns_the_folders() {
 }
 
 #[test]
-fn another_role_than_the_default_is_named_and_not_made_beside_it() {
+fn setup_requires_role_flag_if_only_another_role_exists() {
     let place = Place::new();
     place.setup(&["--role", "web"]);
     let error = place.refused(&[]);
@@ -518,7 +520,7 @@ fn another_role_than_the_default_is_named_and_not_made_beside_it() {
 }
 
 #[test]
-fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
+fn invalid_setup_is_rejected_and_leaves_no_files() {
     let flags = ["--domain", "example.test"];
     for (file, flags, problem) in [
         ("admin-token", &flags[..], "admin-token: exists, and is never overwritten"),
@@ -649,8 +651,9 @@ fn a_database_is_set_up_too() {
 }
 
 #[test]
-fn another_node_gets_its_listeners_certificate_and_nothing_else() {
-    let (first, second) = (Place::new(), Place::new());
+fn setup_of_another_node_creates_only_its_certificate() {
+    let first = Place::new();
+    let second = Place::new();
     let database = cluster::shared().database();
     first.setup(&["--database-url", &database.url(), "--role", "web"]);
     assert!(
@@ -666,7 +669,8 @@ fn another_node_gets_its_listeners_certificate_and_nothing_else() {
         std::fs::copy(first.path(name), second.path(name)).unwrap();
     }
     // An empty database is probably the wrong one.
-    let (text, other) = (second.text("signet.toml"), cluster::shared().database());
+    let text = second.text("signet.toml");
+    let other = cluster::shared().database();
     std::fs::write(second.path("signet.toml"), text.replace(&database.url(), &other.url())).unwrap();
     let error = second.refused(&["--listener-only"]);
     assert!(error.contains("no store in the database: does database_url name the right one?"), "{error}");
@@ -702,7 +706,7 @@ fn serve_names_the_command_that_replaces_a_lost_certificate() {
 }
 
 #[test]
-fn a_setup_that_nobody_reads_goes_on_to_its_end() {
+fn setup_with_closed_stdout_completes() {
     let setup = |place: &Place, out: std::process::Stdio| {
         let flags = ["--listen", "127.0.0.1:0", "--domain", "example.test"];
         let output = place.command(&["setup"]).args(flags).stdout(out).output().unwrap();
@@ -722,7 +726,7 @@ fn a_setup_that_nobody_reads_goes_on_to_its_end() {
 }
 
 #[test]
-fn what_no_flag_says_is_asked_on_a_terminal() {
+fn setup_prompts_for_missing_flags_on_a_terminal() {
     let place = Place::new();
     let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\noutsid\n\nhttp://pki.example.test\n8080\n127.0.0.1:0\n";
     std::fs::write(place.path("answers"), answers).unwrap();
@@ -764,7 +768,7 @@ fn another(place: &Place, served: &Served, before: &str) -> String {
 }
 
 #[test]
-fn the_listeners_certificate_renews_itself_and_outlives_a_failure_and_a_crash() {
+fn listener_certificate_renewal_survives_failure_and_crash() {
     let place = Place::new();
     place.setup(&[]);
     let audit = place.path("audit.log");
@@ -821,7 +825,7 @@ fn the_listeners_certificate_renews_itself_and_outlives_a_failure_and_a_crash() 
 }
 
 #[test]
-fn a_renewal_that_a_crash_cut_short_is_finished_by_the_next_start() {
+fn interrupted_certificate_renewal_is_completed_at_start() {
     let place = Place::new();
     place.setup(&[]);
     let [old_key, certificate] = ["data/tls-key.pem", "data/tls.pem"].map(|name| place.text(name));

@@ -8,9 +8,9 @@ pub mod cloud;
 mod contract;
 mod double;
 mod generation_lease;
-mod healing;
 pub mod hsm;
 mod metrics;
+mod recovery;
 mod softhsm;
 mod token;
 

@@ -46,9 +46,11 @@ impl Scales {
     async fn weigh(&mut self, what: &str, request: reqwest::RequestBuilder, refused: bool) -> Answer {
         let pid = self.server.pid();
         fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
-        let (cpu, memory) = (cpu_ms(pid), status_kb(pid, "VmRSS"));
+        let cpu = cpu_ms(pid);
+        let memory = status_kb(pid, "VmRSS");
         let answer = send(request).await;
-        let (cpu, memory) = (cpu_ms(pid) - cpu, status_kb(pid, "VmHWM").saturating_sub(memory));
+        let cpu = cpu_ms(pid) - cpu;
+        let memory = status_kb(pid, "VmHWM").saturating_sub(memory);
         let status = answer.status;
         if cpu > self.most_cpu_ms || memory > MOST_KB {
             self.faults.push(format!("{what}: {status} after {cpu} ms of CPU and {memory} KB"));
@@ -101,9 +103,10 @@ fn request(client: &Client, operation: Operation, path: &str, body: String) -> r
 }
 
 #[actix_web::test]
-async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refused_cheaply() {
+async fn secrets_routes_reject_four_megabytes_cheaply() {
     let server = dev(&[]);
-    let (client, mut scales) = (server.client(), Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() });
+    let client = server.client();
+    let mut scales = Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() };
     for kind in METHODS {
         assert_eq!(client.post(&format!("sys/auth/{kind}"), json!({ "type": kind })).await.status, 204);
     }
@@ -138,9 +141,10 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
 
 /// All bytes in one field, for routes with longer limits for a field.
 #[actix_web::test]
-async fn four_megabytes_in_a_single_field_are_refused_cheaply() {
+async fn four_megabytes_in_a_single_field_are_rejected_cheaply() {
     let server = dev(&[]);
-    let (client, mut scales) = (server.client(), Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() });
+    let client = server.client();
+    let mut scales = Scales { server, most_cpu_ms: MOST_CPU_MS, faults: Vec::new() };
     for (path, field) in [
         ("pki/issue/dev", "alt_names"),
         ("pki/roles/long", "allowed_domains"),
@@ -196,7 +200,7 @@ impl Projects {
 }
 
 #[actix_web::test]
-async fn four_megabytes_of_anything_to_a_route_of_the_projects_api_are_refused_cheaply() {
+async fn projects_routes_reject_four_megabytes_cheaply() {
     let server = dev(&[]);
     let api = Projects { http: http_client(), base: server.address.clone(), token: server.token.clone() };
     let project = api.made("organizations/dev/projects", "projects", json!({ "name": "long" })).await;

@@ -339,10 +339,18 @@ impl App {
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
         let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, audit, .. } = &self.builder;
-        let (clock, settings) = (self.clock.clone(), settings.clone());
+        let clock = self.clock.clone();
+        let settings = settings.clone();
         let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
-        let (queue, skew_limit, libraries, signers) = (*queue, *skew_limit, libraries.clone(), signers.clone());
-        let (faults, tls, listeners, cloud, cloudb) = (None, None, Vec::new(), cloud.clone(), cloudb.clone());
+        let queue = *queue;
+        let skew_limit = *skew_limit;
+        let libraries = libraries.clone();
+        let signers = signers.clone();
+        let faults = None;
+        let tls = None;
+        let listeners = Vec::new();
+        let cloud = cloud.clone();
+        let cloudb = cloudb.clone();
         let audit = audit.clone();
         let builder = Builder {
             clock,
@@ -487,7 +495,8 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
 }
 
 async fn read(response: Response) -> Answer {
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     // Every 429 and 503 must carry `Retry-After`, in every test.
     let again = headers.get("retry-after").is_some_and(|value| value.to_str().unwrap().parse::<u64>().is_ok());
     assert!(again || !matches!(status, 429 | 503), "{status} without Retry-After from {}", response.url());

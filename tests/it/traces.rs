@@ -99,7 +99,7 @@ async fn trace_of_a_request_is_in_log_audit_and_exemplar() {
 }
 
 #[actix_web::test]
-async fn openmetrics_page_is_read_by_the_parser_of_prometheus_and_has_no_secret() {
+async fn openmetrics_page_is_valid_and_contains_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let dev = started(folder.path());
     let client = dev.client();
@@ -162,8 +162,9 @@ async fn openmetrics_page_is_read_by_the_parser_of_prometheus_and_has_no_secret(
 }
 
 #[actix_web::test]
-async fn trace_goes_on_to_identity_providers_and_key_services() {
-    let (provider, vault) = (Provider::start(), Vault::start());
+async fn trace_is_propagated_to_identity_providers_and_key_services() {
+    let provider = Provider::start();
+    let vault = Vault::start();
     let of_kms = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&of_kms);
     let kms = serve(move |asked| {

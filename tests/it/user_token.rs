@@ -65,7 +65,7 @@ fn told(site: &Site) -> Vec<(String, Value, Value)> {
 }
 
 #[actix_web::test]
-async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_that_does_not() {
+async fn invited_user_token_works_with_running_and_stopped_server() {
     let site = Site::new();
     let file = site.path("audit.log");
     site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", file.display()));
@@ -122,7 +122,7 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
 }
 
 #[actix_web::test]
-async fn a_database_gives_one_beside_its_nodes() {
+async fn new_user_token_works_on_a_database_with_running_nodes() {
     let site = Site::new();
     let database = cluster::shared().database();
     let text = format!(

@@ -26,7 +26,7 @@ async fn save_authority(dev: &Dev, folder: &Path) {
 }
 
 #[actix_web::test]
-async fn the_first_certificate_of_a_development_server_comes_without_a_warning() {
+async fn first_certificate_of_dev_has_no_warnings() {
     let dev = dev(&[]);
     let answer = dev.client().post("pki/issue/dev", json!({ "common_name": "web.dev.test" })).await;
     assert_eq!((answer.status, &answer.body["warnings"]), (200, &Value::Null), "{}", answer.text);
@@ -35,7 +35,7 @@ async fn the_first_certificate_of_a_development_server_comes_without_a_warning()
 }
 
 #[actix_web::test]
-async fn the_printed_curl_line_gets_a_certificate_that_openssl_accepts() {
+async fn printed_curl_command_gets_a_valid_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let dev = dev(&[]);
     let output = Command::new("sh").args(["-c", &dev.curl]).output().unwrap();
@@ -51,7 +51,7 @@ async fn the_printed_curl_line_gets_a_certificate_that_openssl_accepts() {
 }
 
 #[actix_web::test]
-async fn issue_writes_three_files_once_and_never_again() {
+async fn issue_writes_three_files_and_never_overwrites_them() {
     let folder = tempfile::tempdir().unwrap();
     let dev = dev(&[]);
     let issue = || {
@@ -148,7 +148,8 @@ impl Begun {
     fn issue(dev: &Dev, body: &str) -> Self {
         let mut socket = TcpStream::connect(dev.socket()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let (token, length) = (&dev.token, body.len());
+        let token = &dev.token;
+        let length = body.len();
         let head = format!(
             "POST /v1/pki/issue/dev HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: {length}\r\n\
              Expect: 100-continue\r\n\r\n"
@@ -170,7 +171,7 @@ impl Begun {
 }
 
 #[actix_web::test]
-async fn sigterm_lets_a_request_under_way_finish() {
+async fn sigterm_waits_for_a_running_request() {
     let dev = dev(&[]);
     let body = json!({ "common_name": "late.test" }).to_string();
     let begun = Begun::issue(&dev, &body);
@@ -197,7 +198,7 @@ async fn sigterm_does_not_wait_for_idle_connections() {
 }
 
 #[actix_web::test]
-async fn sigterm_gives_up_a_request_that_never_comes() {
+async fn sigterm_abandons_an_incomplete_request() {
     let dev = dev(&[]);
     let _begun = Begun::issue(&dev, "{}");
     let took = dev.terminate();

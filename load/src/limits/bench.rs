@@ -207,7 +207,9 @@ impl Bench<'_> {
     async fn ocsp(&mut self) -> Result<(), String> {
         let asked = Asked::find(&self.server.place(), ASKED).await?;
         let class = |nonce| asked.class(&Method::GET, nonce, self.args.clients.into());
-        let (signed, again, warm) = (class(true), class(false), class(false));
+        let signed = class(true);
+        let again = class(false);
+        let warm = class(false);
         let run = self.class("OCSP, signed", "", signed, self.args.seconds).await?;
         self.cpu("OCSP, signed", run, OCSP_CPU.0);
         // Requests every certificate once, so that its response is cached.
@@ -300,11 +302,13 @@ impl Bench<'_> {
     }
 
     async fn one_by_one(&self, client: &mut Client, bodies: Vec<Bytes>) -> Result<OneByOne, String> {
-        let (path, watched) = (self.server.place().path("revoke"), self.server.watched());
+        let path = self.server.place().path("revoke");
+        let watched = self.server.watched();
         let mut bodies = bodies.into_iter();
         // The first revocation may also cause a CRL build that was due anyway.
         revoke_one(client, &path, bodies.next().unwrap_or_default()).await?;
-        let (before, begun) = (watched.read(), Instant::now());
+        let before = watched.read();
+        let begun = Instant::now();
         let mut done = OneByOne { latencies_ms: Vec::new(), spent: None };
         for body in bodies {
             let sent = Instant::now();
@@ -413,7 +417,8 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
 /// the median of the rounds' differences, because a disturbance of the machine affects both sides of a round.
 fn decision(turns: &[(f64, f64)]) -> Row {
     let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read).collect()).unwrap_or(f64::NAN);
-    let (with, without) = (of(&|turn| turn.0), of(&|turn| turn.1));
+    let with = of(&|turn| turn.0);
+    let without = of(&|turn| turn.1);
     let difference = of(&|turn| turn.0 - turn.1);
     let note = format!("refused with a token {} µs, without one {} µs", number(with), number(without));
     let (measured, note) = if difference > 0.0 {
@@ -431,7 +436,7 @@ mod tests {
     use crate::target::Target;
 
     #[test]
-    fn a_decision_is_the_median_of_the_turns_differences_and_none_is_not_measured() {
+    fn decision_is_the_median_difference_or_not_measured() {
         // The machine becomes slower from round to round; the medians of both sides differ by 1.5.
         let row = decision(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
@@ -444,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn revocations_go_on_until_their_cpu_time_can_be_told() {
+    fn revocations_continue_until_their_cpu_time_is_measurable() {
         let done = |times: usize, spent| OneByOne { latencies_ms: vec![1.0; times], spent };
         let soon = Duration::from_secs(1);
         assert!(!done(9, Some(5.0)).is_enough(soon));

@@ -25,7 +25,8 @@ impl Row {
         limit: impl Into<Option<f64>>,
         unit: &'static str,
     ) -> Self {
-        let (measured, limit) = (measured.into(), limit.into());
+        let measured = measured.into();
+        let limit = limit.into();
         Self { name: name.into(), measured, limit, unit, note: String::new(), failed: false }
     }
 
@@ -59,7 +60,8 @@ impl Row {
 
     pub(super) fn texts(&self) -> Vec<String> {
         let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
-        let (measured, limit) = (text(self.measured), text(self.limit));
+        let measured = text(self.measured);
+        let limit = text(self.limit);
         vec![self.name.clone(), measured, limit, self.unit.to_owned(), self.verdict().to_owned(), self.note.clone()]
     }
 
@@ -90,7 +92,7 @@ mod tests {
     use crate::timeline;
 
     #[test]
-    fn a_row_is_held_up_to_its_limit_and_missed_above() {
+    fn row_verdict_is_held_up_to_its_limit_and_missed_above() {
         assert_eq!(Row::new("a", 10.0, 10.0, "ms").verdict(), "held");
         assert_eq!(Row::new("a", 10.01, 10.0, "ms").verdict(), "missed");
         assert_eq!(Row::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_missed_however_fast_it_was() {
+    fn row_with_errors_is_missed_regardless_of_its_value() {
         let mut class = Answered {
             name: String::new(),
             clients: 1,
@@ -111,7 +113,8 @@ mod tests {
         };
         class.latencies.record(5);
         let cpu = Cpu { server: None, postgres: None };
-        let (elapsed, samples) = (Duration::from_secs(1), Vec::new());
+        let elapsed = Duration::from_secs(1);
+        let samples = Vec::new();
         let figures =
             Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples, unsent: 0, interrupted: false };
         let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_given_out_for_half_a_second() {
+    fn entity_cache_returns_an_entity_for_half_a_second() {
         let entities = EntityCache::default();
         entities.put(named("a"), START, entities.epoch());
         let at = |ms| START + Duration::from_millis(ms);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_reaches_everyone_who_holds_it() {
+    fn entity_change_marks_every_cached_copy() {
         let entities = EntityCache::default();
         let first = entities.put(named("a"), START, entities.epoch());
         let second = entities.put(named("a"), START + Duration::from_millis(600), entities.epoch());

@@ -34,8 +34,8 @@ impl EntityChange {
         if let Some(pairs) = &metadata {
             check_metadata("metadata", pairs)?;
         }
-        let (name, policies) =
-            (name.map(validate_entity_name).transpose()?, policies.map(validate_entity_policies).transpose()?);
+        let name = name.map(validate_entity_name).transpose()?;
+        let policies = policies.map(validate_entity_policies).transpose()?;
         Ok(Self { name, metadata, policies, disabled })
     }
 

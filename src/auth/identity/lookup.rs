@@ -48,20 +48,20 @@ impl Auth {
         let now = self.clock.now();
         if let Some(known) = self.entities.by_alias(&mount.accessor, &login.name, now) {
             let alias = known.alias_at(&mount.accessor);
-            if alias.is_some_and(|alias| login.is_told(alias)) && is_retained(&known, now) {
+            if alias.is_some_and(|alias| login.matches_alias(alias)) && is_retained(&known, now) {
                 return require_enabled(known);
             }
         }
-        retry_on_conflict("identity", async || self.meet(&mount.accessor, login, now).await).await
+        retry_on_conflict("identity", async || self.find_or_create_entity(&mount.accessor, login, now).await).await
     }
 
     /// Tries once to find or create the entity of a login; `Conflict` when a concurrent login was first.
-    async fn meet(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
+    async fn find_or_create_entity(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
         let by = EntityBy::Alias { accessor: accessor.to_owned(), name: login.name.clone() };
         let Some(known) = self.read_entity(by.clone()).await? else {
             let mut entity = Entity::new(now);
             entity.kept_until = Some(now + MIN_ENTITY_LIFETIME);
-            let alias = login.tell(Alias::new(accessor, &login.name, &entity.id, now), now);
+            let alias = login.apply_to_alias(Alias::new(accessor, &login.name, &entity.id, now), now);
             let epoch = self.entities.epoch();
             self.store.commit(vec![AuthWrite::EntityPut(entity.row()?), AuthWrite::AliasPut(alias.row()?)]).await?;
             entity.aliases.push(alias);
@@ -75,9 +75,9 @@ impl Auth {
                 return Err(Error::new(Kind::Conflict, "the entity is gone"));
             }
         }
-        let alias = known.alias_at(accessor).filter(|alias| !login.is_told(alias));
+        let alias = known.alias_at(accessor).filter(|alias| !login.matches_alias(alias));
         if let Some(alias) = alias {
-            let mut alias = login.tell(alias.clone(), now);
+            let mut alias = login.apply_to_alias(alias.clone(), now);
             alias.version += 1;
             match self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await {
                 // A concurrent login with the same alias was first; its metadata is kept.
@@ -143,7 +143,8 @@ impl Auth {
     }
 
     pub(super) async fn read_entity(&self, by: EntityBy) -> Result<Option<EntityRef>> {
-        let (now, epoch) = (self.clock.now(), self.entities.epoch());
+        let now = self.clock.now();
+        let epoch = self.entities.epoch();
         let Some(rows) = self.store.identity(by).await? else { return Ok(None) };
         Ok(Some(self.entities.put(Entity::of(rows)?, now, epoch)))
     }
@@ -184,12 +185,13 @@ impl Auth {
 
 impl LoginAlias {
     /// `true` if the alias has the metadata and groups of this login.
-    fn is_told(&self, alias: &Alias) -> bool {
+    fn matches_alias(&self, alias: &Alias) -> bool {
         alias.metadata == self.metadata && alias.groups == self.groups
     }
 
-    fn tell(&self, alias: Alias, now: Time) -> Alias {
-        let (metadata, groups) = (self.metadata.clone(), self.groups.clone());
+    fn apply_to_alias(&self, alias: Alias, now: Time) -> Alias {
+        let metadata = self.metadata.clone();
+        let groups = self.groups.clone();
         Alias { metadata, groups, updated_at: now, ..alias }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
 
     /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
     /// the change; `None` if it does not exist.
-    fn beside(
+    fn extra_writes(
         _mount: MountId,
         _name: &str,
         _before: Option<&Self::Role>,
@@ -63,7 +63,8 @@ impl<M: AuthMethod> MethodView<M> {
     }
 
     pub(super) fn load(documents: &[Document], before: &Self) -> Result<Self> {
-        let (mut config, mut roles) = (None, Roles::default());
+        let mut config = None;
+        let mut roles = Roles::default();
         for document in documents {
             match (document.key.kind, &document.key.name[..]) {
                 (ROLE_KIND, name) => roles.put(name, Versioned::of(document)?),

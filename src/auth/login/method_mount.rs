@@ -24,7 +24,7 @@ pub(crate) struct MethodMount<M: AuthMethod> {
     /// Serializes changes.
     writing: FairSemaphore,
     /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
-    behind: AtomicBool,
+    write_outcome_unknown: AtomicBool,
 }
 
 /// An open mount of any method.
@@ -58,8 +58,9 @@ pub(super) enum MethodChangePlan<M: AuthMethod, T> {
 
 impl<M: AuthMethod> MethodMount<M> {
     pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
-        let (view, writing) = (ArcSwap::from_pointee(MethodView::empty()?), FairSemaphore::new(1));
-        Ok(Self { mount, store, view, writing, behind: AtomicBool::new(false) })
+        let view = ArcSwap::from_pointee(MethodView::empty()?);
+        let writing = FairSemaphore::new(1);
+        Ok(Self { mount, store, view, writing, write_outcome_unknown: AtomicBool::new(false) })
     }
 
     /// Returns the current view.
@@ -82,7 +83,7 @@ impl<M: AuthMethod> MethodMount<M> {
     pub(super) async fn change<T>(&self, plan: impl Fn(&MethodView<M>) -> Result<MethodChangePlan<M, T>>) -> Result<T> {
         let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
-            if self.behind.load(Ordering::Relaxed) {
+            if self.write_outcome_unknown.load(Ordering::Relaxed) {
                 self.reload_held().await?;
             }
             let mut planned = plan(&self.view());
@@ -93,13 +94,15 @@ impl<M: AuthMethod> MethodMount<M> {
             }
             match planned.map_err(conflict_as_invalid)? {
                 MethodChangePlan::Nothing(answer) => Ok(answer),
-                MethodChangePlan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
+                MethodChangePlan::Write(unit, next, answer) => {
+                    self.commit_and_publish(unit, next).await.map(|()| answer)
+                }
             }
         };
         retry_on_conflict("the auth method", attempt).await
     }
 
-    async fn written(&self, unit: Vec<AuthWrite>, next: MethodView<M>) -> Result<()> {
+    async fn commit_and_publish(&self, unit: Vec<AuthWrite>, next: MethodView<M>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
             self.view.store(Arc::new(next));
             return Ok(());
@@ -117,7 +120,7 @@ impl<M: AuthMethod> MethodMount<M> {
             Kind::Conflict => true,
             _ => self.reload_held().await.is_err(),
         };
-        self.behind.store(is_behind, Ordering::Relaxed);
+        self.write_outcome_unknown.store(is_behind, Ordering::Relaxed);
     }
 
     async fn reload_held(&self) -> Result<()> {
@@ -129,7 +132,7 @@ impl<M: AuthMethod> MethodMount<M> {
             _ => unreadable_document(self.mount, CONFIG_DOCUMENT.0, CONFIG_DOCUMENT.1, error.text()),
         })?;
         self.view.store(Arc::new(next));
-        self.behind.store(false, Ordering::Relaxed);
+        self.write_outcome_unknown.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -145,7 +148,7 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
     }
 
     fn catch_up(&self) -> BoxFuture<'_, Result<()>> {
-        let behind = self.behind.load(Ordering::Relaxed);
+        let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         async move { if behind { Self::reload(self).await } else { Ok(()) } }.boxed()
     }
 

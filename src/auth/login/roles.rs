@@ -28,7 +28,7 @@ impl<M: AuthMethod> MethodMount<M> {
             let body = serde_json::to_vec(&role).map_err(Error::internal)?;
             let version = known.map_or(0, |known| known.version);
             let mut unit = vec![self.role_write(&name, version, Some(body))];
-            unit.extend(M::beside(self.mount(), &name, known.map(|known| &*known.value), Some(&role)));
+            unit.extend(M::extra_writes(self.mount(), &name, known.map(|known| &*known.value), Some(&role)));
             let next = Versioned { value: role.into(), version: version + 1 };
             Ok(MethodChangePlan::Write(unit, view.with_role(&name, Some(next))?, warnings))
         };
@@ -44,7 +44,7 @@ impl<M: AuthMethod> MethodMount<M> {
         let plan = |view: &MethodView<M>| {
             let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Nothing(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
-            unit.extend(M::beside(self.mount(), &name, Some(&known.value), None));
+            unit.extend(M::extra_writes(self.mount(), &name, Some(&known.value), None));
             Ok(MethodChangePlan::Write(unit, view.with_role(&name, None)?, true))
         };
         self.change(plan).await

@@ -15,7 +15,7 @@ pub struct LoginSettings {
 impl LoginSettings {
     /// Adds defaults from the provider's environment variables.
     #[must_use]
-    pub fn in_environment(self) -> Self {
-        Self { cloudb: CloudbSettings { fallback: Fallback::of_environment(), ..self.cloudb }, ..self }
+    pub fn with_environment(self) -> Self {
+        Self { cloudb: CloudbSettings { fallback: Fallback::from_environment(), ..self.cloudb }, ..self }
     }
 }

@@ -48,7 +48,7 @@ async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn a_role_that_this_node_has_not_heard_of_is_deleted_all_the_same() {
+async fn role_unknown_to_this_node_is_deleted() {
     let (a, b, store) = two();
     write(&a, "web", |_| ()).await.unwrap();
     assert!(b.view().roles().get("web").is_none());
@@ -60,7 +60,7 @@ async fn a_role_that_this_node_has_not_heard_of_is_deleted_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_role_id_is_taken_once_whichever_node_is_asked() {
+async fn role_id_is_unique_across_nodes() {
     let (a, b, _) = two();
     write(&a, "one", |role| role.set_role_id("taken").unwrap()).await.unwrap();
     let refusal = write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap_err();
@@ -71,7 +71,7 @@ async fn a_role_id_is_taken_once_whichever_node_is_asked() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_served_after_a_restart_and_nothing_after_the_end() {
+async fn stored_roles_load_after_restart_and_none_after_close() {
     let (a, _, store) = two();
     write(&a, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
     let again = Node::new(MountId(1), store.clone()).unwrap();
@@ -86,7 +86,7 @@ async fn what_is_stored_is_served_after_a_restart_and_nothing_after_the_end() {
 }
 
 #[tokio::test]
-async fn a_view_stays_when_the_store_fails_and_follows_when_it_answers() {
+async fn view_stays_during_an_outage_and_catches_up_afterwards() {
     let (a, b, store) = two();
     write(&a, "web", |role| role.secret_id_num_uses = 1).await.unwrap();
     b.reload().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_view_stays_when_the_store_fails_and_follows_when_it_answers() {
 }
 
 #[tokio::test]
-async fn login_with_an_unknown_role_id_looks_for_a_secret_id_like_any_other() {
+async fn login_with_an_unknown_role_id_makes_the_same_lookups() {
     let (node, _, store) = two();
     write(&node, "web", |role| role.set_role_id("web-id").unwrap()).await.unwrap();
     let auth = Auth::open(store.clone(), Clock::system()).await.unwrap();

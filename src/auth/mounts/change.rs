@@ -82,7 +82,7 @@ impl Auth {
         family: MountClass,
         fields: &Fields,
     ) -> Result<Arc<Mount>> {
-        match kind.family() {
+        match kind.class() {
             own if own == family => {}
             MountClass::BuiltIn => {
                 return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.word())));
@@ -109,10 +109,10 @@ impl Auth {
             settings.set("options", options.clone());
         }
         mount.apply(&settings)?;
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order().await?;
+            let order = self.order_write().await?;
             self.reload_mounts().await?;
             check_path_free(&self.mounts(), &path)?;
             let document = AuthWrite::Document(mount_document(&mount, 0)?);
@@ -128,7 +128,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` when the mount does not exist, or with the violated rule.
     pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             let (known, version) = self.stored_mount(path).await?.ok_or_else(|| no_mount_error(path))?;
             let mut mount = known.clone();
@@ -139,7 +139,7 @@ impl Auth {
             let mut unit = vec![AuthWrite::Document(mount_document(&mount, version)?)];
             if mount.allowed_managed_keys != known.allowed_managed_keys {
                 // Makes a concurrent deletion of a managed key check its users again.
-                unit.push(AuthWrite::Document(self.order().await?));
+                unit.push(AuthWrite::Document(self.order_write().await?));
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
@@ -169,7 +169,7 @@ impl Auth {
     }
 
     async fn disable(&self, path: &str, refusal: &str) -> Result<Option<Arc<Mount>>> {
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             let Some((mount, expected)) = self.stored_mount(path).await? else {
                 return match path.trim_matches('/') == "auth" {
@@ -217,7 +217,7 @@ impl Auth {
     /// Store errors.
     pub async fn users_of_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
         // Read before the table, so that a list changed in between makes the write fail.
-        let order = self.order().await?;
+        let order = self.order_write().await?;
         let mounts = load(&*self.store).await?;
         let lists = |mount: &&Arc<Mount>| mount.allowed_managed_keys.iter().any(|listed| listed == name);
         Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
@@ -225,7 +225,7 @@ impl Auth {
 
     /// Returns the write that every change with a global order includes. Nodes that enable different mounts
     /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
-    pub(super) async fn order(&self) -> Result<DocumentWrite> {
+    pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: ORDER_DOCUMENT.to_owned() };
         let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
         let expected = known.map_or(0, |document| document.version);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m1_no_mount_at_below_or_above_another() {
+    async fn mount_at_below_or_above_another_is_refused() {
         let (auth, _) = auth().await;
         let enabled = auth.mount_enable("/team/pki/", &body(json!({ "type": "pki" }))).await.unwrap();
         assert_eq!(enabled.path, "team/pki/");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m2_reserved_paths_and_types() {
+    async fn reserved_mount_paths_and_types_are_refused() {
         let (auth, _) = auth().await;
         for path in ["sys", "sys/x", "auth/x", "cubbyhole", "identity", "audit"] {
             let text = refused(&auth, path, json!({ "type": "pki" })).await;
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m3_a_default_above_the_maximum_is_refused_naming_both() {
+    async fn default_ttl_above_the_maximum_is_refused_naming_both() {
         let (auth, _) = auth().await;
         pki(&auth, json!({ "max_lease_ttl": "10h" })).await.unwrap();
         for tune in [json!({ "default_lease_ttl": "11h" }), json!({ "default_lease_ttl": "9h", "max_lease_ttl": 60 })] {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m4_tunes_are_stored_and_read_back() {
+    async fn mount_tuning_is_stored_and_reads_back() {
         let (auth, store) = auth().await;
         let config = json!({ "allowed_managed_keys": "One,two", "options": null, "force_no_cache": false });
         pki(&auth, config).await.unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_lists_a_managed_key_is_known_together_with_a_write_that_fails_when_it_changes() {
+    async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
         let (auth, store) = auth().await;
         pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
         assert_eq!(auth.users_of_key("two").await.unwrap().0, ["pki/"]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m16_what_a_tuned_time_means() {
+    async fn tuned_ttl_distinguishes_zero_empty_and_system() {
         let (auth, _) = auth().await;
         pki(&auth, json!({ "default_lease_ttl": "0s", "max_lease_ttl": "0s" })).await.unwrap();
         for (tune, default, max) in [

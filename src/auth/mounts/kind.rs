@@ -72,7 +72,7 @@ impl MountKind {
     }
 
     /// How mounts of this type are created.
-    pub fn family(&self) -> MountClass {
+    pub fn class(&self) -> MountClass {
         match self {
             Self::Pki => MountClass::Secrets,
             Self::AppRole | Self::Jwt | Self::Cloudb => MountClass::Methods,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_stored_as_its_word_and_an_unknown_one_is_kept() {
+    fn mount_kind_is_stored_by_name_even_if_unknown() {
         for kind in MountKind::ALL.iter().cloned().chain([MountKind::Unknown("kv".into())]) {
             let stored = serde_json::to_string(&kind).unwrap();
             assert_eq!(stored, format!("{:?}", kind.word()));

@@ -40,12 +40,13 @@ impl Auth {
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<MountMove> {
         let read =
             |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
-        let (from, to) = (read("from", from)?, read("to", to)?);
+        let from = read("from", from)?;
+        let to = read("to", to)?;
         check_classes(&from, &to)?;
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order().await?;
+            let order = self.order_write().await?;
             self.reload_mounts().await?;
             let none = || Error::invalid(format!("no matching mount at {from:?}"));
             let (mount, version) = self.stored_mount(&from).await?.ok_or_else(none)?;
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_last_moves_are_told_of() {
+    async fn mount_moves_report_only_the_latest() {
         let auth = auth().await;
         let first = auth.mount_move("pki", "b").await.unwrap();
         for _ in 0..MAX_RECORDED_MOVES / 2 {

@@ -31,7 +31,8 @@ pub(super) struct UnionCache {
 
 impl Default for UnionCache {
     fn default() -> Self {
-        let (plain, filled) = (UnionTable::new(MAX_PLAIN_UNIONS), UnionTable::new(MAX_TEMPLATED_UNIONS));
+        let plain = UnionTable::new(MAX_PLAIN_UNIONS);
+        let filled = UnionTable::new(MAX_TEMPLATED_UNIONS);
         Self { plain, filled, began_anew: AtomicBool::new(false) }
     }
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_so_many_unions_and_so_many_bytes() {
+    fn union_table_limits_its_entries_and_bytes() {
         let table = UnionTable::new(3);
         for n in 0..3 {
             assert!(!table.keep(key(n), weighing(10)).1);

@@ -99,7 +99,8 @@ impl Acl {
         now: Time,
     ) -> Self {
         let mut united: MergedTerms<Cow<'_, str>> = BTreeMap::new();
-        let (mut valid_until, mut extent) = (None, RuleCounts::default());
+        let mut valid_until = None;
+        let mut extent = RuleCounts::default();
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
             if rule.expiration.is_some_and(|end| end <= now) {
                 continue;
@@ -167,7 +168,7 @@ impl Acl {
         let list = operation == Operation::List;
         let decide = |terms: Option<&RuleTerms>| {
             terms.map_or_else(Decision::default, |terms| Decision {
-                allowed: terms.permit(operation, parameters),
+                allowed: terms.allow(operation, parameters),
                 sudo: terms.capabilities.has(Capabilities::SUDO),
             })
         };
@@ -224,7 +225,8 @@ impl CanonicalRules {
 
 impl CompiledRules {
     fn of(merged: &MergedTerms<Arc<str>>) -> Self {
-        let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
+        let mut exact = HashMap::new();
+        let mut patterns = Vec::new();
         for (path, terms) in merged {
             if is_pattern(path) {
                 patterns.push((&**path, terms));

@@ -121,7 +121,9 @@ fn merge_canonical_rules<'p>(
     spelt: &[NameSegments],
     now: Time,
 ) -> (Option<BTreeMap<String, MergedRule>>, Vec<ExpiredRule>) {
-    let (mut all, mut expired, mut extent) = (BTreeMap::<String, MergedRule>::new(), Vec::new(), RuleCounts::default());
+    let mut all = BTreeMap::<String, MergedRule>::new();
+    let mut expired = Vec::new();
+    let mut extent = RuleCounts::default();
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
     for (name, rule) in rules {
         let Some(path) = rule.path_for(identity) else { continue };
@@ -157,7 +159,7 @@ fn match_rule(rule: &str, path: &str, list: bool) -> Option<RuleMatch> {
 /// Returns why a rule does not decide although it matches.
 fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> &'static str {
     match (won, lost) {
-        (won, lost) if won == lost => Precedence::of(path).behind(&Precedence::of(by)),
+        (won, lost) if won == lost => Precedence::of(path).lower_because(&Precedence::of(by)),
         (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
             "it is a pattern"
         }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_decides_is_told_with_its_policies_and_the_others_with_the_reason() {
+    fn explain_reports_the_deciding_rule_and_why_others_lost() {
         let a = r#"path "pki/issue/web" { capabilities = ["update"] comment = "for the web" }
                    path "pki/*" { capabilities = ["read"] }
                    path "pki/+/web" { capabilities = ["list"] }
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_told() {
+    fn explain_reports_each_reason_for_a_losing_rule() {
         for (text, path, list, why) in [
             (r#"path "a/b*" {} path "a/*" {}"#, "a/bc", false, "its first wildcard comes earlier"),
             (r#"path "a/+" {} path "a/*" {}"#, "a/b", false, "it ends in '*'"),
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_rules_are_told_and_names_are_met_in_every_spelling() {
+    fn explain_reports_too_many_rules_and_matches_any_spelling() {
         let text = (0..=MAX_RULES_PER_CALLER).map(|n| format!("path \"p{n}\" {{ capabilities = [\"read\"] }}\n"));
         let found = explained(&[("p", &text.collect::<String>())], "p1", false);
         assert!(found.too_many && found.decides.is_none());
@@ -248,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_is_what_decides(rules in any_rules(), path in "(a|b|ab)(/(a|b|ab)){0,2}", list in any::<bool>()) {
+        fn explain_agrees_with_the_decision(rules in any_rules(), path in "(a|b|ab)(/(a|b|ab)){0,2}", list in any::<bool>()) {
             let rules = rules.into_iter().map(|(path, capabilities)| Rule {
                 path,
                 terms: RuleTerms { capabilities, ..RuleTerms::default() }.into(),

@@ -25,7 +25,8 @@ pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     }
     let begin = lowered.strip_prefix('*').unwrap_or(&lowered);
     let core = begin.strip_suffix('*').unwrap_or(begin);
-    let (head, tail) = (begin.len() < lowered.len(), core.len() < begin.len());
+    let head = begin.len() < lowered.len();
+    let tail = core.len() < begin.len();
     let others =
         [Some(name_form(core, tail)), byte_string_form(core, head, tail), uri_form(core), path_form(core, head, tail)];
     let others = others.into_iter().chain([decimal_form(core).filter(|_| !head && !tail)]).flatten();

@@ -23,7 +23,7 @@ pub struct RequestParameters<'a> {
     /// Body or query.
     pub fields: &'a Fields,
     /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
-    pub unread: Option<&'a str>,
+    pub undecoded: Option<&'a str>,
     /// Names that the endpoint reads, in lower case; `None` if it passes on all fields.
     pub read: Option<&'a [&'a str]>,
     /// Names whose values are in the path.
@@ -37,7 +37,7 @@ pub struct RequestParameters<'a> {
 impl<'a> RequestParameters<'a> {
     /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrap_ttl: None }
+        Self { fields, undecoded: None, read: None, in_path: &[], synonyms: &[], wrap_ttl: None }
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -105,7 +105,7 @@ impl ParameterRules {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    pub(super) fn permit(&self, operation: Operation, parameters: &RequestParameters<'_>) -> bool {
+    pub(super) fn allow(&self, operation: Operation, parameters: &RequestParameters<'_>) -> bool {
         self.violation(operation, parameters).is_none()
     }
 
@@ -117,7 +117,7 @@ impl ParameterRules {
         let deletes = operation == Operation::Delete;
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
         let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
-        let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.unread.map(|name| (name, None)));
+        let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.undecoded.map(|name| (name, None)));
         let sent: Vec<SentField<'_>> =
             given.map(|(name, value)| SentField { name, lowered: lower(name), value }).collect();
         if let Some(name) = self.required.iter().find(|name| !deletes && !is_given(name, parameters, &sent)) {
@@ -212,7 +212,7 @@ fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool
         return false;
     };
     let texts = || rules.iter().filter_map(Value::as_str);
-    let matched = |text: &str| texts().any(|rule| effort.takes(text) && matches_glob(rule, text));
+    let matched = |text: &str| texts().any(|rule| effort.spend(text) && matches_glob(rule, text));
     // Most of these comparisons fail at the first character.
     (effort.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
@@ -228,14 +228,14 @@ mod tests {
     }
 
     fn permits(rules: &ParameterRules, body: Value) -> bool {
-        rules.permit(
+        rules.allow(
             Operation::Update,
             &RequestParameters::verbatim(&Fields::parse(body.to_string().as_bytes()).unwrap()),
         )
     }
 
     #[test]
-    fn p7_required_and_allowed_parameters() {
+    fn required_and_allowed_parameters_are_enforced() {
         let required = rules("required_parameters = [\"common_name\"]");
         assert!(!permits(&required, json!({})));
         assert!(!permits(&required, json!({"ttl": "1h", "common_name": null})));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn p8_a_denied_value_is_denied_in_every_spelling() {
+    fn denied_value_is_denied_in_every_spelling() {
         let denied =
             rules("denied_parameters = { \"use_csr_values\" = [true], \"ttl\" = [\"1h\"], \"bits\" = [1024] }");
         for body in [json!(true), json!("true"), json!(1), json!("1"), json!("T")] {
@@ -306,28 +306,29 @@ mod tests {
     }
 
     #[test]
-    fn p9_the_case_of_a_name_is_no_way_around() {
+    fn denied_parameter_name_matches_in_any_case() {
         let denied = rules("denied_parameters = { \"common_name\" = [] }");
         assert!(!permits(&denied, json!({"Common_Name": "a"})));
         assert!(!permits(&rules("denied_parameters = { \"COMMON_NAME\" = [] }"), json!({"common_name": "a"})));
     }
 
     #[test]
-    fn a_star_denies_every_parameter_and_null_removes_only_in_a_patch() {
+    fn denied_star_ignores_null_parameters_except_in_a_patch() {
         let none = rules("denied_parameters = { \"*\" = [] }");
         assert!(permits(&none, json!({})));
         assert!(permits(&none, json!({"a": null})));
         assert!(!permits(&none, json!({"a": 1})));
         let body = Fields::parse(b"{\"a\":null}").unwrap();
-        assert!(!none.permit(Operation::Patch, &RequestParameters::verbatim(&body)));
+        assert!(!none.allow(Operation::Patch, &RequestParameters::verbatim(&body)));
     }
 
     #[test]
     fn only_what_the_endpoint_reads_meets_a_rule() {
         let permits = |rules: &ParameterRules, body: Value| {
             let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-            let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
-            rules.permit(
+            let read = Some(&["ttl", "lease", "name"][..]);
+            let synonyms = &[("lease", "ttl")][..];
+            rules.allow(
                 Operation::Update,
                 &RequestParameters { read, in_path: &["name", ""], synonyms, ..RequestParameters::verbatim(&fields) },
             )
@@ -360,10 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_nobody_has_read_is_given_and_may_be_anything() {
+    fn undecoded_field_counts_as_present_with_any_value() {
         let fields = Fields::default();
         let parameters =
-            RequestParameters { unread: Some("crl"), read: Some(&["crl"]), ..RequestParameters::verbatim(&fields) };
+            RequestParameters { undecoded: Some("crl"), read: Some(&["crl"]), ..RequestParameters::verbatim(&fields) };
         for (policy, permits) in [
             ("required_parameters = [\"crl\"]", true),
             ("required_parameters = [\"other\"]", false),
@@ -376,12 +377,12 @@ mod tests {
             ("allowed_parameters = { \"crl\" = [\"x\"] }", false),
             ("allowed_parameters = { \"other\" = [] }", false),
         ] {
-            assert_eq!(rules(policy).permit(Operation::Update, &parameters), permits, "{policy}");
+            assert_eq!(rules(policy).allow(Operation::Update, &parameters), permits, "{policy}");
         }
     }
 
     #[test]
-    fn a_delete_is_held_to_what_its_endpoint_reads_and_needs_nothing() {
+    fn delete_checks_the_parameters_it_reads_and_requires_none() {
         let fields = Fields::parse(b"{\"id\":\"a\",\"bogus\":1}").unwrap();
         for (policy, permits) in [
             ("denied_parameters = { \"id\" = [] }", false),
@@ -392,12 +393,12 @@ mod tests {
             ("required_parameters = [\"other\"]", true),
         ] {
             let parameters = RequestParameters { read: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
-            assert_eq!(rules(policy).permit(Operation::Delete, &parameters), permits, "{policy}");
+            assert_eq!(rules(policy).allow(Operation::Delete, &parameters), permits, "{policy}");
         }
     }
 
     #[test]
-    fn a_denied_value_is_found_in_the_longest_list_that_any_reader_takes() {
+    fn denied_value_is_found_in_a_list_of_maximum_length() {
         let denied = rules("denied_parameters = { \"f\" = [\"evil.test\"] }");
         let long = |text: &str| format!("{}{text}", "a,".repeat(crate::fields::MAX_VALUES - 1));
         assert!(!permits(&denied, json!({ "f": long("evil.test") })));

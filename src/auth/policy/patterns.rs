@@ -23,7 +23,8 @@ impl<'a> Precedence<'a> {
     pub(super) fn of(path: &'a str) -> Self {
         let text = path.strip_suffix('*').unwrap_or(path);
         let mut at = 0;
-        let (mut first, mut pluses) = (text.len(), 0);
+        let mut first = text.len();
+        let mut pluses = 0;
         for segment in text.split('/') {
             if segment == "+" {
                 first = first.min(at);
@@ -35,7 +36,7 @@ impl<'a> Precedence<'a> {
     }
 
     /// Returns why `other` takes precedence.
-    pub(super) fn behind(&self, other: &Self) -> &'static str {
+    pub(super) fn lower_because(&self, other: &Self) -> &'static str {
         if self.first_wild != other.first_wild {
             "its first wildcard comes earlier"
         } else if self.is_prefix != other.is_prefix {

@@ -78,7 +78,8 @@ fn read_path(mut item: PolicyItem, rules: &mut Vec<Rule>) -> Result<(), PolicySy
         }
         // In JSON, `path "p" = [ { … } ]` is the repeated block form.
         (1, PolicyTree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
-            let (labels, key) = (item.labels.clone(), item.key.clone());
+            let labels = item.labels.clone();
+            let key = item.key.clone();
             read_path(PolicyItem { key, labels, tree, line: item.line }, rules)
         }),
         (0, PolicyTree::Object(paths)) => paths.into_iter().try_for_each(|path| {
@@ -89,7 +90,8 @@ fn read_path(mut item: PolicyItem, rules: &mut Vec<Rule>) -> Result<(), PolicySy
         }),
         (0, PolicyTree::List(objects)) => objects.into_iter().try_for_each(|tree| match tree {
             PolicyTree::Object(_) => {
-                let (labels, key) = (Vec::new(), item.key.clone());
+                let labels = Vec::new();
+                let key = item.key.clone();
                 read_path(PolicyItem { key, labels, tree, line: item.line }, rules)
             }
             _ => Err(format!("line {}: path must be a block", item.line)),

@@ -163,7 +163,7 @@ impl NameSegments {
 
     /// Returns the same place in a path with `segments` more in front.
     #[must_use]
-    pub fn behind(self, segments: usize) -> Self {
+    pub fn shifted(self, segments: usize) -> Self {
         Self::of(self.spelling, self.from + segments)
     }
 }
@@ -178,7 +178,8 @@ pub(super) fn may_change(rule: &str) -> bool {
 /// Returns the path of a rule in the canonical spelling for these places.
 pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String {
     let segments: Vec<&str> = rule.split('/').collect();
-    let (mut out, mut at) = (Vec::new(), 0);
+    let mut out = Vec::new();
+    let mut at = 0;
     for place in spelt.iter().filter(|place| place.from < segments.len()) {
         let end = segments.len().min(place.to);
         out.extend(segments[at..place.from].iter().map(|segment| Cow::Borrowed(*segment)));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_changes_at_the_places_of_names_only() {
+    fn canonical_rule_path_changes_only_name_segments() {
         let spelt = |from, spelling| NameSegments::of(spelling, from);
         for (rule, place, canonical) in [
             ("sys/policies/acl/ADMIN", spelt(3, Spelling::PolicyName), "sys/policies/acl/admin"),
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_segment_of_a_name_stays_in_a_rule_as_it_does_in_a_path() {
+    fn canonical_rule_path_preserves_a_blank_name_segment() {
         let place = [NameSegments::of(Spelling::PolicyName, 0)];
         assert_eq!(Spelling::PolicyName.canonical(" /A"), " /a");
         for (rule, spelt) in [(" /*", " /*"), (" /A*", " /a*"), (" A/*", "a/*"), (" A", "a")] {

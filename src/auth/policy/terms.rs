@@ -35,14 +35,15 @@ impl RuleTerms {
     }
 
     /// `true` if the terms allow a request; without parameters, checks the capabilities only.
-    pub(super) fn permit(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
+    pub(super) fn allow(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
         self.capabilities.has(Capabilities::needed(operation))
             && parameters
-                .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.permit(operation, sent))
+                .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.allow(operation, sent))
     }
 
     fn allow_wrapping(&self, asked: Option<Duration>) -> bool {
-        let (min, max) = (self.min_wrapping, self.max_wrapping);
+        let min = self.min_wrapping;
+        let max = self.max_wrapping;
         let within = |asked| asked >= min && (max.is_zero() || asked <= max);
         (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
     }

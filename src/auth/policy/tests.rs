@@ -44,7 +44,8 @@ fn the_example_of_the_syntax_is_read() {
     .unwrap();
     let rule = &policy.rules[0];
     assert_eq!(rule.path, "pki/issue/web");
-    let (terms, parameters) = (&rule.terms, &rule.terms.parameters);
+    let terms = &rule.terms;
+    let parameters = &rule.terms.parameters;
     assert_eq!(terms.capabilities.words(), ["create", "update"]);
     assert_eq!(parameters.allowed.keys().collect::<Vec<_>>(), ["*", "common_name"]);
     assert_eq!(parameters.denied["bits"], [json!(1), json!(2.5), json!(true), json!({"a": "b"})]);
@@ -55,7 +56,7 @@ fn the_example_of_the_syntax_is_read() {
 }
 
 #[test]
-fn p1_exact_beats_glob() {
+fn exact_path_beats_a_glob() {
     let acl =
         acl(&[r#"path "pki/issue/web" { capabilities = ["deny"] } path "pki/issue/*" { capabilities = ["update"] }"#]);
     assert!(!allowed(&acl, Operation::Update, "pki/issue/web"));
@@ -63,7 +64,7 @@ fn p1_exact_beats_glob() {
 }
 
 #[test]
-fn p2_the_order_of_patterns() {
+fn pattern_of_higher_precedence_decides() {
     for (winner, loser, path) in [
         ("foo/a*", "foo/+", "foo/ab"),
         ("foo/bar/+/baz", "foo/+/bar/baz", "foo/bar/bar/baz"),
@@ -80,7 +81,7 @@ fn p2_the_order_of_patterns() {
 }
 
 #[test]
-fn p3_a_deny_in_any_policy_wins_on_the_same_path() {
+fn deny_in_any_policy_wins_on_the_same_path() {
     let acl = acl(&[r#"path "a" { capabilities = ["read"] }"#, r#"path "a" { capabilities = ["deny", "update"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "a"));
     assert!(!allowed(&acl, Operation::Update, "a"));
@@ -88,7 +89,7 @@ fn p3_a_deny_in_any_policy_wins_on_the_same_path() {
 }
 
 #[test]
-fn p4_plus_is_exactly_one_segment() {
+fn plus_matches_exactly_one_segment() {
     let acl = acl(&[r#"path "a/+/c" { capabilities = ["read"] } path "foo/+" { capabilities = ["list", "read"] }"#]);
     assert!(allowed(&acl, Operation::Read, "a/b/c"));
     for path in ["a/b/d/c", "a/c", "a//c", "a/b/c/", "foo/"] {
@@ -100,7 +101,7 @@ fn p4_plus_is_exactly_one_segment() {
 }
 
 #[test]
-fn p5_a_deny_below_a_folder_covers_listing_it() {
+fn deny_below_a_folder_covers_listing_it() {
     let acl = acl(&[
         r#"path "secret/*" { capabilities = ["list"] } path "secret/private/*" { capabilities = ["deny"] }"#,
         r#"path "secret/+/x*" { capabilities = ["list"] }"#,
@@ -111,7 +112,7 @@ fn p5_a_deny_below_a_folder_covers_listing_it() {
 }
 
 #[test]
-fn p6_what_is_not_known_is_an_error() {
+fn unknown_keys_and_capabilities_are_errors() {
     assert!(problem(r#"path "a/+*" { capabilities = ["read"] }"#).contains("\"+*\" is forbidden"));
     assert!(problem(r#"path "a" { capabilities = ["foo"] }"#).contains("\"foo\""));
     assert!(problem("path \"a\" {\n bar = 1 }").contains("line 2: unknown key \"bar\""));
@@ -148,9 +149,10 @@ fn malformed_texts_are_refused_by_line_and_rule() {
 }
 
 #[test]
-fn p10_a_rule_that_wants_wrapping_denies_without_it() {
+fn wrapping_ttl_limits_deny_requests_outside_them() {
     let rule = |limits: &str| format!("path \"a\" {{ capabilities = [\"read\"] {limits} }}");
-    let (min, max) = (r#"min_wrapping_ttl = "10s""#, r#"max_wrapping_ttl = "90s""#);
+    let min = r#"min_wrapping_ttl = "10s""#;
+    let max = r#"max_wrapping_ttl = "90s""#;
     let fields = Fields::default();
     for (texts, good, bad) in [
         (vec![rule("")], &[None, Some(1)][..], &[][..]),
@@ -176,7 +178,7 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
 }
 
 #[test]
-fn a_right_below_a_mount_reaches_it_unless_another_rule_takes_it_away() {
+fn mount_is_reachable_if_a_right_below_it_is_not_denied() {
     for (rules, mount, reaches) in [
         (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki/", true),
         (r#"path "pki/issue/web" { capabilities = ["update"] }"#, "pki2/", false),
@@ -195,7 +197,7 @@ fn a_right_below_a_mount_reaches_it_unless_another_rule_takes_it_away() {
 }
 
 #[test]
-fn p11_sudo_comes_from_the_deciding_rule_only() {
+fn sudo_comes_from_the_deciding_rule_only() {
     let acl = acl(&[
         r#"path "pki/root/sign-self-issued" { capabilities = ["update"] } path "pki/*" { capabilities = ["update", "sudo"] }"#,
     ]);
@@ -205,7 +207,7 @@ fn p11_sudo_comes_from_the_deciding_rule_only() {
 }
 
 #[test]
-fn p12_a_path_with_a_template_grants_nothing_without_an_entity() {
+fn templated_path_grants_nothing_without_an_entity() {
     let acl = acl(&[r#"path "identity/entity/id/{{identity.entity.id}}" { capabilities = ["read"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "identity/entity/id/{{identity.entity.id}}"));
     assert!(!allowed(&acl, Operation::Read, "identity/entity/id/"));
@@ -221,7 +223,7 @@ impl TemplateValues for Named {
 }
 
 #[test]
-fn p12_a_filled_path_is_one_rule_for_one_value_and_for_a_pattern_none() {
+fn templated_path_grants_only_the_literal_value() {
     let text = r#"path "team/{{identity.entity.name}}/*" { capabilities = ["read"] }
                   path "x/{{identity.entity.metadata.k}}" { capabilities = ["read"] }
                   path "{{identity.groups.names.g.id}}/{{nothing}}" { capabilities = ["read"] }
@@ -245,7 +247,7 @@ fn p12_a_filled_path_is_one_rule_for_one_value_and_for_a_pattern_none() {
 }
 
 #[test]
-fn p18_json_base64_and_the_configuration_language_are_equal() {
+fn policies_in_json_base64_and_hcl_are_equal() {
     let hcl = r#"path "a/*" { capabilities = ["read", "sudo"] allowed_parameters = { "k" = ["v", 1, true] } }
                  path "b" { policy = "read" }"#;
     let json = r#"{"path": {"a/*": {"capabilities": ["read", "sudo"], "allowed_parameters": {"k": ["v", 1, true]}},
@@ -268,7 +270,7 @@ fn a_repeated_path_in_json_does_not_lose_the_deny() {
 }
 
 #[test]
-fn p19_a_deny_on_plus_covers_the_list_of_the_folder() {
+fn deny_on_plus_covers_the_list_of_the_folder() {
     let acl = acl(&[r#"path "private/*" { capabilities = ["list"] } path "private/+" { capabilities = ["deny"] }"#]);
     assert!(!allowed(&acl, Operation::List, "private/"));
     assert!(!allowed(&acl, Operation::List, "private"));
@@ -286,7 +288,7 @@ fn a_list_is_decided_by_the_path_with_and_without_the_slash() {
 }
 
 #[test]
-fn rules_are_held_against_a_name_in_every_spelling_of_theirs() {
+fn rules_match_names_in_every_spelling() {
     let at = |from, spelling| [NameSegments::of(spelling, from)];
     let decided = |acl: &Acl, path, spelt: &[NameSegments]| {
         let decision = acl.decide(Operation::Read, RequestPath { path, spelt }, None);
@@ -364,15 +366,15 @@ fn too_many_segments_of_patterns_grant_nothing() {
             (0..100).map(|n| format!("path \"p{n}{}\" {{ capabilities = [\"read\"] }}\n", "/+".repeat(segments - 1)));
         rules.collect::<String>()
     };
-    let (most, path) =
-        (MAX_PATTERN_SEGMENTS_PER_CALLER / 100, |segments: usize| format!("p1{}", "/a".repeat(segments - 1)));
+    let most = MAX_PATTERN_SEGMENTS_PER_CALLER / 100;
+    let path = |segments: usize| format!("p1{}", "/a".repeat(segments - 1));
     assert!(allowed(&acl(&[&text(most)]), Operation::Read, &path(most)));
     assert!(!allowed(&acl(&[&text(most), "path \"+\" {}"]), Operation::Read, &path(most)));
     assert!(allowed(&acl(&[&text(most), "path \"a/b/c\" {}"]), Operation::Read, &path(most)));
 }
 
 #[test]
-fn what_one_rule_says_is_shared_and_what_several_say_is_weighed() {
+fn acl_weight_counts_merged_terms_but_not_shared_ones() {
     let long = format!("path \"x\" {{ allowed_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(10_000));
     assert!(acl(&[&long]).weight() < 1_000);
     assert!((10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).weight()));

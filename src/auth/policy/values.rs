@@ -29,7 +29,7 @@ impl MatchBudget {
     }
 
     /// Takes the cost of a comparison with this text; `false` if the budget is exhausted.
-    pub(super) fn takes(&self, text: &str) -> bool {
+    pub(super) fn spend(&self, text: &str) -> bool {
         self.spend_comparisons(1 + text.len() / 64)
     }
 
@@ -44,7 +44,7 @@ impl MatchBudget {
 pub(super) struct FieldReadings<'a> {
     value: &'a Value,
     texts: HashSet<String>,
-    effort: MatchBudget,
+    budget: MatchBudget,
     flag: Option<bool>,
     number: Option<f64>,
     time: Option<Duration>,
@@ -57,8 +57,8 @@ pub(super) struct FieldReadings<'a> {
 
 impl<'a> FieldReadings<'a> {
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
-        let (whole, list) =
-            (fields.text(name).ok().flatten(), fields.list_within(name, ListLimit::WIDEST).ok().flatten());
+        let whole = fields.text(name).ok().flatten();
+        let list = fields.list_within(name, ListLimit::WIDEST).ok().flatten();
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| canonical_reason(text));
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
@@ -71,7 +71,7 @@ impl<'a> FieldReadings<'a> {
         Self {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
-            effort: MatchBudget::new(),
+            budget: MatchBudget::new(),
             moment: whole.as_ref().and_then(|text| parse_time(text)),
             flag: fields.bool(name).ok().flatten(),
             number: whole.as_deref().and_then(parse_number),
@@ -124,7 +124,7 @@ impl<'a> FieldReadings<'a> {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
         }
-        self.texts.iter().any(|text| !self.effort.takes(text) || matches_glob(wanted, text))
+        self.texts.iter().any(|text| !self.budget.spend(text) || matches_glob(wanted, text))
     }
 }
 
@@ -230,7 +230,8 @@ fn is_pattern(text: &str) -> bool {
 
 /// Compares a text with a pattern that may begin or end with `*`.
 pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
-    let (head, tail) = (pattern.starts_with('*'), pattern.ends_with('*'));
+    let head = pattern.starts_with('*');
+    let tail = pattern.ends_with('*');
     match (head, tail) {
         _ if pattern == "*" => true,
         (true, true) => text.contains(&pattern[1..pattern.len() - 1]),
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_compared_by_value_and_members_of_maps_as_texts_too() {
+    fn numbers_compare_by_value_and_map_members_also_as_text() {
         for (rule, value) in [
             (json!(100), json!("1e2")),
             (json!("100"), json!("100.00")),
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_is_found_at_any_depth_and_in_texts_that_are_json() {
+    fn nested_values_are_found_at_any_depth_and_in_json_text() {
         let deep = json!([{ "oid": "1.2.3", "more": [{ "cps": ["http://EVIL.test/"], "n": 7 }] }]);
         for value in [deep.clone(), json!(deep.to_string()), json!(deep[0]), json!(format!(" {} ", deep[0]))] {
             for rule in ["1.2.3", "*evil.test/", "7"] {

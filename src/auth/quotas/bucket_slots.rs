@@ -23,14 +23,14 @@ pub(super) struct BucketSlots {
     /// Key of the hash, so that addresses with the same counter cannot be chosen.
     key: u64,
     /// Minute of the last warning.
-    told: AtomicI64,
+    last_warned_minute: AtomicI64,
 }
 
 impl BucketSlots {
     pub(super) fn new(most: usize, key: u64) -> Self {
         let within = (0..NETWORK_COUNTERS).map(|_| AtomicU32::new(0)).collect();
         let families = [AtomicU32::new(0), AtomicU32::new(0)];
-        Self { most, taken: AtomicUsize::new(0), families, within, key, told: AtomicI64::new(i64::MIN) }
+        Self { most, taken: AtomicUsize::new(0), families, within, key, last_warned_minute: AtomicI64::new(i64::MIN) }
     }
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
@@ -47,17 +47,18 @@ impl BucketSlots {
         true
     }
 
-    pub(super) fn give_back(&self, network: ClientNetwork) {
+    pub(super) fn release(&self, network: ClientNetwork) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
     }
 
     /// Logs that clients share buckets, at most once a minute. Returns `true` if it did.
-    pub(super) fn tell(&self, quota: &str, now: Time) -> bool {
+    pub(super) fn warn_shared(&self, quota: &str, now: Time) -> bool {
         let minute = now.unix_timestamp().div_euclid(60);
-        let is_new = self.told.swap(minute, Ordering::Relaxed) != minute;
+        let is_new = self.last_warned_minute.swap(minute, Ordering::Relaxed) != minute;
         if is_new {
-            let (taken, limit) = (self.taken.load(Ordering::Relaxed), self.most);
+            let taken = self.taken.load(Ordering::Relaxed);
+            let limit = self.most;
             tracing::warn!(
                 quota,
                 taken,
@@ -113,7 +114,8 @@ mod tests {
 
     /// Takes slots as the buckets of one quota do, for clients or surrounding networks. Returns their number.
     fn flood(places: &BucketSlots, clients: impl Iterator<Item = ClientNetwork>) -> usize {
-        let (before, mut known) = (places.taken(), std::collections::HashSet::new());
+        let before = places.taken();
+        let mut known = std::collections::HashSet::new();
         for client in clients {
             let found = |network: &ClientNetwork| known.contains(network) || places.take(*network);
             let network = std::iter::once(client).chain(client.around()).find(found).unwrap();
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_takes_a_part_and_everybody_else_has_places_of_their_own() {
+    fn ipv6_network_takes_part_of_the_slots_and_spares_others() {
         let places = BucketSlots::new(NETWORKS, 0);
         let prefix = 0x2001_0db8_0001_0000;
         let taken = (0..1 << 16).filter(|n| places.take(v6(prefix + n))).count();
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_of_ipv6_takes_half_and_all_other_networks_have_places_of_their_own() {
+    fn ipv6_provider_takes_half_of_the_slots_and_spares_others() {
         let places = BucketSlots::new(NETWORKS, 0);
         // Every /64 in a different /48.
         for quota in 0..20 {
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_from_everywhere_leaves_newcomers_their_neighbourhood_and_the_other_family_all() {
+    fn ipv4_flood_spares_wider_networks_and_the_ipv6_family() {
         let places = BucketSlots::new(NETWORKS, 0);
         let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
         let crowd = (0..NETWORKS as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
@@ -172,22 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_free_again() {
+    fn released_slots_are_free_again() {
         let places = BucketSlots::new(NETWORKS, 7);
         let clients: Vec<ClientNetwork> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
         let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| places.take(**client)).collect();
         assert_eq!(taken.len(), NETWORKS / 9);
-        taken.iter().for_each(|client| places.give_back(**client));
+        taken.iter().for_each(|client| places.release(**client));
         assert_eq!(places.taken(), 0);
         assert!(places.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
         assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), NETWORKS / 9);
     }
 
     #[test]
-    fn it_is_said_once_a_minute() {
+    fn shared_slot_warning_is_logged_once_a_minute() {
         let places = BucketSlots::new(NETWORKS, 0);
         let now = datetime!(2030-01-01 00:00 UTC);
-        let told = [0, 59, 60, 61, 600].map(|second| places.tell("q", now + std::time::Duration::from_secs(second)));
+        let told =
+            [0, 59, 60, 61, 600].map(|second| places.warn_shared("q", now + std::time::Duration::from_secs(second)));
         assert_eq!(told, [true, false, true, false, true]);
     }
 }

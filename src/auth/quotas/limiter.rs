@@ -55,7 +55,8 @@ struct BucketTerms {
 impl BucketTerms {
     fn of(rule: &RateLimit) -> Self {
         let interval = rule.interval.max(1) as f64;
-        let (capacity, per_second) = (rule.rate.max(1.0), rule.rate / interval);
+        let capacity = rule.rate.max(1.0);
+        let per_second = rule.rate / interval;
         let block = (rule.block_interval as f64 * MICROS_PER_SECOND) as Micros;
         Self { capacity, per_second, block, keep: ((capacity / per_second * MICROS_PER_SECOND) as Micros).max(block) }
     }
@@ -81,7 +82,7 @@ struct BucketGenerations {
     young: BucketGeneration,
     old: BucketGeneration,
     /// When the young generation was empty.
-    turned: Micros,
+    rotated_at: Micros,
 }
 
 impl Limiter {
@@ -93,28 +94,28 @@ impl Limiter {
     pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = buckets.turn(&self.terms, now);
+        let gone = buckets.rotate(&self.terms, now);
         let (network, known) = buckets.find(client, &self.places);
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
         let taken = bucket.take(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
         drop(buckets);
-        self.give_back(gone);
+        self.release(gone);
         taken
     }
 
     /// Drops idle buckets if there are no requests that would do so.
     pub(super) fn forget(&self, now: Time) {
-        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).turn(&self.terms, to_micros(now));
-        self.give_back(gone);
+        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
+        self.release(gone);
     }
 
     /// Releases the slots of dropped buckets. No request waits for the release of many.
-    fn give_back(&self, gone: Option<[BucketGeneration; 2]>) {
+    fn release(&self, gone: Option<[BucketGeneration; 2]>) {
         let Some(gone) = gone else { return };
         let places = Arc::clone(&self.places);
         let many = gone.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
-        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| places.give_back(*network));
+        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| places.release(*network));
         if many { drop(std::thread::spawn(work)) } else { work() }
     }
 }
@@ -122,19 +123,19 @@ impl Limiter {
 impl Drop for Limiter {
     fn drop(&mut self) {
         let buckets = std::mem::take(self.buckets.get_mut().unwrap_or_else(PoisonError::into_inner));
-        self.give_back(Some([buckets.young, buckets.old]));
+        self.release(Some([buckets.young, buckets.old]));
     }
 }
 
 impl BucketGenerations {
     /// Starts a new generation if it is time, and returns the dropped buckets.
-    fn turn(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
+    fn rotate(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
         // After the clock was set back, the age is unknown.
-        let age = now.saturating_sub(self.turned);
+        let age = now.saturating_sub(self.rotated_at);
         if (0..terms.keep).contains(&age) {
             return None;
         }
-        let before = std::mem::replace(self, Self { turned: now, ..Self::default() });
+        let before = std::mem::replace(self, Self { rotated_at: now, ..Self::default() });
         if age < terms.keep.saturating_mul(2) {
             self.old = before.young;
             return Some([before.old, BucketGeneration::new()]);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_too_often_may_be_refused_for_longer() {
+    fn block_interval_prolongs_the_refusal_of_a_client() {
         let limiter = limits(1.0, 1, 60);
         assert!(limiter.take(v4(1), START).granted);
         assert_eq!(limiter.take(v4(1), START).retry_after, 60);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_neither_gives_requests_nor_blocks_for_ever() {
+    fn clock_set_back_neither_grants_nor_blocks_for_ever() {
         let limiter = limits(1.0, 1, 60);
         let late = after(1_000_000);
         assert!(limiter.take(v4(1), late).granted && !limiter.take(v4(1), late).granted);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_known_clients_keep_their_place() {
+    fn buckets_are_bounded_and_those_of_recent_clients_stay() {
         let limiter = limits(2.0, 10, 0);
         assert!(limiter.take(v4(0), START).granted && limiter.take(v4(0), START).granted);
         let own = (1..10_000).filter(|client| !limiter.take(v4(*client), START).shared).count();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_a_place_share_a_bucket_with_their_neighbours_alone() {
+    fn clients_without_a_slot_share_a_bucket_with_neighbours() {
         let limiter = limits(2.0, 10, 600);
         let shared = (0..5_000).filter(|network| limiter.take(v6(1, *network), START).shared).count();
         assert!(shared > 4_000, "{shared}");
@@ -308,7 +309,7 @@ mod tests {
         assert!(limiter.take(v6(1, 0xfe00), START).granted);
         assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
         for stranger in
-            [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Nowhere]
+            [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Unknown]
         {
             let taken = limiter.take(stranger, START);
             assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_free_again_when_a_quota_is_gone_or_nobody_asks() {
+    fn slots_are_released_when_a_quota_ends_or_is_unused() {
         let places = Arc::new(BucketSlots::new(1_000, 0));
         let flooded = || {
             let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&places));

@@ -20,7 +20,7 @@ pub(super) enum ClientNetwork {
     /// IPv6: the same for the upper half of the address.
     V6 { length: u8, bits: u64 },
     /// The client has no known address.
-    Nowhere,
+    Unknown,
 }
 
 impl ClientNetwork {
@@ -31,7 +31,7 @@ impl ClientNetwork {
             Some(IpAddr::V6(address)) => {
                 Self::V6 { length: V6_PREFIX_LENGTHS[0], bits: (address.to_bits() >> 64) as u64 }
             }
-            None => Self::Nowhere,
+            None => Self::Unknown,
         }
     }
 
@@ -47,7 +47,7 @@ impl ClientNetwork {
                 let length = next(&V6_PREFIX_LENGTHS, length)?;
                 Some(Self::V6 { length, bits: bits & u64::MAX.checked_shl(64 - u32::from(length)).unwrap_or(0) })
             }
-            Self::Nowhere => None,
+            Self::Unknown => None,
         }
     }
 
@@ -62,7 +62,7 @@ impl ClientNetwork {
         match self {
             Self::V4 { length, .. } => narrower(&V4_PREFIX_LENGTHS, length),
             Self::V6 { length, .. } => narrower(&V6_PREFIX_LENGTHS, length),
-            Self::Nowhere => 0,
+            Self::Unknown => 0,
         }
     }
 }
@@ -81,11 +81,11 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(ClientNetwork::of(None), ClientNetwork::Nowhere);
+        assert_eq!(ClientNetwork::of(None), ClientNetwork::Unknown);
     }
 
     #[test]
-    fn clients_lie_in_the_networks_of_their_neighbours_and_of_their_family() {
+    fn client_networks_nest_by_neighbourhood_and_family() {
         let common = |one: &str, other: &str| of(one).around().zip(of(other).around()).filter(|(a, b)| a == b).count();
         for (one, other, networks) in [
             ("192.0.2.1", "192.0.2.255", 3),
@@ -102,6 +102,6 @@ mod tests {
         }
         let steps = |client: ClientNetwork| client.around().map(ClientNetwork::steps).collect::<Vec<_>>();
         assert_eq!((steps(of("192.0.2.1")), steps(of("2001:db8::"))), (vec![1, 2, 3], vec![1, 2, 3, 4]));
-        assert_eq!((of("192.0.2.1").steps(), steps(ClientNetwork::Nowhere)), (0, vec![]));
+        assert_eq!((of("192.0.2.1").steps(), steps(ClientNetwork::Unknown)), (0, vec![]));
     }
 }

@@ -195,12 +195,12 @@ impl RateLimit {
 
 /// `true` if requests to mounts of this type have a role.
 fn has_roles(kind: &MountKind) -> bool {
-    *kind == MountKind::Pki || kind.family() == MountClass::Methods
+    *kind == MountKind::Pki || kind.class() == MountClass::Methods
 }
 
 /// Normalizes the name of a role: login roles are case-insensitive.
 pub(super) fn canonical_role(kind: &MountKind, role: &str) -> String {
-    if kind.family() == MountClass::Methods { lower(role).into_owned() } else { role.to_owned() }
+    if kind.class() == MountClass::Methods { lower(role).into_owned() } else { role.to_owned() }
 }
 
 fn whole_seconds(field: &str, time: Duration) -> Result<u64> {

@@ -116,7 +116,7 @@ impl Quotas {
         let taken = limited.limiter.take(ClientNetwork::of(request.address), now);
         if taken.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
-            self.places.tell(&limited.name, now);
+            self.places.warn_shared(&limited.name, now);
         }
         Some(taken)
     }

@@ -92,11 +92,11 @@ impl Auth {
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
         let Some(body) = self.store.unseal(SEAL_PURPOSE, sealed).await? else { return Ok(None) };
         let batch: BatchToken = serde_json::from_slice(&body).map_err(Error::internal)?;
-        Ok(self.lives(&batch).await?.then_some(batch))
+        Ok(self.is_batch_live(&batch).await?.then_some(batch))
     }
 
     /// `true` if the token has not expired, and its mount and parent exist.
-    async fn lives(&self, batch: &BatchToken) -> Result<bool> {
+    async fn is_batch_live(&self, batch: &BatchToken) -> Result<bool> {
         let mounted = batch.mount.is_none_or(|mount| self.mounts.load().by_id(MountId(mount)).is_some());
         if !mounted || self.clock.now() >= batch.expires_at {
             return Ok(false);
@@ -127,7 +127,7 @@ impl Auth {
 
     /// As [`Auth::batch_caller`], for a token that was opened before.
     pub(in crate::auth) async fn recheck_batch(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
-        if !self.lives(batch).await? {
+        if !self.is_batch_live(batch).await? {
             return Err(Error::forbidden());
         }
         self.caller_of_batch(hash, Arc::clone(batch)).await

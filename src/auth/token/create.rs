@@ -91,7 +91,7 @@ impl Auth {
             record.role = name.to_owned();
         }
         if !sudo {
-            parent.counts_as().clone_into(&mut record.counts_as);
+            parent.limit_key().clone_into(&mut record.counts_as);
         }
         let ttl = self.first_ttl(&record, wanted.ttl, &mut warnings)?;
         if ttl.is_none() && parent.expires_at.is_some() {
@@ -122,7 +122,7 @@ impl Auth {
             self.postpone_entity_removal(entity, saturating_add(record.created_at, ttl)).await?;
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
-        let made = self.make(TokenDraft { record, ttl, uses, ties, batch }).await;
+        let made = self.store_token(TokenDraft { record, ttl, uses, ties, batch }).await;
         // The store checks that the parent still exists: it may have been revoked since it was read.
         let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent_error() } else { error })?;
         let identity_policies = self.identity_policies(&given.entity_id).await?;

@@ -89,7 +89,7 @@ mod tests {
     const START: Time = Time::UNIX_EPOCH;
 
     #[test]
-    fn what_is_made_later_stands_behind_in_text_and_in_hash() {
+    fn later_tokens_sort_after_earlier_ones_as_text_and_hash() {
         let times = [0, 1, 61, 62, 1_000, 1_790_000_000_000, 3_500_000_000_000].map(Duration::from_millis);
         for make in [new_token, new_accessor] {
             let texts = times.map(|at| make(START + at));

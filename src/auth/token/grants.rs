@@ -56,7 +56,8 @@ impl PolicyGrant<'_> {
                 let names = with_default(self.asked);
                 let allowed = |name: &String| role.allows(name) || (adds_default && name == DEFAULT_POLICY);
                 if !names.iter().all(allowed) {
-                    let (listed, globs) = (&role.allowed_policies, &role.allowed_policies_glob);
+                    let listed = &role.allowed_policies;
+                    let globs = &role.allowed_policies_glob;
                     return Err(Error::invalid(format!(
                         "token policies ({names:?}) must be subset of the role's allowed policies ({listed:?}) or glob \
                          policies ({globs:?})"
@@ -73,7 +74,8 @@ impl PolicyGrant<'_> {
 
     /// Otherwise the parent's policies are the limit, unless it has `sudo`.
     fn by_parent(self) -> Result<Vec<String>> {
-        let (mut names, parent) = (self.asked, self.parent);
+        let mut names = self.asked;
+        let parent = self.parent;
         if names.is_empty() {
             return Ok(parent.to_vec());
         }

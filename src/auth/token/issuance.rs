@@ -62,15 +62,17 @@ impl Auth {
     ///
     /// # Errors
     /// `Conflict` when parent or mount no longer exists; `Invalid` for a batch token that is too long; store errors.
-    pub(super) async fn make(&self, new: TokenDraft) -> Result<TokenResponse> {
+    pub(super) async fn store_token(&self, new: TokenDraft) -> Result<TokenResponse> {
         let TokenDraft { mut record, ttl, uses, ties, batch } = new;
         record.creation_ttl = ttl.unwrap_or_default();
         record.grant = record.creation_ttl;
-        let (now, expires_at) = (record.created_at, ttl.map(|ttl| saturating_add(record.created_at, ttl)));
+        let now = record.created_at;
+        let expires_at = ttl.map(|ttl| saturating_add(record.created_at, ttl));
         if let Some(expires_at) = expires_at.filter(|_| batch) {
             record.accessor.clear();
             let batch = BatchToken { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
-            let (token, standing) = (Secret::new(self.seal_batch(&batch)?), batch.standing());
+            let token = Secret::new(self.seal_batch(&batch)?);
+            let standing = batch.standing();
             return Ok(TokenResponse::new(token, batch.record, &standing, now));
         }
         let token = Secret::new(new_token(now));

@@ -93,7 +93,7 @@ impl Auth {
         }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let ties = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
-        let made = self.make(TokenDraft { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
+        let made = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
         let given = made.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,

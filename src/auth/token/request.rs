@@ -47,7 +47,8 @@ impl TokenRequest {
             return Err(Error::invalid("id: tokens cannot be chosen, they are always random"));
         }
         let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
-        let (ttl, lease) = (time("ttl")?, time("lease")?);
+        let ttl = time("ttl")?;
+        let lease = time("lease")?;
         Ok(Self {
             policies: normalize_token_policies(
                 "policies",

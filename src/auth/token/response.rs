@@ -73,7 +73,7 @@ impl TokenResponse {
     }
 
     /// Serializes all members except token and accessor as JSON, without the enclosing braces.
-    pub fn others(&self) -> Vec<u8> {
+    pub fn members_json(&self) -> Vec<u8> {
         // Cannot fail, because all map keys are text.
         let mut members = serde_json::to_vec(self).unwrap_or_default();
         members.pop();

@@ -54,7 +54,7 @@ impl Auth {
         if !is_name(name) || name.len() > MAX_NAME_LEN {
             return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME_LEN} characters")));
         }
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             self.reload_token_roles().await?;
             let roles = self.token_roles.load_full();
@@ -76,7 +76,7 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn token_role_delete(&self, name: &str) -> Result<()> {
-        let _one_writer = self.writer().await?;
+        let _one_writer = self.write_permit().await?;
         let attempt = async || {
             self.reload_token_roles().await?;
             let known = self.token_roles.load().0.get(name).map(|(version, _)| *version);

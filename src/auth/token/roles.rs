@@ -134,7 +134,8 @@ impl TokenRole {
             [("token_explicit_max_ttl", self.terms.explicit_max_ttl), ("token_period", self.terms.period)]
         {
             if time > longest {
-                let (time, longest) = (format_duration(time), format_duration(longest));
+                let time = format_duration(time);
+                let longest = format_duration(longest);
                 warnings.add(format!(
                     "{name} of \"{time}\" is greater than the mount's maximum TTL of \"{longest}\", to which tokens \
                      will be held"

@@ -218,7 +218,8 @@ impl TokenTerms {
     pub fn check(&self, mount: &Mount) -> Result<Warnings> {
         let longest = mount.max_ttl();
         if self.period > longest {
-            let (period, longest) = (format_duration(self.period), format_duration(longest));
+            let period = format_duration(self.period);
+            let longest = format_duration(longest);
             return Err(Error::invalid(format!(
                 "token period of \"{period}\" is greater than the backend's maximum lease TTL of \"{longest}\""
             )));
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_stays_and_what_is_empty_clears() {
+    fn token_terms_absent_fields_stay_and_empty_ones_clear() {
         let first = json!({"token_ttl": "1h", "token_policies": "Web, a,web", "token_bound_cidrs": ["192.0.2.0/24"],
             "token_num_uses": 3, "token_type": "service", "token_no_default_policy": true});
         let terms = merged(&TokenTerms::default(), first).unwrap();
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_name_counts_where_the_newer_is_absent_and_is_shown_again() {
+    fn token_terms_older_name_counts_if_the_newer_is_absent() {
         let terms = merged(&TokenTerms::default(), json!({"ttl": 60, "policies": "a", "token_policies": "b"})).unwrap();
         let shown = terms.to_json();
         assert_eq!((&shown["ttl"], &shown["token_ttl"]), (&json!(60), &json!(60)));

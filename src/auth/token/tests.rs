@@ -46,7 +46,8 @@ impl Auth {
 
 impl Fixture {
     async fn new() -> Self {
-        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let store = Arc::new(MemoryAuthStore::default());
+        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let auth = Auth::open(store.clone(), clock.clone()).await.unwrap();
         let web = r#"path "pki/issue/web" { capabilities = ["update"] }"#;
         for (name, text) in [("web", web), ("admin", ADMIN)] {
@@ -100,7 +101,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn t1_policies_of_a_child() {
+async fn child_token_gets_policies_of_its_parent_or_a_subset() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["web", "Extra"]})).await;
     let (auth, warnings) = f.create(&parent, false, json!({})).await.unwrap();
@@ -119,7 +120,7 @@ async fn t1_policies_of_a_child() {
 }
 
 #[tokio::test]
-async fn t2_no_spelling_of_root_makes_a_root_token() {
+async fn no_spelling_of_root_creates_a_root_token() {
     let f = Fixture::new().await;
     let admin = f.token(&f.root, json!({"policies": ["admin"]})).await;
     for name in [" Root", "ROOT", "root ", "\troot"] {
@@ -131,7 +132,7 @@ async fn t2_no_spelling_of_root_makes_a_root_token() {
 }
 
 #[tokio::test]
-async fn t4_a_limited_token_works_as_often_as_it_may() {
+async fn limited_token_works_for_its_number_of_uses() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 2, "policies": ["web"]})).await;
     for left in [1, 0] {
@@ -144,7 +145,7 @@ async fn t4_a_limited_token_works_as_often_as_it_may() {
 }
 
 #[tokio::test]
-async fn who_is_only_recognised_spends_nothing_and_who_ended_since_is_not_admitted() {
+async fn recognition_spends_no_use_and_admission_rechecks_the_token() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 1, "policies": ["web"]})).await;
     let known = f.auth.recognise(&token, None).await.unwrap();
@@ -162,7 +163,7 @@ async fn who_is_only_recognised_spends_nothing_and_who_ended_since_is_not_admitt
 }
 
 #[tokio::test]
-async fn t6_the_last_second_never_makes_an_endless_token() {
+async fn renewal_near_the_end_never_creates_an_endless_token() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"explicit_max_ttl": "10s", "ttl": "10s"})).await;
     f.advance(9.5);
@@ -179,7 +180,7 @@ async fn t6_the_last_second_never_makes_an_endless_token() {
 }
 
 #[tokio::test]
-async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
+async fn renewal_repeats_the_last_grant_up_to_the_maximum() {
     let f = Fixture::new().await;
     f.auth.mount_tune("auth/token", &fields(json!({"max_lease_ttl": "4h"}))).await.unwrap();
     let token = f.token(&f.root, json!({"ttl": "2h"})).await;
@@ -202,7 +203,7 @@ async fn t7_a_renewal_repeats_the_last_grant_up_to_the_maximum() {
 }
 
 #[tokio::test]
-async fn t8_a_periodic_token_lives_until_its_explicit_maximum() {
+async fn periodic_token_lives_until_its_explicit_maximum() {
     let f = Fixture::new().await;
     let forever = f.token(&f.root, json!({"period": "100h"})).await;
     let bounded = f.token(&f.root, json!({"period": "100h", "explicit_max_ttl": "250h"})).await;
@@ -219,7 +220,7 @@ async fn t8_a_periodic_token_lives_until_its_explicit_maximum() {
 }
 
 #[tokio::test]
-async fn t9_revoking_a_parent_ends_its_family_but_not_orphans() {
+async fn revoking_a_parent_ends_its_descendants_but_not_orphans() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["admin"]})).await;
     let child = f.token(&parent, json!({})).await;
@@ -244,7 +245,7 @@ async fn t9_revoking_a_parent_ends_its_family_but_not_orphans() {
 }
 
 #[tokio::test]
-async fn t10_the_children_of_a_token_that_is_revoked_alone_become_orphans() {
+async fn children_of_a_token_revoked_alone_become_orphans() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["admin"]})).await;
     let child = f.token(&parent, json!({})).await;
@@ -277,7 +278,8 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
     assert!(all.is_sorted() && all.len() == 8 && !all.contains(&gone));
     assert_eq!(f.auth.accessors(&all[2], 100).await.unwrap().unwrap(), all[3..]);
     assert_eq!(f.auth.accessors("", 7).await.unwrap(), None, "more than are asked for");
-    let (mut pages, mut after) = (Vec::new(), f.auth.accessor_position(""));
+    let mut pages = Vec::new();
+    let mut after = f.auth.accessor_position("");
     loop {
         let page = f.auth.accessor_page(after, 3).await.unwrap();
         assert!(page.len() <= 3);
@@ -301,7 +303,7 @@ async fn a_used_up_token_is_swept() {
 }
 
 #[tokio::test]
-async fn t21_a_revocation_that_storage_refuses_changes_nothing() {
+async fn revocation_that_storage_refuses_changes_nothing() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["web"]})).await;
     let child = f.token(&parent, json!({})).await;
@@ -315,7 +317,7 @@ async fn t21_a_revocation_that_storage_refuses_changes_nothing() {
 }
 
 #[tokio::test]
-async fn t11_look_up_and_revocation_by_accessor() {
+async fn token_is_looked_up_and_revoked_by_accessor() {
     let f = Fixture::new().await;
     let (auth, _) = f.create(&f.root, true, json!({"policies": ["web"], "ttl": "1h"})).await.unwrap();
     let accessor = auth["accessor"].as_str().unwrap();
@@ -334,7 +336,7 @@ async fn t11_look_up_and_revocation_by_accessor() {
 }
 
 #[tokio::test]
-async fn t14_what_is_not_offered_is_refused_by_name() {
+async fn unsupported_token_fields_are_refused_by_name() {
     let f = Fixture::new().await;
     for (body, want) in [
         (json!({"id": "mine"}), "id:"),
@@ -378,7 +380,7 @@ async fn display_names_keep_letters_digits_and_dashes() {
 }
 
 #[tokio::test]
-async fn t15_a_limited_token_has_no_children() {
+async fn limited_token_cannot_create_children() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 2})).await;
     let text = f.refused(&token, true, json!({})).await;
@@ -392,7 +394,7 @@ async fn t15_a_limited_token_has_no_children() {
 }
 
 #[tokio::test]
-async fn t16_an_expiring_root_token_makes_no_endless_one() {
+async fn expiring_root_token_cannot_create_an_endless_one() {
     let f = Fixture::new().await;
     let (auth, _) = f.create(&f.root, true, json!({})).await.unwrap();
     assert_eq!((&auth["lease_duration"], &auth["renewable"]), (&json!(0), &json!(false)));
@@ -404,7 +406,7 @@ async fn t16_an_expiring_root_token_makes_no_endless_one() {
 }
 
 #[tokio::test]
-async fn t17_an_unknown_token_is_a_bad_token() {
+async fn unknown_token_is_reported_as_bad_token() {
     let f = Fixture::new().await;
     for token in ["", "s.unknown", &"x".repeat(10_000)] {
         let error = f.auth.lookup(token).await.unwrap_err();
@@ -416,7 +418,7 @@ async fn t17_an_unknown_token_is_a_bad_token() {
 }
 
 #[tokio::test]
-async fn t19_storage_holds_no_token() {
+async fn storage_contains_no_token_text() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
     let state = f.store.state();
@@ -428,7 +430,7 @@ async fn t19_storage_holds_no_token() {
 }
 
 #[tokio::test]
-async fn t24_no_token_lives_past_its_explicit_maximum() {
+async fn token_never_outlives_its_explicit_maximum() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"explicit_max_ttl": "3s"})).await;
     f.advance(2.6);
@@ -507,7 +509,7 @@ async fn one_root_token_per_display_name() {
 }
 
 #[tokio::test]
-async fn without_storage_nobody_is_known() {
+async fn identification_without_storage_is_unavailable() {
     let f = Fixture::new().await;
     f.store.state().fail = true;
     assert_eq!(f.auth.identify(&f.root).await.map(drop).unwrap_err().kind(), Kind::Unavailable);

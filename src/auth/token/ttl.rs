@@ -69,7 +69,8 @@ pub(super) fn lesser_duration(one: Duration, other: Duration) -> Duration {
 }
 
 fn capped_warning(what: &str, value: Duration, max: Duration) -> String {
-    let (value, max) = (format_duration(value), format_duration(max));
+    let value = format_duration(value);
+    let max = format_duration(max);
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_capped_by_what_is_left() {
+    fn requested_ttl_is_capped_by_the_remaining_time() {
         let grant = limits().grant(START, Duration::ZERO).unwrap();
         assert_eq!((grant.ttl, grant.warnings.len()), (HOUR, 0));
         let grant = limits().grant(START + 9 * HOUR, 2 * HOUR).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_and_arguments_are_known_and_those_of_the_next_configuration() {
+    fn variables_of_settings_and_arguments_are_known() {
         let known = known_variables(&crate::cli::CommandLine::command());
         for name in ["SIGNET_LISTEN", "SIGNET_SEAL_KEY", "SIGNET_NEW_SEAL_KEY", "SIGNET_ADDR", "SIGNET_DEV_ROOT_TOKEN"]
             .into_iter()

@@ -25,7 +25,8 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
             }
             if let Some(free) = disk_space::shortage(folder) {
                 has_room = false;
-                let (free, least) = (free >> 10, disk_space::MIN_FREE_BYTES >> 10);
+                let free = free >> 10;
+                let least = disk_space::MIN_FREE_BYTES >> 10;
                 let text = format!("{free} KiB are free on its disk, where a store that works needs more than {least}");
                 report.wrong(STORE, format!("{}: {text}", folder.display()));
             }

@@ -45,7 +45,8 @@ fn check_certificates(report: &mut CheckReport, file: &Path) {
     let chain = text.expose_text().and_then(|text| pem::parse_blocks(text).ok()).unwrap_or_default();
     let chain: Vec<Certificate> = chain.iter().filter_map(|(_, der)| Certificate::parse(der).ok()).collect();
     let Some(leaf) = chain.first() else { return wrong(report, "holds no certificate that can be read") };
-    let (now, end) = (Clock::system().now().unix_timestamp(), leaf.not_after());
+    let now = Clock::system().now().unix_timestamp();
+    let end = leaf.not_after();
     let left = end.saturating_sub(now);
     if leaf.is_ca() {
         wrong(report, "is the certificate of an authority, which clients refuse for a server");

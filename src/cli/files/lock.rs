@@ -118,7 +118,8 @@ fn open_lock_file(spot: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
         Err(Errno::NOENT) => open_lock_file(spot, file),
         Err(Errno::ACCESS) => Ok(None),
         opened => opened.map(Some).map_err(|e| {
-            let (e, lock) = (std::io::Error::from(e), folder_of(file).join(LOCK_FILE_NAME));
+            let e = std::io::Error::from(e);
+            let lock = folder_of(file).join(LOCK_FILE_NAME);
             let text = format!(
                 "{}: cannot be opened ({}); remove it when no signet command runs there",
                 lock.display(),
@@ -143,7 +144,8 @@ mod tests {
     #[test]
     fn a_folder_is_taken_once_by_a_file_that_others_may_not_open() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, lock) = (folder.path().join("a.pem"), folder.path().join(".signet.lock"));
+        let file = folder.path().join("a.pem");
+        let lock = folder.path().join(".signet.lock");
         let taken = FolderLock::at_once(&file).unwrap().unwrap();
         assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(FolderLock::at_once(&file).unwrap().is_none());
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_command_left_of_a_file_is_removed() {
+    fn leftover_of_a_killed_command_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [".a-key.pem.0123456789aB", ".b-key.pem.0123456789aB", ".a-key.pem.exec", ".a-key.pem.0123456789a."]

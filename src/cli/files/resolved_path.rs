@@ -40,7 +40,8 @@ impl ResolvedPath {
         let failed = |e: Errno| write_error(file, e.into());
         let whole = std::path::absolute(file).map_err(|e| write_error(file, e))?;
         let mut spot = Self { folder: open_root().map_err(failed)?, name: OsString::new(), found: None };
-        let (mut steps, mut links) = (split_path(&whole), 0);
+        let mut steps = split_path(&whole);
+        let mut links = 0;
         while let Some(step) = steps.pop() {
             let name = match step {
                 PathStep::To(name) => name,

@@ -146,7 +146,9 @@ impl StagedFile {
     /// # Errors
     /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
     pub(in crate::cli) fn place(self) -> Result<()> {
-        let (folder, from, to) = (&self.spot.folder, &self.temporary, &self.spot.name);
+        let folder = &self.spot.folder;
+        let from = &self.temporary;
+        let to = &self.spot.name;
         let placed = if self.is_over {
             fs::renameat(folder, from, folder, to)
         } else {
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_takes_its_place_whole_or_leaves_nothing() {
+    fn staged_file_replaces_its_target_whole_or_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_another_is_followed_to_what_is_theirs_alone() {
+    fn link_of_another_user_is_followed_only_to_their_own_file() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_takes_nobodys_place() {
+    fn new_file_never_replaces_an_existing_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         write_new(&file, &[b"1"], FileContent::Secret).unwrap();
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(count(folder.path()), 2);
     }
     #[test]
-    fn a_folder_that_cannot_be_read_is_told_before_anything_is_made() {
+    fn unreadable_folder_is_refused_before_a_file_is_created() {
         if !rustix::process::geteuid().is_root() {
             return;
         }

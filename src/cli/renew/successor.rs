@@ -27,7 +27,8 @@ impl Successor<'_> {
 
     /// Requires every name of the old certificate.
     pub(super) fn require_names(&self) -> Result<()> {
-        let (old, new) = (self.old.sans()?, self.certificate().sans()?);
+        let old = self.old.sans()?;
+        let new = self.certificate().sans()?;
         let keeps_others = old.other.iter().all(|name| new.other.contains(name));
         let mut lost = names_of(self.old)?.lost_in(&names_of(self.certificate())?);
         if !keeps_others {
@@ -49,7 +50,8 @@ impl Successor<'_> {
 
     /// Requires that the certificate and its authority are valid at `now`.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
-        let (begins, ends) = (self.certificate().not_before(), self.certificate().not_after());
+        let begins = self.certificate().not_before();
+        let ends = self.certificate().not_after();
         let by_clock = format!("and by this machine's clock it is {}", format_time(now));
         if ends <= now {
             return Self::refuse(format!(
@@ -73,7 +75,8 @@ impl Successor<'_> {
 
     /// Requires that it does not end before the old certificate.
     pub(super) fn require_life(&self) -> Result<()> {
-        let (old, new) = (self.old.not_after(), self.certificate().not_after());
+        let old = self.old.not_after();
+        let new = self.certificate().not_after();
         if new >= old {
             return Ok(());
         }

@@ -131,7 +131,8 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
     if let StoreLocation::Embedded(folder) = &config.store
         && backup::database_path(folder).exists()
     {
-        let (folder, file) = (folder.display(), plan.config.display());
+        let folder = folder.display();
+        let file = plan.config.display();
         let text = format!(
             "--data-dir: {folder} has a store, and {file} is not there: name its configuration by --config; one that was \
              lost is written again first, as docs/getting-started.md says"
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_cannot_write_beside_its_configuration_has_its_certificate_elsewhere() {
+    fn certificate_folder_is_one_the_server_can_write() {
         let text = |file: &str, flags: &[&str]| {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
             let SetupArguments { place, wanted, .. } = Line::parse_from(line).arguments;

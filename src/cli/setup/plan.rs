@@ -69,7 +69,8 @@ impl SetupPlan {
         }
         let [root_mount, mount] = [("--root-mount", &wanted.root_mount), ("--mount", &wanted.mount)]
             .map(|(flag, path)| parse_mount_path(flag, path));
-        let (root_mount, mount) = (root_mount?, mount?);
+        let root_mount = root_mount?;
+        let mount = mount?;
         let lies_in = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
         if lies_in(&root_mount, &mount) || lies_in(&mount, &root_mount) {
             return Err(Error::invalid("--root-mount: must be another mount than --mount, and not below or above it"));
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused_by_its_flag() {
+    fn invalid_setup_arguments_are_refused_by_their_flag() {
         for (flag, text) in [
             ("--domain: \"a b\" is no domain", refusal(|w| w.domain.push("a b".to_owned()))),
             ("--domain: ", refusal(|w| w.domain.push("-a.test".to_owned()))),
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_beside_the_configuration() {
+    fn default_files_are_next_to_the_configuration() {
         let plan = SetupPlan::new(wanted(), Path::new("/etc/signet/signet.toml")).unwrap();
         assert_eq!(plan.admin_token_file, Path::new("/etc/signet/admin-token"));
         assert_eq!(plan.csr(), Path::new("/etc/signet/intermediate.csr"));

@@ -15,7 +15,8 @@ pub(super) fn can_prompt(yes: bool) -> bool {
 }
 
 pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
-    let (place, wanted) = (&mut arguments.place, &mut arguments.wanted);
+    let place = &mut arguments.place;
+    let wanted = &mut arguments.wanted;
     if place.data_dir.is_none() && place.database_url.is_none() {
         let default = files::default_data_dir(&arguments.config).display().to_string();
         place.data_dir = Some(PathBuf::from(prompt("Folder of the data", &default)?));

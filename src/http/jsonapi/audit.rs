@@ -53,7 +53,9 @@ impl<'a> ProjectsRequestAudit<'a> {
         let seen = record.is_kept().then(|| {
             let operation = operation(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
-            let (token, caller, body) = (None, None, Bytes::new());
+            let token = None;
+            let caller = None;
+            let body = Bytes::new();
             Box::new(ProjectsAuditFields { id, trace, operation, path: raw_path, address, token, caller, body })
         });
         Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }

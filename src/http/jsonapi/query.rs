@@ -235,7 +235,8 @@ pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
         bytes.push(match byte {
             b'%' => {
                 let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+                let high = digit(rest.next())?;
+                let low = digit(rest.next())?;
                 u8::try_from(high * 16 + low).ok()?
             }
             b'+' if plus => b' ',
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_filters_are_refused_and_other_unknown_parameters_ignored() {
+    fn unknown_filters_are_refused_and_other_parameters_ignored() {
         let known = ["filter[names]", TAG_FILTER];
         for taken in ["TagBindings={ env dev}", "filter[names]=a", "filter[tagged][0][key]=a", "x[y]=1", "q=a"] {
             assert!(query(taken).refuse_unknown_filters(&known).is_ok(), "{taken}");

@@ -219,7 +219,7 @@ mod tests {
     use actix_web::body::MessageBody as _;
 
     #[test]
-    fn the_status_of_an_error_is_a_text_and_internal_ones_say_nothing() {
+    fn error_status_is_text_and_internal_causes_are_hidden() {
         let cause = crate::error::Error::internal("the secret cause");
         let response = super::build_refusal(&cause.into(), &RequestId::random(), None);
         let body = response.into_body().try_into_bytes().ok().unwrap();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_over_when_what_it_found_is_shown() {
+    fn session_ends_before_its_result_is_rendered() {
         const ROUTE: ProjectsRoute = route!(GET "rooms", "room_list", find => shown);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reply = LocalSet::new().block_on(&runtime, async {

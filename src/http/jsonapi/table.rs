@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_of_something_that_can_be_read_unless_it_makes_something() {
+    fn every_change_route_except_creation_has_a_read_route() {
         let read_of = |route: &ProjectsRoute| read_route_of(route).map(|show| show.pattern);
         for route in all_routes().filter(|route| *route.method != Method::GET) {
             let expected = match (route.method, route.pattern.rsplit('/').nth(1)) {

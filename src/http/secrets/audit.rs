@@ -42,7 +42,9 @@ impl AuditFields {
     /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
     pub(super) fn what(&mut self, sent: &mut ParsedBody) {
         let room = std::mem::take(&mut sent.room);
-        let (fields, body, media_type) = (sent.fields.clone(), sent.body.clone(), sent.media_type.clone());
+        let fields = sent.fields.clone();
+        let body = sent.body.clone();
+        let media_type = sent.media_type.clone();
         self.sent = Some(ParsedBody { fields, body, media_type, room });
     }
 
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_reads_changes_nothing() {
+    fn read_and_list_operations_change_nothing() {
         let changes = |operation| {
             AuditFields { asked: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }.changes_something()
         };

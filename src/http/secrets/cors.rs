@@ -66,7 +66,7 @@ impl PageOrigin {
         let mut origins = headers.get_all(ORIGIN);
         let origin = match (origins.next(), origins.next()) {
             (None, _) => return (Self::Unknown, Ok(())),
-            (Some(only), None) if only.to_str().is_ok_and(|origin| allowed.takes(origin)) => only.clone(),
+            (Some(only), None) if only.to_str().is_ok_and(|origin| allowed.allows_origin(origin)) => only.clone(),
             _ => return (Self::Unknown, Err(Error::new(Kind::Forbidden, "origin not allowed"))),
         };
         let page = match request.method() == Method::OPTIONS && requests_known_method(headers) {

@@ -46,7 +46,8 @@ fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
 
 /// `POST cubbyhole/:path`: replaces the whole entry.
 async fn write(call: Call) -> Result<HandlerResponse> {
-    let (auth, caller) = (&call.state.auth, call.caller()?);
+    let auth = &call.state.auth;
+    let caller = call.caller()?;
     let members = call.fields.clone().into_members();
     auth.cubbyhole_write(caller, call.param("path"), &members).await?;
     Ok(HandlerResponse::empty())

@@ -154,7 +154,8 @@ impl PathPattern {
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
-        let (path_out, spelt) = (String::with_capacity(path.len()), Vec::new());
+        let path_out = String::with_capacity(path.len());
+        let spelt = Vec::new();
         let mut canonical = CanonicalPath {
             path: path_out,
             params: Params::default(),

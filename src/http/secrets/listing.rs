@@ -166,7 +166,8 @@ async fn start_list<S: RowSource>(
         text.push('}');
         return Ok(HandlerResponse::rendered(text));
     }
-    let (pass, member) = (pass()?, ListMember::Keys);
+    let pass = pass()?;
+    let member = ListMember::Keys;
     let sending = ListStream { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
     Ok(ResponseBody::Streamed(Box::pin(stream::try_unfold(sending, ListStream::step))).into())
 }
@@ -273,7 +274,8 @@ impl<S: RowSource> ListStream<S> {
                 ListMember::Keys if self.source.has_infos() => {
                     self.ready.push_str("],\"key_info\":{");
                     (self.member, self.is_first) = (ListMember::Infos, true);
-                    let (at, next) = (self.after.clone(), Some(self.after.clone()));
+                    let at = self.after.clone();
+                    let next = Some(self.after.clone());
                     self.reader = ListReader { up_to: Some(self.reader.at), at, next, left: None, hides: false };
                 }
                 member => {
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_list_that_ends_with_its_first_page_is_whole_and_an_empty_one_is_not_found() {
+    async fn list_of_one_page_is_rendered_whole_and_empty_is_not_found() {
         let (source, script) = numbers(5, 10, Script::default());
         assert!(matches!(answer(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
@@ -426,7 +428,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_page_that_fails_ends_the_list_with_its_error_and_without_an_end() {
+    async fn failed_page_ends_the_list_with_its_error_unterminated() {
         let (source, _) = numbers(50, 10, Script { fails: Some(1), ..Script::default() });
         assert!(answer(source, 0, None).await.is_err());
         for fails in 2..=11 {
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn who_loses_the_right_on_the_way_gets_no_further_page() {
+    async fn list_ends_when_the_caller_loses_its_right() {
         let lists = LongLists::default();
         let (source, script) = numbers(50, 10, Script::default());
         let (text, error) = pieces(start_list(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_long_list_needs_a_place_and_a_short_one_none() {
+    async fn long_list_needs_a_slot_and_a_short_one_does_not() {
         let lists = LongLists::default();
         let list = async |last| start_list(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
         let mut long = Vec::new();
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_few_of_rows_that_are_mostly_hidden_are_found_in_whole_pages() {
+    async fn limited_list_of_mostly_hidden_rows_reads_few_pages() {
         struct Ends(Arc<AtomicUsize>);
         impl RowSource for Ends {
             type Place = u32;
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn what_comes_and_goes_between_names_and_details_leaves_sound_json() {
+    async fn rows_changing_between_names_and_details_leave_valid_json() {
         struct Growing(AtomicUsize);
         impl RowSource for Growing {
             type Place = u32;
@@ -528,7 +530,8 @@ mod tests {
         assert!(error.is_none());
         let told: Value = serde_json::from_str(&text.concat()).unwrap();
         let names = told["keys"].as_array().unwrap();
-        let (first, last) = (&names[0], names.last().unwrap());
+        let first = &names[0];
+        let last = names.last().unwrap();
         let infos = told["key_info"].as_object().unwrap();
         // There are no details after the last name.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));

@@ -53,7 +53,8 @@ pub fn decode_bytes(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_
             return Some(Some((octet, false)));
         }
         let mut digit = || octets.next().and_then(|digit| char::from(digit).to_digit(16));
-        let (high, low) = (digit(), digit());
+        let high = digit();
+        let low = digit();
         Some(high.zip(low).map(|(high, low)| ((high * 16 + low) as u8, true)))
     })
 }

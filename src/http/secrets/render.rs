@@ -69,7 +69,9 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
     let status = status_of(&answer, context.headers);
     let HandlerResponse { body, warnings, headers, lease, validators, .. } = answer;
     let bodiless = matches!(status, 204 | 304);
-    let (head, now, asked) = (context.head, context.now, context.headers);
+    let head = context.head;
+    let now = context.now;
+    let asked = context.headers;
     let (media_type, parts) = match body {
         _ if status == 304 => (JSON_MEDIA_TYPE.into(), None),
         ResponseBody::Raw(media_type, bytes) => (media_type.into(), Some(RenderedBody::Whole(bytes))),
@@ -336,7 +338,7 @@ fn push_auth(out: &mut PartlySecret, given: &TokenResponse) {
     out.push(b",\"accessor\":");
     push_json(out, &given.accessor);
     out.push(b",");
-    out.push(&given.others());
+    out.push(&given.members_json());
     out.push(b"}");
 }
 
@@ -345,7 +347,8 @@ fn push_wrapping(out: &mut PartlySecret, wrapping: &WrapInfo) {
     out.write_secret(|out| push_json(out, wrapping.token.expose_text().unwrap_or_default()));
     out.push(b",\"accessor\":");
     push_json(out, &wrapping.accessor);
-    let (ttl, time) = (wrapping.ttl.as_secs(), format_rfc3339(wrapping.creation_time));
+    let ttl = wrapping.ttl.as_secs();
+    let time = format_rfc3339(wrapping.creation_time);
     let _ = write!(out, ",\"ttl\":{ttl},\"creation_time\":\"{time}\",\"creation_path\":");
     push_json(out, &wrapping.creation_path);
     if let Some(accessor) = &wrapping.wrapped_accessor {
@@ -403,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_told_with_all_members_and_stands_first() {
+    fn token_response_has_all_members_with_the_token_first() {
         let given =
             TokenResponse { token: Secret::new("s.hunter2"), accessor: "a".to_owned(), ..TokenResponse::default() };
         let response = render_response(HandlerResponse::auth(given), &RequestId::random(), RenderContext::default());
@@ -416,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn courtesies_never_turn_a_204_into_a_200() {
+    fn optional_warnings_never_change_a_204_to_a_200() {
         assert_eq!(shown(HandlerResponse::empty(), &["bogus"]), (204, Value::Null));
         let (status, with_own) = shown(HandlerResponse::empty().with_warnings(["folded".to_owned()]), &["bogus"]);
         assert_eq!((status, &with_own["data"]), (200, &Value::Null));
@@ -424,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn data_is_repeated_at_top_level_where_asked_without_shadowing() {
+    fn data_repeated_at_top_level_shadows_no_envelope_key() {
         let (_, shown) = shown(ResponseBody::DataAndTop(json!({"pki/": {"type": "pki"}, "auth": 1})).into(), &[]);
         assert_eq!(shown["pki/"], shown["data"]["pki/"]);
         assert_eq!((&shown["auth"], &shown["data"]["auth"]), (&Value::Null, &json!(1)));
     }
 
     #[test]
-    fn a_lease_is_shown() {
+    fn lease_is_rendered() {
         let lease = Some(ResponseLease { id: "pki/issue/web/x".into(), seconds: 60, renewable: false });
         let (_, shown) = shown(HandlerResponse { lease, ..HandlerResponse::data(json!({})) }, &[]);
         assert_eq!((&shown["lease_id"], &shown["lease_duration"]), (&json!("pki/issue/web/x"), &json!(60)));

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_answer_is_asked_for_with_a_duration() {
+    fn wrap_ttl_header_is_read_as_a_duration() {
         let asked = |headers: &[(&'static str, &'static str)]| {
             let request = headers.iter().fold(TestRequest::default(), |r, h| r.append_header(*h)).to_http_request();
             wrap_ttl(request.headers(), true)

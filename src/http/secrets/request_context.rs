@@ -138,7 +138,8 @@ impl<'a> RequestContext<'a> {
         match (&told, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.line.id),
             (Err(_), Ok(answer)) if seen.changes_something() => {
-                let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
+                let request = &self.line.id;
+                let serial_number = audit::serial_number(answer).unwrap_or_default();
                 tracing::error!(
                     %request,
                     serial_number,

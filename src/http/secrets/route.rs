@@ -23,7 +23,8 @@ use crate::telemetry::Exposition;
 /// Concatenates lists of fields. `N` is the total number of fields.
 pub(super) const fn concat_fields<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
-    let (mut list, mut to) = (0, 0);
+    let mut list = 0;
+    let mut to = 0;
     while list < lists.len() {
         let mut at = 0;
         while at < lists[list].len() {
@@ -170,10 +171,16 @@ impl Route {
         fields: &'static [&'static str],
         handler: RouteHandler,
     ) -> Self {
-        let (access, body) = (RouteAccess::Token, BodyKind::Fields);
-        let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT_BYTES);
-        let (compressible, audited, passes_unvalidated_token) = (matches!(op, Operation::List), true, false);
-        let (repeatable, public) = (false, false);
+        let access = RouteAccess::Token;
+        let body = BodyKind::Fields;
+        let synonyms = &[];
+        let body_limit = None;
+        let longest_text = MAX_TEXT_BYTES;
+        let compressible = matches!(op, Operation::List);
+        let audited = true;
+        let passes_unvalidated_token = false;
+        let repeatable = false;
+        let public = false;
         Self {
             operation: op,
             pattern,
@@ -323,7 +330,8 @@ impl Params {
 
     /// Returns the ranges of the values in the path.
     pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let (items, len) = (self.items, usize::from(self.len));
+        let items = self.items;
+        let len = usize::from(self.len);
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))
     }
 
@@ -339,7 +347,8 @@ impl Params {
 
     /// Iterates over names and values in the order of the pattern. `path` is the path that was matched.
     pub fn iter<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'static str, &'p str)> {
-        let (items, len) = (self.items, usize::from(self.len));
+        let items = self.items;
+        let len = usize::from(self.len);
         items
             .into_iter()
             .take(len)

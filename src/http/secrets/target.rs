@@ -47,7 +47,8 @@ impl ResolvedRoute {
     /// Resolves a path, and replaces it by its canonical spelling.
     pub(super) fn of(table: &MountTable, asked: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            let (found, spelt) = (RouteMatch::NoMatch, Vec::new());
+            let found = RouteMatch::NoMatch;
+            let spelt = Vec::new();
             return Self {
                 mount: None,
                 below: 0..0,
@@ -65,7 +66,9 @@ impl ResolvedRoute {
             (None, _) => RouteMatch::NoMatch,
         };
         let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
-        let (mut spelt, mut was_normalized, mut used_alias) = (Vec::new(), false, false);
+        let mut spelt = Vec::new();
+        let mut was_normalized = false;
+        let mut used_alias = false;
         if let RouteMatch::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
         {
@@ -205,9 +208,9 @@ impl ResolvedRoute {
         decide: impl FnOnce(Option<&RequestParameters<'_>>) -> Decision,
     ) -> Decision {
         let RouteMatch::Route(_, route, _) = &self.found else { return decide(None) };
-        let unread = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
+        let undecoded = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
         self.with_parameters(fields, |parameters| {
-            decide(parameters.map(|parameters| RequestParameters { unread, wrap_ttl, ..parameters }).as_ref())
+            decide(parameters.map(|parameters| RequestParameters { undecoded, wrap_ttl, ..parameters }).as_ref())
         })
     }
 
@@ -237,12 +240,14 @@ impl ResolvedRoute {
         state: &WorkerState,
         (welcome, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
     ) -> Result<ParsedBody> {
-        let (settings, share) = (&state.settings, BodyBudget { bodies: &state.bodies, sender });
+        let settings = &state.settings;
+        let share = BodyBudget { bodies: &state.bodies, sender };
         let route = match &self.found {
             RouteMatch::Route(_, route, _) => Some(*route),
             RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
         };
-        let (raw, limit) = (route.is_some_and(|route| route.body == BodyKind::Raw), self.body_limit(settings));
+        let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
+        let limit = self.body_limit(settings);
         let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
         let time = match self.access() {
             _ if !welcome => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
@@ -302,7 +307,8 @@ impl ResolvedRoute {
     /// Returns the methods of a path that does not have the requested one.
     pub(super) fn methods(&self, asked: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
-        let (index, rest) = (index_of(&mount.kind)?, asked.path.get(self.below.start..)?);
+        let index = index_of(&mount.kind)?;
+        let rest = asked.path.get(self.below.start..)?;
         let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
         let takes = |operation| match &asked.tail {
             Some(_) => entry.route(operation).is_some(),
@@ -324,7 +330,7 @@ impl ResolvedRoute {
 /// Converts positions below a mount to positions in the whole path.
 pub(super) fn offset_spellings(mount: &str, spelt: Vec<NameSegments>) -> Vec<NameSegments> {
     let depth = mount.matches('/').count();
-    spelt.into_iter().map(|place| place.behind(depth)).collect()
+    spelt.into_iter().map(|place| place.shifted(depth)).collect()
 }
 
 fn mount_help(mount: &Mount) -> String {

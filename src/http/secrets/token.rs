@@ -242,7 +242,9 @@ impl RowSource for TokenAccessorSource {
         most: usize,
         _: bool,
     ) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
-        let (auth, above, after) = (Arc::clone(&self.auth), self.above.clone(), *after);
+        let auth = Arc::clone(&self.auth);
+        let above = self.above.clone();
+        let after = *after;
         let row = move |(at, accessor): (TokenHash, Option<String>)| {
             let accessor = accessor.filter(|accessor| *accessor > above);
             ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }

@@ -72,7 +72,8 @@ impl PriorityQueues {
 
     /// Removes the next job, even if its caller has left. A lookup only if `looks` is not 0.
     pub(super) fn pop(&mut self, looks: usize) -> Option<SigningJob> {
-        let (may_look, may_last) = (looks > 0 && !self.look.is_empty(), !self.last.is_empty());
+        let may_look = looks > 0 && !self.look.is_empty();
+        let may_last = !self.last.is_empty();
         let others = may_look || may_last;
         let is_turn_of_others = others && self.passed >= FIRST_QUEUE_CALLS_PER_OTHER;
         if !self.first.is_empty() && !is_turn_of_others {
@@ -174,8 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn one_call_in_four_is_for_the_other_lines_in_turn() {
-        let (mut waiting, mut kept) = (PriorityQueues::default(), Vec::new());
+    fn every_fourth_call_serves_the_other_queues_alternately() {
+        let mut waiting = PriorityQueues::default();
+        let mut kept = Vec::new();
         for rank in [
             JobPriority::Last,
             JobPriority::Last,
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_up_waits_while_no_more_may_begin_and_holds_nobody_up() {
+    fn lookup_waits_for_its_limit_without_delaying_others() {
         let mut waiting = PriorityQueues::default();
         let (look, _look) = job(JobPriority::Lookup, LONG);
         let (last, _last) = job(JobPriority::Last, LONG);
@@ -222,8 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_room_of_its_own() {
-        let (mut waiting, mut kept) = (PriorityQueues::default(), Vec::new());
+    fn each_queue_has_its_own_capacity() {
+        let mut waiting = PriorityQueues::default();
+        let mut kept = Vec::new();
         for _ in 0..2 {
             assert!(waiting.has_room(JobPriority::Last, 16));
             let (job, answered) = job(JobPriority::Last, LONG);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_answered_too_late_is_not_begun() {
+    fn job_that_would_miss_its_deadline_is_not_started() {
         let mut waiting = PriorityQueues::default();
         let (soon, _soon) = job(First, Duration::from_secs(1));
         let (late, _late) = job(First, Duration::from_millis(200));
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_where_a_place_is_free_and_no_pace_keeps_the_first_from_being_begun() {
+    fn free_slot_means_no_wait_even_at_a_slow_pace() {
         let mut waiting = PriorityQueues::default();
         (0..100).for_each(|_| waiting.learn(Duration::from_secs(29), LONG));
         assert_eq!(waiting.pace, LONG / 2);

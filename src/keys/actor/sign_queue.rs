@@ -158,7 +158,8 @@ impl SignQueue {
     fn accepts(&self, state: &SignQueueState, rank: JobPriority) -> bool {
         let has_room =
             state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
-        let (running, places) = (state.calls_of(rank).count(), state.places_of(rank));
+        let running = state.calls_of(rank).count();
+        let places = state.places_of(rank);
         let least = state.min_elapsed(rank, Instant::now(), self.limits.call_timeout);
         let wait = state.waiting.wait(rank, running, places, least);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
@@ -209,7 +210,8 @@ impl SignQueue {
     /// end of its last call.
     pub(super) fn next(&self, version: Option<u64>, since: Instant) -> WorkerStep {
         let mut state = self.lock();
-        let (mut idle, mut gave_way) = (false, false);
+        let mut idle = false;
+        let mut gave_way = false;
         loop {
             if version.is_some_and(|version| version != state.version) {
                 return WorkerStep::Renew;
@@ -291,7 +293,8 @@ impl SignQueue {
             }
         };
         state.calls += 1;
-        let (number, deadline) = (state.calls, job.deadline);
+        let number = state.calls;
+        let deadline = job.deadline;
         let lookup_version = (job.rank == JobPriority::Lookup).then_some(state.version);
         state.running.push(RunningCall { number, lookup_version, begun: now, deadline });
         self.show(state);
@@ -354,7 +357,8 @@ impl SignQueue {
     }
 
     pub(super) fn timeout_error(&self) -> Error {
-        let (name, limit) = (&self.name, self.limits.call_timeout);
+        let name = &self.name;
+        let limit = self.limits.call_timeout;
         let seconds = limit.as_secs_f64();
         Error::new(Kind::Unavailable, format!("managed key {name:?}: no response of the backend within {seconds} s"))
     }
@@ -367,7 +371,8 @@ impl SignQueue {
     }
 
     fn show(&self, state: &SignQueueState) {
-        let (now, most) = (Instant::now(), self.limits.call_timeout);
+        let now = Instant::now();
+        let most = self.limits.call_timeout;
         let is_stuck = |call: &&RunningCall| call.is_stuck(now, most);
         self.meter.show(SignQueueCounts {
             waiting: state.waiting.len(),
@@ -532,12 +537,14 @@ mod tests {
     fn job() -> SigningJob {
         let (answer, _) = oneshot::channel();
         let now = Instant::now();
-        let (request, rank, caller) = (BackendRequest::Find { create: false }, JobPriority::First, QueueCaller::SERVER);
+        let request = BackendRequest::Find { create: false };
+        let rank = JobPriority::First;
+        let caller = QueueCaller::SERVER;
         SigningJob { request, rank, queued_at: now, deadline: now, caller, answer }
     }
 
     #[test]
-    fn a_place_is_held_up_while_a_job_waits_that_it_has_not_begun() {
+    fn unstarted_job_means_an_awake_worker_has_not_begun_it() {
         let backend = KeyBackend::Blocking(Arc::new(Nobody));
         let line = SignQueue::new("any", backend, |_| unreachable!("all places are taken"), 2, SignerLimits::default());
         let mut state = line.lock();
@@ -555,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_is_called_for_what_nobody_comes_for_and_calls_the_next() {
+    fn sign_queue_wakes_one_thread_for_an_unclaimed_job() {
         let backend = KeyBackend::Blocking(Arc::new(Nobody));
         let line = SignQueue::new("any", backend, |_| unreachable!("all places are taken"), 2, SignerLimits::default());
         let push = |state: &mut SignQueueState| {

@@ -157,7 +157,8 @@ impl AsyncBackend for Double {
 
 /// Both kinds of backend, each with the double behind it.
 fn both(time: Duration) -> [(Arc<Double>, KeyBackend); 2] {
-    let (threads, tasks) = (Double::new(time), Double::new(time));
+    let threads = Double::new(time);
+    let tasks = Double::new(time);
     [(threads.clone(), KeyBackend::Blocking(threads)), (tasks.clone(), KeyBackend::Async(tasks))]
 }
 
@@ -178,7 +179,7 @@ async fn eventually(mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
+async fn concurrent_calls_reach_but_never_exceed_the_cap() {
     for max_parallel in [1, 2, 8, 32] {
         for (double, backend) in both(CALL) {
             let actor = SignerActor::start("cap", backend, max_parallel, SignerLimits::default());
@@ -221,7 +222,7 @@ async fn a_cap_that_is_changed_holds_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
+async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("full", backend, 1, limits(4, 10_000));
@@ -250,12 +251,13 @@ async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
 /// The load is twice the capacity, for three times the time limit of a job. The backend must run at full capacity, and
 /// excess requests must fail immediately.
 #[tokio::test]
-async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
+async fn overloaded_backend_works_at_full_capacity() {
     let time = Duration::from_millis(20);
     for (double, backend) in both(time) {
         let actor = SignerActor::start("overload", backend, 2, limits(1024, 1_500));
         let signer = actor.signer(known(double.key.public()));
-        let (begun, mut jobs) = (Instant::now(), Vec::new());
+        let begun = Instant::now();
+        let mut jobs = Vec::new();
         while begun.elapsed() < Duration::from_millis(5_000) {
             // One job every 5 ms, even if the sleep takes longer on a busy machine.
             let due = usize::try_from(begun.elapsed().as_millis() / 5).unwrap();
@@ -268,7 +270,9 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let half = begun + Duration::from_millis(2_500);
-        let (mut done, mut late, mut refused) = (0, 0, 0);
+        let mut done = 0;
+        let mut late = 0;
+        let mut refused = 0;
         for outcome in join_all(jobs).await {
             match outcome.unwrap() {
                 Ok(()) => done += 1,
@@ -284,7 +288,7 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
 }
 
 #[tokio::test]
-async fn what_anybody_may_ask_for_leaves_others_their_turn() {
+async fn low_priority_jobs_do_not_delay_other_jobs() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("turns", backend, 1, limits(1024, 10_000));
@@ -312,7 +316,7 @@ async fn what_anybody_may_ask_for_leaves_others_their_turn() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
+async fn hanging_call_times_out_and_occupies_its_slot() {
     for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {
         double.close(true);
         let actor = SignerActor::start("hangs", backend, 2, limits(64, 200));
@@ -371,8 +375,9 @@ async fn stuck_key_refuses_new_jobs_at_once() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_written_again_is_used_from_the_next_call_on() {
-    let (old, new) = (Double::new(Duration::ZERO), Double::new(Duration::ZERO));
+async fn new_configuration_applies_from_the_next_call() {
+    let old = Double::new(Duration::ZERO);
+    let new = Double::new(Duration::ZERO);
     old.close(true);
     let actor = SignerActor::start("written", KeyBackend::Blocking(old.clone()), 2, SignerLimits::default());
     let under_way = tokio::spawn(actor.signer(known(old.key.public())).sign(P256, message()));
@@ -432,7 +437,7 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_wrong_signature_is_given_to_nobody() {
+async fn wrong_signature_is_never_returned() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("faulty", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
@@ -465,7 +470,7 @@ async fn a_panic_in_a_backend_costs_one_call() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_key_reaches_no_backend() {
+async fn input_that_does_not_fit_the_key_reaches_no_backend() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("fits", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));

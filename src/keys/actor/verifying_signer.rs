@@ -33,7 +33,9 @@ impl RemoteSigner for VerifyingSigner {
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         let kind = self.key.public.kind();
         if !algorithm.fits(kind) {
-            let (name, key, bits) = (algorithm.name(), kind.name(), kind.bits());
+            let name = algorithm.name();
+            let key = kind.name();
+            let bits = kind.bits();
             return Err(Error::invalid(format!(
                 "signature algorithm: {name} does not fit an {key} key of {bits} bits"
             )));
@@ -71,7 +73,8 @@ impl VerifyingSigner {
         rank: JobPriority,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
         let fits = self.wants(algorithm).and_then(|wants| check_input(wants, algorithm, &input));
-        let (link, key) = (self.link.clone(), Arc::clone(&self.key));
+        let link = self.link.clone();
+        let key = Arc::clone(&self.key);
         async move {
             fits?;
             let input = Arc::new(input);

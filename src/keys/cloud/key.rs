@@ -414,9 +414,10 @@ mod tests {
     const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
 
     #[tokio::test]
-    async fn nobody_who_signs_waits_for_who_looks_and_they_share_one_look() {
+    async fn signing_never_waits_for_lookups_and_lookups_are_shared() {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-        let (answers, asked) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
+        let answers = Arc::new(Semaphore::new(1));
+        let asked = Arc::new(AtomicUsize::new(0));
         let slow = Slow { key, answers: Arc::clone(&answers), asked: Arc::clone(&asked) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());

@@ -68,9 +68,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_where_it_was_taken_into_use_until_the_service_does_not_sign_with_it() {
+    fn key_stays_pinned_until_the_service_refuses_to_sign_with_it() {
         let mut pins = PinnedKeys::default();
-        let (first, second) = (known("1"), known("2"));
+        let first = known("1");
+        let second = known("2");
         assert!(!pins.put(Arc::new(first.clone())) && !pins.put(Arc::new(first.clone())));
         assert!(pins.put(Arc::new(second.clone())), "the name leads to another one");
         for key in [&first, &second] {
@@ -85,9 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_what_was_recorded_names_it_and_without_that_the_name_does() {
+    fn after_a_start_the_recorded_locator_wins_over_the_name() {
         let mut pins = PinnedKeys::default();
-        let (recorded, older) = (known("1"), known(""));
+        let recorded = known("1");
+        let older = known("");
         assert_eq!(pins.of(&recorded).unwrap().locator, "1");
         assert!(pins.of(&older).is_none());
         let found = KeyIdentity { locator: "3".to_owned(), ..older.clone() };
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn pinned_and_refused_keys_are_bounded() {
         let mut pins = PinnedKeys::default();
         let keys: Vec<KeyIdentity> = (0..MAX_PINNED_KEYS + 4).map(|n| known(&n.to_string())).collect();
         let others = keys.iter().filter(|key| pins.put(Arc::new(KeyIdentity::clone(key)))).count();

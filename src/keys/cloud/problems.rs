@@ -19,7 +19,8 @@ const FOLDER_RULE: &str = "must be the absolute path of a folder";
 impl CloudSettings {
     /// Returns the invalid settings by their names in the server's configuration, each with its rule.
     pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
-        let (azure, google) = (&self.azure, &self.google);
+        let azure = &self.azure;
+        let google = &self.google;
         let template = azure.vault_url_template.as_str();
         let sample = template.replace("{vault_name}", "name").replace("{resource}", "vault.example");
         let is_base = |url: &str| validate_base_url("", url).is_ok();
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_credentials_are_sent_to_is_https_or_on_the_loopback() {
+    fn urls_that_receive_credentials_are_https_or_loopback() {
         assert_eq!(problem(|_| {}), [""; 0]);
         for good in ["https://kms.example/base", "http://127.0.0.1:4566", "http://localhost:1"] {
             let none = problem(|settings| {

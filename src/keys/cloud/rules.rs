@@ -35,7 +35,9 @@ pub(in crate::keys) fn validate_url_part(
         return Ok(());
     }
     let others: Vec<String> = others.chars().map(|c| c.to_string()).collect();
-    let (least, most, others) = (lengths.start(), lengths.end(), others.join(" "));
+    let least = lengths.start();
+    let most = lengths.end();
+    let others = others.join(" ");
     Err(Error::invalid(format!("{name}: must be {least} to {most} letters, digits or {others}")))
 }
 
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_urls_are_held_to_their_characters() {
+    fn url_parts_may_contain_only_their_allowed_characters() {
         validate_url_part("project", "my-project_1", "_-", 1..=63).unwrap();
         assert_eq!(validate_url_part("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
         for bad in ["a/b", "a.b", "..", "a b", "ä", "a%2f", &"a".repeat(64)] {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_held_to_the_rules_for_addresses_of_callers() {
+    fn endpoint_must_follow_the_rules_for_caller_addresses() {
         const OPEN: EgressPolicy = EgressPolicy { loopback: true };
         let with = |endpoint: &str| CloudAkmsConfig {
             endpoint: endpoint.to_owned(),

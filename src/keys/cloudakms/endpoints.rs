@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_the_service_is_told_from_those_of_customers() {
+    fn service_hosts_are_distinguished_from_customer_hosts() {
         for own in [
             "kms.eu-central-1.amazonaws.com",
             "kms-fips.us-gov-west-1.amazonaws.com",

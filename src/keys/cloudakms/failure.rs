@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_of_a_code_is_by_who_has_to_act() {
+    fn failure_code_decides_the_error_kind_and_text() {
         let denied = "cloudakms: the credential is refused (AccessDeniedException)";
         for (status, code, kind, text) in [
             (400, "DisabledException", Kind::BadGateway, "cloudakms: the key is disabled (DisabledException)"),

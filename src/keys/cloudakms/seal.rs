@@ -178,13 +178,15 @@ mod device {
         }
 
         fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
-            let (service, context) = (Arc::clone(&self.0), context.to_owned());
+            let service = Arc::clone(&self.0);
+            let context = context.to_owned();
             let call = async move { service.encrypt(context, root).await };
             with_timeout("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
         }
 
         fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
-            let (service, context) = (Arc::clone(&self.0), context.to_owned());
+            let service = Arc::clone(&self.0);
+            let context = context.to_owned();
             let call = async move { service.decrypt(context, wrapped).await };
             with_timeout("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
         }

@@ -129,7 +129,8 @@ impl CloudKeyService for AkmsKeyClient {
         if aws_key_spec(kind).is_some() && algorithm.is_usual_for(kind) {
             return Ok(());
         }
-        let (name, bits) = (kind.name(), kind.bits());
+        let name = kind.name();
+        let bits = kind.bits();
         Err(Error::invalid(format!("{NAME}: an {name} key of {bits} bits does not sign with {}", algorithm.name())))
     }
 

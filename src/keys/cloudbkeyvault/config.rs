@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_hidden_and_kept() {
+    fn client_secret_is_redacted_and_survives_a_rewrite() {
         let change = CloudBkeyvaultChange {
             client_secret: Some(Secret::new(redaction::REDACTED)),
             environment: Some("azurechinacloud".to_owned()),

@@ -111,7 +111,8 @@ impl VaultKeyClient {
         let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
         let [Ok(modulus), Ok(exponent)] = numbers else { return Err(unexpected_response()) };
         let public = public_key::rsa_key(&modulus, &exponent)?;
-        let (bits, wanted) = (public.kind().bits(), self.config.bits());
+        let bits = public.kind().bits();
+        let wanted = self.config.bits();
         if wanted != 0 && bits != wanted {
             return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, and has to have {wanted}")));
         }

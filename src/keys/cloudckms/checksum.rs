@@ -4,7 +4,8 @@ const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
-        let (mut value, mut bit) = (index as u32, 0);
+        let mut value = index as u32;
+        let mut bit = 0;
         while bit < 8 {
             value = if value & 1 == 1 { (value >> 1) ^ 0x82f6_3b78 } else { value >> 1 };
             bit += 1;

@@ -82,7 +82,8 @@ impl CloudCkmsConfig {
             "" => of_environment.clone().unwrap_or_default(),
             own => own.to_owned(),
         };
-        let (project, region) = (or(&self.project, &settings.project), or(&self.region, &settings.region));
+        let project = or(&self.project, &settings.project);
+        let region = or(&self.region, &settings.region);
         for (name, text) in
             [("crypto_key", &self.crypto_key), ("key_ring", &self.key_ring), ("project", &project), ("region", &region)]
         {

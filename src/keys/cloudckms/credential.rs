@@ -42,7 +42,8 @@ struct ServiceAccountFile {
 pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialFile>) -> Result<AccessToken> {
     let Some(file) = file else { return fetch_machine_token(&services).await };
     let url = services.settings.google.token_url.clone();
-    let (clock, audience) = (services.clock.clone(), url.clone());
+    let clock = services.clock.clone();
+    let audience = url.clone();
     let assertion = tokio::task::spawn_blocking(move || sign_assertion(&file.read()?, &audience, &clock));
     let assertion = assertion.await.map_err(Error::internal)??;
     let form = Serializer::new(String::new())

@@ -153,7 +153,8 @@ impl CloudKeyService for CkmsKeyClient {
         if kind == self.algorithm.kind && algorithm == self.algorithm.signs {
             return Ok(());
         }
-        let (name, only) = (self.algorithm.name, self.algorithm.signs.name());
+        let name = self.algorithm.name;
+        let only = self.algorithm.signs.name();
         Err(Error::invalid(format!("algorithm {name} supports only {only}, not {}", algorithm.name())))
     }
 

@@ -155,7 +155,8 @@ fn other_keys_are_refused_without_quoting_them() {
 #[test]
 fn parts_that_do_not_belong_together_are_refused() {
     for bits in [224, 256, 384, 521] {
-        let (one, other) = (generate("ec", bits), generate("ec", bits));
+        let one = generate("ec", bits);
+        let other = generate("ec", bits);
         let KeyKind::Ec(curve) = one.kind() else { unreachable!() };
         let sec1 = one.sec1(true).unwrap();
         let scalar = local_der::Sec1::read(sec1.expose()).unwrap().scalar;

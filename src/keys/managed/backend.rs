@@ -124,7 +124,8 @@ impl BackendConfig {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
             Self::CloudAkms(config) => format!("cloudakms/{}", config.kms_key),
             Self::CloudBKeyVault(config) => {
-                let (vault, key) = (config.vault_name.to_lowercase(), config.key_name.to_lowercase());
+                let vault = config.vault_name.to_lowercase();
+                let key = config.key_name.to_lowercase();
                 format!("cloudbkeyvault/{vault}/{key}")
             }
             Self::CloudCkms(config) => format!("cloudckms/{}/{}", config.key_ring, config.crypto_key),

@@ -65,7 +65,8 @@ impl GenerationLeases {
         ask: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let Some(place) = place else { return ask.await };
-        let (turns, (answer, answered)) = (Arc::clone(self), oneshot::channel());
+        let turns = Arc::clone(self);
+        let (answer, answered) = oneshot::channel();
         let ask = QueueCaller::current().must_run().scope(ask);
         tokio::spawn(async move {
             let outcome = match turns.take(&place).await {
@@ -109,7 +110,8 @@ impl GenerationLeases {
         let stored = self.store.documents(DOCUMENT_KIND).await?.into_iter().find(|document| document.key.name == name);
         let lease =
             stored.as_ref().and_then(|document| serde_json::from_slice::<GenerationLeaseRecord>(&document.body).ok());
-        let (version, ends) = (stored.map_or(0, |document| document.version), lease.map_or(0, |lease| lease.ends));
+        let version = stored.map_or(0, |document| document.version);
+        let ends = lease.map_or(0, |lease| lease.ends);
         let now = self.clock.now().unix_timestamp();
         if ends > now {
             return Ok(None);
@@ -157,12 +159,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_of_all_nodes_asks_at_a_time_and_each_does() {
-        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
+    async fn generation_runs_on_one_node_at_a_time() {
+        let store = Arc::new(MemoryKeyStore::default());
+        let clock = clock();
         let nodes = [GenerationLeases::new(store.clone(), clock.clone()), GenerationLeases::new(store, clock)];
-        let (inside, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let inside = Arc::new(AtomicUsize::new(0));
+        let done = Arc::new(AtomicUsize::new(0));
         let ask = || {
-            let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
+            let inside = Arc::clone(&inside);
+            let done = Arc::clone(&done);
             async move {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -176,9 +181,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_is_not_given_back_ends_after_a_minute_and_is_not_given_back_later() {
-        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
-        let (one, other) = (node(&store, &clock), node(&store, &clock));
+    async fn unreleased_lease_expires_and_is_not_released_later() {
+        let store = Arc::new(MemoryKeyStore::default());
+        let clock = clock();
+        let one = node(&store, &clock);
+        let other = node(&store, &clock);
         let lost = one.take("place").await.unwrap();
         let refused = other.run(place(), async { Ok(()) }).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
@@ -196,12 +203,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_goes_on_without_its_caller_and_gives_its_turn_back() {
-        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
-        let (begun, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    async fn cancelled_caller_leaves_generation_running_to_its_release() {
+        let store = Arc::new(MemoryKeyStore::default());
+        let clock = clock();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let done = Arc::new(AtomicUsize::new(0));
         let node = GenerationLeases::new(store.clone(), clock.clone());
         let ask = {
-            let (begun, done) = (Arc::clone(&begun), Arc::clone(&done));
+            let begun = Arc::clone(&begun);
+            let done = Arc::clone(&done);
             async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(50)).await;

@@ -43,7 +43,8 @@ impl StoredPendingKeys {
     }
 
     async fn record(&self, key: DocumentKey) -> Result<bool> {
-        let (stored, now) = (self.stored(&key).await?, self.clock.now().unix_timestamp());
+        let stored = self.stored(&key).await?;
+        let now = self.clock.now().unix_timestamp();
         let pending =
             stored.as_ref().and_then(|document| serde_json::from_slice::<PendingKeyRecord>(&document.body).ok());
         if pending.is_some_and(|pending| now - pending.generated_at < MAX_PENDING_TIME.as_secs().cast_signed()) {
@@ -67,12 +68,14 @@ impl StoredPendingKeys {
 
 impl PendingKeys for StoredPendingKeys {
     fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>> {
-        let (own, key) = (self.clone(), document_key(place));
+        let own = self.clone();
+        let key = document_key(place);
         async move { own.record(key).await }.boxed()
     }
 
     fn end(&self, place: &str) -> BoxFuture<'static, ()> {
-        let (own, key) = (self.clone(), document_key(place));
+        let own = self.clone();
+        let key = document_key(place);
         async move {
             if let Err(error) = own.remove(key).await {
                 tracing::debug!("the record of a generated key ends by itself: {error}");
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_generated_key_is_expected_by_all_nodes_for_ten_minutes_or_until_it_appears() {
+    async fn pending_key_blocks_all_nodes_for_ten_minutes_or_to_its_end() {
         let store = Arc::new(MemoryKeyStore::default());
         let clock = Clock::manual(crate::clock::parse_rfc3339("now", "2030-01-01T00:00:00Z").unwrap());
         let [one, other] = [(); 2].map(|()| StoredPendingKeys::new(store.clone(), clock.clone()));

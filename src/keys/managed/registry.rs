@@ -54,8 +54,11 @@ impl ManagedKeys {
         let pending = StoredPendingKeys::new(Arc::clone(&store), clock.clone());
         let devices = Devices { pending: Some(Arc::new(pending)), ..devices };
         let view = ManagedKeysView::load(store.documents(MANAGED_KEYS).await?, &ManagedKeysView::default(), &devices)?;
-        let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
-        let (devices, turns) = (ArcSwap::from_pointee(devices), GenerationLeases::new(Arc::clone(&store), clock));
+        let view = ArcSwap::from_pointee(view);
+        let writing = Mutex::default();
+        let behind = AtomicBool::new(false);
+        let devices = ArcSwap::from_pointee(devices);
+        let turns = GenerationLeases::new(Arc::clone(&store), clock);
         Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
     }
 

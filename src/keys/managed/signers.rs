@@ -30,7 +30,8 @@ impl ManagedKeys {
             entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
         };
         let Some(entry) = key.filter(may) else {
-            let (name, path) = (asked.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>(), self.grants.path(mount));
+            let name = asked.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>();
+            let path = self.grants.path(mount);
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
@@ -80,7 +81,8 @@ impl Signers for ManagedKeys {
                     found => found?,
                 },
             };
-            let (uuid, name) = (entry.record.uuid.clone(), entry.record.name.clone());
+            let uuid = entry.record.uuid.clone();
+            let name = entry.record.name.clone();
             Ok(ManagedKey { mount, uuid, name, public, locator })
         };
         Ok(taking.boxed())

@@ -118,7 +118,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
+async fn rewritten_key_retains_its_uuid_and_actor() {
     let w = world().await;
     let first = w.write("web", 1).await;
     let entry = w.keys.view().by_name("web").unwrap().clone();
@@ -174,7 +174,7 @@ async fn a_writer_on_another_node_is_never_overwritten_unseen() {
 }
 
 #[tokio::test]
-async fn a_name_that_a_mount_comes_to_list_meanwhile_is_not_deleted() {
+async fn key_listed_by_a_mount_during_deletion_is_not_deleted() {
     let w = world().await;
     w.write("web", 1).await;
     *w.lists.meanwhile.lock().unwrap() = Some("web".to_owned());
@@ -191,7 +191,7 @@ async fn a_name_that_a_mount_comes_to_list_meanwhile_is_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_write_of_which_nobody_knows_whether_it_is_stored_is_looked_at_again() {
+async fn write_with_an_unknown_outcome_is_read_again() {
     let w = world().await;
     w.write("web", 1).await;
     for (stored, count) in [(false, 1), (true, 2)] {
@@ -241,7 +241,8 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     let public = crate::keys::PrivateKey::generate(crate::keys::KeySpec::new("ec", 256).unwrap()).unwrap();
     let public = public.public().clone();
     let ask = |mount: i64, uuid: &str| {
-        let (uuid, name) = (uuid.to_owned(), "web".to_owned());
+        let uuid = uuid.to_owned();
+        let name = "web".to_owned();
         let key = crate::keys::ManagedKey {
             mount: MountId(mount),
             uuid,
@@ -277,7 +278,7 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
 }
 
 #[tokio::test]
-async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
+async fn key_without_a_library_counts_an_error_when_refused() {
     telemetry::install_metrics().unwrap();
     let w = world().await;
     w.write("lacking", 1).await;
@@ -298,7 +299,7 @@ async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_stored_and_cannot_be_read_is_an_error_that_quotes_nothing() {
+async fn malformed_stored_record_is_an_error_without_quotation() {
     let w = world().await;
     let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "managed-key", name: "web".to_owned() };
     let body = Some(br#"{"uuid":"u","pin":"canary"}"#.to_vec());

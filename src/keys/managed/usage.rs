@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn usages_are_words_in_any_case_and_an_empty_list_is_the_default() {
+    fn usages_parse_in_any_case_and_an_empty_list_is_default() {
         assert_eq!(words(&[]), ["sign", "verify"]);
         assert_eq!(words(&["MAC", "Sign", "sign"]), ["sign", "mac"]);
         assert_eq!(words(&["generate_random"]), ["random"]);

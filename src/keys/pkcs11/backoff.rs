@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn one_call_looks_after_steps_that_grow_to_half_a_minute() {
-        let (trouble, mut now) = (KeyBackoff::default(), Instant::now());
+        let trouble = KeyBackoff::default();
+        let mut now = Instant::now();
         assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));
         for step in [1, 2, 4, 8, 16, 30, 30] {
             trouble.begin(now, &away());
@@ -140,8 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_hears_what_the_last_look_was_told() {
-        let (trouble, now) = (KeyBackoff::default(), Instant::now());
+    fn refused_caller_gets_the_error_of_the_last_lookup() {
+        let trouble = KeyBackoff::default();
+        let now = Instant::now();
         assert!(!trouble.begin(now, &away()), "it has never worked");
         trouble.begin(now, &Error::invalid("the key is missing"));
         assert!(is_refused(&trouble, now, "the key is missing"));
@@ -151,8 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn all_keys_of_a_library_share_the_steps_of_its_renewals() {
-        let (renewals, start) = (ReinitializationBackoff::default(), Instant::now());
+    fn reinitialization_backoff_is_shared_by_keys_of_a_library() {
+        let renewals = ReinitializationBackoff::default();
+        let start = Instant::now();
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
             // Many keys and test signatures try every second.

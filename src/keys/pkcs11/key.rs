@@ -57,7 +57,8 @@ impl Pkcs11Key {
         if config.key_label.is_none() && config.key_id.is_none() {
             return Err(Error::invalid("either key_label or key_id is required"));
         }
-        let (library, pin) = (libraries.get(&config.library)?, Pin::new(config.pin.clone()));
+        let library = libraries.get(&config.library)?;
+        let pin = Pin::new(config.pin.clone());
         Ok(Arc::new(Self { library, config, pin, trouble: KeyBackoff::default(), candidates: Mutex::default() }))
     }
 

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_signature_follows_the_key_where_nothing_else_was_asked_for() {
+    fn test_signature_defaults_follow_the_key() {
         let plan = |mechanism, kind, hash, use_pss| MechanismPlan::of_test(mechanism, kind, TestSign { hash, use_pss });
         let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
         assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
@@ -324,7 +324,8 @@ mod tests {
     fn two_numbers_become_minimal_positive_integers() {
         let number = |first: &[u8]| [first, &vec![7; 32 - first.len()]].concat();
         for (r, s) in [(&[0x80][..], &[0, 0, 0x7f][..]), (&[0, 0x80], &[0xff]), (&[0; 31], &[1])] {
-            let (r, s) = (number(r), number(s));
+            let r = number(r);
+            let s = number(s);
             let der = encode_ecdsa_signature(&r, &s);
             let read = numbers_of(&der);
             let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_read_wrapped_and_raw_and_a_curve_by_identifier_and_name() {
+    fn ec_point_and_curve_are_read_in_both_encodings() {
         let key = PrivateKey::generate(KeySpec::new("ec", 384).unwrap()).unwrap();
         let raw = key.public().bits().to_vec();
         let wrapped = build(OCTET_STRING, 0, |w| w.raw(&raw));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_public_object_lacks_is_taken_from_its_info() {
+    fn public_key_is_read_from_its_info_or_its_attributes() {
         let key = PrivateKey::generate(KeySpec::new("ed25519", 0).unwrap()).unwrap();
         let info = Pkcs11Attributes { public_key_info: key.public().spki().to_vec(), ..Pkcs11Attributes::default() };
         assert!(info.public_key().unwrap().as_ref() == Some(key.public()));

@@ -76,7 +76,8 @@ mod tests {
         pin.permit();
         assert!(pin.may_be_tried(Some(refused_at)));
         // Other configurations with the same PIN, written before and after the rejection.
-        let (before, after) = (Pin::new(Secret::new("1234")), next_event());
+        let before = Pin::new(Secret::new("1234"));
+        let after = next_event();
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));
     }
 }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_built_up_before_and_has_a_word() {
+    fn retried_failures_rebuild_a_scope_and_have_a_name() {
         for row in &RECOVERY_RULES {
             assert_eq!(row.repeats > 0, row.rebuild != RecoveryScope::Nothing, "{:?}", row.cause);
             let counts = row.repeats > 0 && row.cause != Pkcs11FailureCause::Ended;

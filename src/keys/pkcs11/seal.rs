@@ -94,7 +94,8 @@ impl SealDevice for Pkcs11SealDevice {
     }
 
     fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
-        let (context, mechanism) = (context.to_owned(), self.mechanism);
+        let context = context.to_owned();
+        let mechanism = self.mechanism;
         self.run(move |raw, config| match mechanism {
             SealMechanism::AesGcm => aes_wrap(raw, config, context.as_bytes(), &root),
             oaep => oaep_wrap(raw, config, oaep, context.as_bytes(), &root),
@@ -102,7 +103,8 @@ impl SealDevice for Pkcs11SealDevice {
     }
 
     fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
-        let (context, mechanism) = (context.to_owned(), self.mechanism);
+        let context = context.to_owned();
+        let mechanism = self.mechanism;
         self.run(move |raw, config| match mechanism {
             SealMechanism::AesGcm => aes_unwrap(raw, config, context.as_bytes(), &wrapped),
             oaep => oaep_unwrap(raw, config, oaep, context.as_bytes(), &wrapped),

@@ -298,7 +298,7 @@ mod tests {
     type Change = fn(&mut Pkcs11Settings);
 
     #[test]
-    fn parameters_are_held_against_each_other() {
+    fn parameters_are_validated_against_each_other() {
         good().check(false).unwrap();
         let wrong: [(Change, &str); 9] = [
             (|s| s.library.clear(), "missing library"),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_made_says_what_it_is() {
+    fn generated_key_requires_curve_or_size() {
         let of = |mechanism, curve: &str, key_bits| Pkcs11Settings {
             mechanism: Some(mechanism),
             curve: curve.to_owned(),

@@ -221,7 +221,8 @@ impl Pkcs11Token {
     /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
     /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
     pub(super) fn reserve_session(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
-        let (own, since) = (pin.fingerprint(&self.salt), Instant::now());
+        let own = pin.fingerprint(&self.salt);
+        let since = Instant::now();
         let mut state = self.lock();
         loop {
             let is_full = state.limit.is_some_and(|limit| state.open >= limit);

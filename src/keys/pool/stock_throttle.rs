@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_rests_only_after_it_was_in_the_way_and_never_for_long() {
+    fn throttle_pauses_only_after_contention_and_briefly() {
         assert_eq!(pause_after(spent(60, 58)), Duration::ZERO);
         assert_eq!(pause_after(spent(100, 60)), Duration::from_millis(300));
         assert_eq!(pause_after(spent(9000, 60)), MAX_PAUSE);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_something_to_do_now_and_then_keeps_nobody_from_filling() {
+    fn throttle_tolerates_occasional_contention() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(2);
         for _ in 0..100 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_the_way_again_and_again_comes_back_later_and_later() {
+    fn throttle_backs_off_longer_after_repeated_contention() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(2);
         let mut needed = Vec::new();

@@ -132,7 +132,7 @@ async fn keys_of_4096_bits_hold_up_no_smaller_one() {
 }
 
 #[test]
-fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
+fn every_lane_has_a_thread_that_alternates_its_lanes() {
     assert_eq!(THREAD_LANES[0], [PoolLane::Small]);
     assert!(!THREAD_LANES[1].contains(&PoolLane::Large));
     assert_eq!(THREAD_LANES.iter().filter(|lanes| lanes.contains(&PoolLane::Large)).count(), 1);
@@ -154,7 +154,7 @@ fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
 }
 
 #[test]
-fn mounts_take_turns_in_a_lane() {
+fn mounts_alternate_in_a_lane() {
     let pool = KeyPool::idle();
     let mounts = [HERE, HERE, HERE, THERE, MountId(3), THERE];
     let _calls = mounts.map(|mount| call(&pool, 2048, mount).unwrap());
@@ -163,7 +163,7 @@ fn mounts_take_turns_in_a_lane() {
 }
 
 #[test]
-fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
+fn callers_of_a_mount_alternate_with_short_queues() {
     let pool = KeyPool::idle();
     let most = PoolLane::Small.max_queued_per_caller();
     let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
@@ -178,7 +178,7 @@ fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
 }
 
 #[test]
-fn a_caller_that_fills_a_lane_gives_up_its_latest_places_to_others_of_the_mount() {
+fn full_lane_drops_the_latest_job_of_its_largest_caller() {
     let pool = KeyPool::idle();
     let of_caller = PoolLane::Large.max_queued_per_caller();
     let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
@@ -191,7 +191,7 @@ fn a_caller_that_fills_a_lane_gives_up_its_latest_places_to_others_of_the_mount(
 }
 
 #[test]
-fn a_mount_that_fills_a_lane_gives_up_its_latest_places_to_others() {
+fn full_lane_drops_the_latest_jobs_of_its_largest_mount() {
     let pool = KeyPool::idle();
     let places = PoolLane::Large.places();
     let mut first: Vec<_> = (0..places).map(|_| call(&pool, 8192, HERE).unwrap()).collect();

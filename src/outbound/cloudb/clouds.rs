@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bases_that_paths_are_joined_to() {
+    fn cloud_urls_are_valid_bases_without_a_trailing_slash() {
         for cloud in Cloud::all() {
             for url in [cloud.authority, cloud.arm, cloud.graph] {
                 super::super::super::validate_base_url("url", url).unwrap();

@@ -133,8 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_waits_for_those_who_keep_coming_and_not_longer_than_the_last_one_took() {
-        let (now, ms) = (Instant::now(), Duration::from_millis);
+    fn crl_build_waits_for_new_requests_up_to_the_last_duration() {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
         let mut pace = BuildThrottle::default();
         pace.request_arrived(now);
         assert_eq!(pace.wait(now), None, "the first one begins at once");
@@ -155,10 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn a_build_waits_for_revocations_under_way_and_not_longer_than_the_last_one_took() {
-        let (now, ms) = (Instant::now(), Duration::from_millis);
+    fn crl_build_waits_for_revocations_up_to_the_last_duration() {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
         let mut pace = BuildThrottle::default();
-        let (one, other) = (pace.arrivals.announce(), pace.arrivals.announce());
+        let one = pace.arrivals.announce();
+        let other = pace.arrivals.announce();
         pace.request_arrived(now);
         assert_eq!(pace.wait(now), None, "there was no build before");
         pace.began();

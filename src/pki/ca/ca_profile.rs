@@ -128,7 +128,8 @@ fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> 
 /// Splits a value into values with one element each: the elements of a list, or the subtrees of nameConstraints.
 fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
     let Ok(list) = DerReader::only(value, SEQUENCE) else { return Ok(Vec::new()) };
-    let (mut list, mut each) = (list.reader(), Vec::new());
+    let mut list = list.reader();
+    let mut each = Vec::new();
     while !list.is_empty() {
         let one = list.any()?;
         if oid != oid::NAME_CONSTRAINTS {

@@ -34,7 +34,8 @@ pub async fn write_role(
     name: &str,
     merge: impl Fn(Option<&Role>) -> Result<Role> + Send + 'static,
 ) -> Result<(Role, Warnings)> {
-    let (name, now) = (name.to_owned(), authority.tools().clock.now());
+    let name = name.to_owned();
+    let now = authority.tools().clock.now();
     authority
         .change(move |view| {
             let stands = view.role(&name).map(|entry| &**entry.role);
@@ -132,7 +133,8 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
     let (mut warnings, crls) = authority
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
-            let (issuers, keys) = (view.signers().count(), view.keys().count());
+            let issuers = view.signers().count();
+            let keys = view.keys().count();
             let mut writes = next.remove_all_issuers_and_keys(now);
             let mut warnings = Warnings::default();
             if !writes.is_empty() {
@@ -212,7 +214,8 @@ fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -
 /// # Errors
 /// `NotFound` for an unknown key; `Invalid` when the name is in use.
 pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> Result<String> {
-    let (reference, name) = (reference.to_owned(), name.to_owned());
+    let reference = reference.to_owned();
+    let name = name.to_owned();
     authority
         .change(move |view| {
             let key = view.key(&reference).ok_or_else(Error::not_found)?;

@@ -115,12 +115,14 @@ async fn import_bundle(
     let revoked = find_revocations(authority, field, &bundle.certificates).await?;
     let lists = std::mem::take(&mut bundle.lists);
     let incoming = PendingImport::new(field, bundle, revoked);
-    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+    let signers = Arc::clone(&authority.tools().signers);
+    let now = authority.tools().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // One import of a mount at a time, since each is checked against the result of the previous one.
     let turn = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
-    let (view, tools) = (authority.view(), Arc::clone(&signers));
+    let view = authority.view();
+    let tools = Arc::clone(&signers);
     let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, turn));
     let ((incoming, to_be), turn) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
@@ -207,7 +209,8 @@ struct IssuerCandidate {
 impl PendingImport {
     fn new(field: &'static str, bundle: CaBundle, revoked: Vec<Option<i64>>) -> Self {
         let candidate = |(certificate, revoked_at)| {
-            let (id, signatures) = (crate::random::uuid(), IssuerSignatures::default());
+            let id = crate::random::uuid();
+            let signatures = IssuerSignatures::default();
             IssuerCandidate { id, certificate, revoked_at, signatures }
         };
         let certificates = bundle.certificates.into_iter().zip(revoked).map(candidate).collect();
@@ -243,7 +246,8 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
     let parse = move || parse_key(field, expose_pem(field, &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
     authority.tools().compromised.refuse(field, key.public())?;
-    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+    let signers = Arc::clone(&authority.tools().signers);
+    let now = authority.tools().clock.now().unix_timestamp();
     let published = published_authorities(authority).await?;
     let (mut imported, crls) = authority
         .change_with_crl_warnings(move |view| {
@@ -252,7 +256,9 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
             import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
             let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
-            let (id, name, kind) = (stored.id.clone(), stored.name.clone(), stored.public().kind());
+            let id = stored.id.clone();
+            let name = stored.name.clone();
+            let kind = stored.public().kind();
             let (planned, imported) = import.finish(view, Some(&published))?;
             let mut warnings = imported.warnings;
             warnings.extend(known.then(|| "key already imported: its name is unchanged".to_owned()));
@@ -347,7 +353,8 @@ impl<'a> BundleImport<'a> {
     }
 
     fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
-        let (id, signing) = (crate::random::uuid(), SigningKey::Local(private));
+        let id = crate::random::uuid();
+        let signing = SigningKey::Local(private);
         let key = MountKey { id, name: name.to_owned(), version: 0, signing };
         let put = put_key(&mut self.next, key, self.signers, self.now)?;
         let keys = if put.known { &mut self.existing_keys } else { &mut self.imported_keys };
@@ -358,7 +365,8 @@ impl<'a> BundleImport<'a> {
     }
 
     fn certificate(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
-        let (IssuerCandidate { id, certificate, revoked_at, signatures }, field) = (candidate, incoming.field);
+        let IssuerCandidate { id, certificate, revoked_at, signatures } = candidate;
+        let field = incoming.field;
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
             self.existing_issuers.push(known.record.id.clone());
             return Ok(());

@@ -131,7 +131,8 @@ impl CaKeySource {
         let (signing, name, exported) = match self {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
-                let (pool, mount) = (&authority.tools().pool, authority.mount());
+                let pool = &authority.tools().pool;
+                let mount = authority.mount();
                 let key = pool.generate(spec, mount, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
@@ -194,13 +195,15 @@ impl CaKey {
     /// # Errors
     /// As [`CaKey::put`].
     pub(crate) async fn store(self, authority: &Authority) -> Result<(CaKeyInfo, Warnings)> {
-        let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+        let signers = Arc::clone(&authority.tools().signers);
+        let now = authority.tools().clock.now().unix_timestamp();
         let ((info, mut warnings), crls) = authority
             .change_with_crl_warnings(move |view| {
                 let mut next = view.clone();
                 let mut put = self.put(&mut next, &*signers, now)?;
                 put.default_issuer(&mut next);
-                let (info, crls) = (self.info(&put.key), !put.linked.is_empty());
+                let info = self.info(&put.key);
+                let crls = !put.linked.is_empty();
                 Ok((PlannedChange { view: next, writes: put.writes, crls }, (info, put.warnings)))
             })
             .await?;

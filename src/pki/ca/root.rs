@@ -111,7 +111,8 @@ pub async fn generate(
     let key = key.obtain(authority).await?;
     authority.tools().compromised.refuse("key", key.key.public())?;
     let root = order.sign(authority, &key).await?;
-    let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
+    let signers = Arc::clone(&authority.tools().signers);
+    let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
     let plan = move |view: &MountView| order.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
@@ -180,7 +181,8 @@ impl RootDraft {
 
     /// Signs the root before the change starts, so that no change waits for a slow signature.
     async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<SignedRoot> {
-        let (view, tools) = (authority.view(), authority.tools());
+        let view = authority.view();
+        let tools = authority.tools();
         let serial = view.new_serial(&*tools.serials)?;
         let algorithm = self.signature.algorithm(&key.key.signing, &*tools.signers)?;
         let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
@@ -202,7 +204,8 @@ impl RootDraft {
         {
             self.issuer_name = "next".to_owned();
         }
-        let (serial, der) = (root.serial, root.der.clone());
+        let serial = root.serial;
+        let der = root.der.clone();
         if view.issuers().any(|issuer| issuer.certificate.serial() == serial) {
             return Err(Error::internal("serial collision"));
         }
@@ -210,7 +213,8 @@ impl RootDraft {
         let put = key.put(&mut next, signers, now)?;
         let record = self.record(&put.key.id, root, now);
         let Validity { not_before, not_after } = self.validity;
-        let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
+        let not_before = not_before.unix_timestamp();
+        let not_after = not_after.unix_timestamp();
         let mut writes = vec![PkiWrite::Certificate(CertificateRow {
             mount: view.mount,
             serial,
@@ -257,7 +261,8 @@ impl RootDraft {
         serial: &Serial,
     ) -> Result<LintedTbs> {
         let tbs = self.tbs(view, key.public(), algorithm, serial)?;
-        let (key_id, sources) = (key.public().key_id(), &ca_request::ca_field_sources());
+        let key_id = key.public().key_id();
+        let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &key_id, sources };
         LintedTbs::certificate(tbs, CertificateKind::Authority, &expected, &[], key)
     }

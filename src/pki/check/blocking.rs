@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_that_waits_outside_leaves_its_place_to_others() {
+    async fn outside_wait_releases_the_permit_to_other_work() {
         let places = Arc::new(Semaphore::new(1));
         let (answer, asked) = oneshot::channel();
         let asked = asked.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();

@@ -199,7 +199,8 @@ mod tests {
         modulus[511] = 1;
         let public = PublicKey::parse(&rsa_spki(&modulus, &[1, 0, 1])).unwrap();
         assert!(public.kind().bits() > MAX_INLINE_RSA_BITS);
-        let (uuid, name) = ("u".to_owned(), "token".to_owned());
+        let uuid = "u".to_owned();
+        let name = "token".to_owned();
         let key =
             SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public, locator: String::new() }));
         let prepared = LintedTbs::request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);

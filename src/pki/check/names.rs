@@ -404,7 +404,8 @@ impl CollectedNames {
     /// `true` if checking these names against the role takes too long for a worker.
     pub fn is_long(&self, role: &CompiledRole) -> bool {
         let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
-        let (set, allowed) = (&self.set, &role.allowed);
+        let set = &self.set;
+        let allowed = &role.allowed;
         let by_globs = role.allow_glob_domains && !role.allow_any_name;
         let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
         let other_globs =
@@ -430,7 +431,8 @@ impl CollectedNames {
     /// encoded.
     pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
         let policy = NamePolicy { role, display_name };
-        let (set, sources) = (&self.set, |field| self.source(field));
+        let set = &self.set;
+        let sources = |field| self.source(field);
         check_common_name(&policy, &set.common_name)?;
         if let Some(name) = set.dns.iter().find(|name| role.enforce_hostnames && ends_in_number(name)) {
             return Err(numeric_name_error(self.source_of(name), name));

@@ -34,7 +34,9 @@ pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
 
 /// Checks a minimal certificate of the role for a key of this kind.
 fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
-    let (key, algorithm, key_id) = (PublicKey::stand_in(kind), SignatureAlgorithm::Ed25519, [1; 20]);
+    let key = PublicKey::stand_in(kind);
+    let algorithm = SignatureAlgorithm::Ed25519;
+    let key_id = [1; 20];
     let named = |text: &str| rdn(Attribute::CommonName, &[text.to_owned()]);
     let issuer = name::name(&[&named("a")]);
     let sans = SubjectAltNames { dns: vec!["a".to_owned()], ..SubjectAltNames::default() };
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_of_which_nothing_could_be_issued_is_told_by_the_rule() {
+    fn role_that_can_issue_nothing_is_reported_with_the_rule() {
         for (usages, rule) in [
             (&["CertSign"][..], "keyCertSign needs cA TRUE"),
             (&["DigitalSignature", "KeyUsageCertSign"], "keyCertSign needs cA TRUE"),
@@ -96,10 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn a_role_whose_dates_fit_no_certificate_is_told_by_the_rule() {
+    fn role_with_impossible_dates_is_reported_with_the_rule() {
         let at = |text: &str| Some(Rfc3339Text::new("at", text).unwrap());
         let until = |text: &str| NotAfterBound::parse(text).unwrap();
-        let (past, near, far) = ("2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z");
+        let past = "2030-01-01T00:00:00Z";
+        let near = "2031-01-01T00:00:00Z";
+        let far = "2032-01-01T00:00:00Z";
         for (start, end, bound, rule) in [
             (None, at(past), "permit", Some("not_after: lies in the past")),
             (None, None, past, Some("not_after: later than the role allows")),

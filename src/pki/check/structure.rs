@@ -418,7 +418,8 @@ impl<'a> ParsedCrlTbs<'a> {
         let version = fields.expect(INTEGER)?.content;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
-        let (this_update, next_update) = (check_time_form(&mut fields)?, check_time_form(&mut fields)?);
+        let this_update = check_time_form(&mut fields)?;
+        let next_update = check_time_form(&mut fields)?;
         let entries = match fields.rest() {
             [] => None,
             header => {

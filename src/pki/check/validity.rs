@@ -46,7 +46,8 @@ impl MountLifetimes {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
         if asked.ttl.is_none() && asked.not_after.is_none() {
-            let (whose, lifetime) = (own.default_source(), format_lifetime(own.mount_default.as_secs()));
+            let whose = own.default_source();
+            let lifetime = format_lifetime(own.mount_default.as_secs());
             let makes = format!("ttl: not set, {whose} applies ({lifetime})");
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{makes}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
@@ -168,7 +169,8 @@ struct LeafValidityBuilder<'a> {
 impl LeafValidityBuilder<'_> {
     /// The end according to role and request, in epoch seconds, and the setting that it comes from.
     fn not_after(&mut self) -> Result<(i64, &'static str)> {
-        let (role, bound) = (self.role, &self.role.not_after_bound);
+        let role = self.role;
+        let bound = &self.role.not_after_bound;
         let requested = self.asked.not_after.map(Time::unix_timestamp);
         if requested.is_some() && *bound == NotAfterBound::Forbid {
             return Err(Error::invalid("not_after: the role forbids it (not_after_bound)"));
@@ -225,7 +227,8 @@ impl LeafValidityBuilder<'_> {
                 }),
             };
         }
-        let (default, role) = (self.limits.mount_default.as_secs(), self.role);
+        let default = self.limits.mount_default.as_secs();
+        let role = self.role;
         let (ttl, by) = match role.ttl {
             0 => (default, self.limits.default_source()),
             seconds => (seconds, "the role's ttl"),
@@ -301,7 +304,8 @@ pub(crate) fn apply_issuer_end(
     if end <= issuer_end {
         return Ok(end);
     }
-    let (asked, issuer) = (format_time(end), format_time(issuer_end));
+    let asked = format_time(end);
+    let issuer = format_time(issuer_end);
     let beyond =
         format!("not_after: notAfter {asked} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
     match behaviour {
@@ -538,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_that_is_still_to_begin_is_told_of_and_signs_nothing_that_ends_before_it() {
+    fn issuer_not_yet_valid_warns_and_refuses_earlier_ends() {
         let under = |begins: i64| {
             let issuer = now() + begins..=FAR;
             let request = RequestedValidity { ttl: Some(Duration::from_secs(3600)), ..Default::default() };
@@ -594,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_without_a_lifetime_outlives_what_it_signs_where_the_mount_lets_it() {
+    fn ca_without_a_ttl_gets_the_default_for_cas_with_a_warning() {
         let decade = Duration::from_secs(87_600 * 3600);
         let limits = MountLifetimes { mount_max: decade, authority_default: decade, ..LIMITS };
         let none = RequestedValidity::default();
@@ -634,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shortens_a_lifetime_is_named() {
+    fn setting_that_shortens_a_lifetime_is_named() {
         let text = |role: Value, request: Value, behaviour| match leaf_under(role, request, now() + 10, behaviour) {
             Ok((_, _, warnings)) => warnings.join(" "),
             Err(error) => error.text().to_owned(),
@@ -728,7 +732,8 @@ mod tests {
                 not_after: (which == 0).then(|| parse_rfc3339("not_after", &not_after).ok()).flatten(),
                 ..RequestedValidity::default()
             };
-            let (mount_default, mount_max) = (Duration::from_secs(mount.0), Duration::from_secs(mount.1));
+            let mount_default = Duration::from_secs(mount.0);
+            let mount_max = Duration::from_secs(mount.1);
             let limits = MountLifetimes { mount_default, mount_max, authority_default: mount_max };
             let behaviour = [LeafNotAfterBehavior::Err, LeafNotAfterBehavior::Truncate, LeafNotAfterBehavior::Permit, LeafNotAfterBehavior::AlwaysEnforceErr][usize::from(which)];
             if let Ok((validity, _)) = for_leaf(&role, &request, limits, 0..=issuer, behaviour, NOW) {

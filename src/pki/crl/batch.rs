@@ -253,7 +253,8 @@ impl SortedBucket {
     /// prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
         self.index.iter().map(|place| {
-            let (start, len) = (place.start as usize % BLOCK_BYTES, place.len as usize);
+            let start = place.start as usize % BLOCK_BYTES;
+            let len = place.len as usize;
             let block = &self.blocks[place.start as usize / BLOCK_BYTES];
             (&block[start..start + len], read_not_after(block, start))
         })

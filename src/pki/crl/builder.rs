@@ -150,7 +150,8 @@ impl CrlBuilder {
     /// Drops everything but the highest number: relying parties may have seen lists that are no longer stored.
     fn begin_again(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
-        let (store, signers) = (Arc::clone(&self.store), Arc::clone(&self.signers));
+        let store = Arc::clone(&self.store);
+        let signers = Arc::clone(&self.signers);
         let new = Self::new(self.mount, store, signers, self.clock.clone());
         // The last list itself is adopted if it is stored.
         *self = Self { floor: published.saturating_sub(1), ..new };
@@ -255,7 +256,8 @@ impl CrlBuilder {
         rows: Vec<CrlRow>,
     ) -> (HashMap<String, StoredGroupCrls>, HashMap<String, u64>) {
         let mut rows: HashMap<String, CrlRow> = rows.into_iter().map(|row| (row.group.clone(), row)).collect();
-        let (mut newer, mut rewound) = (HashMap::new(), HashMap::new());
+        let mut newer = HashMap::new();
+        let mut rewound = HashMap::new();
         for group in groups {
             let delta = rows.remove(&delta_group_id(&group.id));
             let Some(complete) = rows.remove(&group.id) else { continue };
@@ -288,12 +290,14 @@ impl CrlBuilder {
         rewound: &HashMap<String, u64>,
     ) -> Result<()> {
         let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, REVOCATIONS_PER_PAGE));
-        let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
+        let mut loaded = self.loaded;
+        let mut orphans = self.loaded > 0 && self.orphans;
         let mut next = ask(rewound.values().copied().min().unwrap_or(loaded).min(loaded));
         loop {
             let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
             let Some(last) = page.last() else { break };
-            let (last, full) = (last.sequence, page.len() == REVOCATIONS_PER_PAGE as usize);
+            let last = last.sequence;
+            let full = page.len() == REVOCATIONS_PER_PAGE as usize;
             next = if full { ask(last) } else { tokio::spawn(async { Ok(Vec::new()) }) };
             for revocation in &page {
                 let (group, orphan) = self.layout.group(revocation);
@@ -334,7 +338,8 @@ impl CrlBuilder {
         sorted: GroupRevocations,
     ) {
         let issuers = self.unlisted_revoked_issuers(group, &[&sorted.complete]);
-        let (disabled, floor) = (view.crl_config.value.disable, self.floor.max(group.floor));
+        let disabled = view.crl_config.value.disable;
+        let floor = self.floor.max(group.floor);
         let none_if_disabled = |entries: &CrlEntries| if disabled { CrlEntries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
         let StoredGroupCrls { complete: row, delta } = stored;
@@ -421,7 +426,8 @@ impl CrlBuilder {
             true => self.publish_complete(view, group, signer, outside).await.map(|()| 2),
             false => self.publish_delta(view, group, signer, outside).await.map(|()| 1),
         };
-        let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
+        let took = begun.elapsed();
+        let state = self.states.entry(group.id.clone()).or_default();
         // A failed complete CRL stays due.
         state.stale |= complete && made.is_err();
         let away =

@@ -84,7 +84,9 @@ impl CrlEntries {
     /// Merges a batch; its entries replace those with the same serial, and later entries replace earlier ones.
     #[must_use]
     pub fn with(&self, batch: CrlEntryBatch) -> Self {
-        let (count, bytes, latest) = (batch.len(), batch.bytes(), batch.latest_revocation());
+        let count = batch.len();
+        let bytes = batch.bytes();
+        let latest = batch.latest_revocation();
         if self.is_empty() {
             return Self { latest, ..Self::of(batch) };
         }
@@ -141,7 +143,8 @@ impl CrlEntries {
         let mut building = ChunkBuilder::new(chunk.encoded.len() + MAX_CHUNK_BYTES / 8);
         let mut there = ChunkCursor { chunk, octets: 0, entries: 0 };
         while let Some(item) = items.next_if(|item| next.is_none_or(|next| item.serial < next)) {
-            let (octets, entries) = (there.octets, there.entries);
+            let octets = there.octets;
+            let entries = there.entries;
             let found = there.seek(item.serial);
             building.append(&chunk.encoded[octets..there.octets], &chunk.ends[entries..there.entries]);
             building.append(item.encoded, &[item.end]);
@@ -252,7 +255,8 @@ impl ChunkBuilder {
     /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
     fn cut(&mut self, list: &mut CrlEntries) {
         while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
-            let (mut octets, mut entries) = (0, 0);
+            let mut octets = 0;
+            let mut entries = 0;
             for (_, entry) in iter_entries(&self.encoded).take(self.ends.len() - 1) {
                 octets += entry.len();
                 entries += 1;
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_batch_is_the_same_list_in_full_chunks_whoever_brings_it_into_order() {
+    fn large_batch_sorts_in_parallel_to_the_same_full_chunks() {
         // Spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
         let list = CrlEntries::default().with(batch(serials.clone()));
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_takes_the_place_of_what_was_there() {
+    fn later_entries_replace_earlier_ones_of_the_same_serial() {
         let of = |serial: u32, reason| RevocationRow { reason, ..row(serial, 100) };
         let batch = |rows: &[RevocationRow]| {
             let mut batch = CrlEntryBatch::default();

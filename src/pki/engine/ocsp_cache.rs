@@ -180,8 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_believed_for_a_second_and_its_signature_lasts_longer() {
-        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+    fn ocsp_cache_status_lasts_a_second_and_signature_longer() {
+        let answers = OcspCache::default();
+        let view = Arc::new(MountView::empty(MountId(1)));
         answers.keep(question(1), signed(OcspCertStatus::Good), &view, answers.reading(at(0.0)));
         let find = |seconds| word(&answers.find(&question(1), &view, answers.reading(at(seconds))));
         for (seconds, expected) in
@@ -196,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_revocation_or_another_view_is_seen_at_once() {
-        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let answers = OcspCache::default();
+        let view = Arc::new(MountView::empty(MountId(1)));
         let before = answers.reading(at(0.0));
         answers.revoked();
         // The row was read before the revocation; the response is cached after it.
@@ -209,7 +211,8 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_drops_the_oldest() {
-        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let answers = OcspCache::default();
+        let view = Arc::new(MountView::empty(MountId(1)));
         let read = answers.reading(at(0.0));
         for n in 0..u16::MAX {
             answers.keep(question(n), signed(OcspCertStatus::Good), &view, read);
@@ -222,7 +225,8 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_end_is_not_used_again() {
-        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let answers = OcspCache::default();
+        let view = Arc::new(MountView::empty(MountId(1)));
         let mut endless = signed(OcspCertStatus::Good);
         endless.times.next_update = None;
         answers.keep(question(1), endless, &view, answers.reading(at(0.0)));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_has_keys_of_their_own_and_a_request_is_its_path_and_its_body() {
+    fn idempotency_key_is_per_caller_and_request_is_path_and_body() {
         let first = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         let again = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         assert_eq!((first.key, first.request), (again.key, again.request));

@@ -223,7 +223,8 @@ fn usages_and_copies(
     constrained: bool,
     warnings: &mut Warnings,
 ) -> (Extensions, Extensions, SubjectKeyIdSource) {
-    let (csr, key_id) = (&request.csr, request.key_id.clone());
+    let csr = &request.csr;
+    let key_id = request.key_id.clone();
     let mut usages = extension::key_usage(ca_request::ca_key_usage(&request.usages));
     let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
     if !naming.from_csr {

@@ -120,7 +120,8 @@ fn missing_entries(asked: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec
             asked.iter().filter(|purpose| !granted.contains(*purpose)).map(|purpose| eku_text(purpose)).collect()
         }
         oid::BASIC_CONSTRAINTS => {
-            let (asked, granted) = (read_basic_constraints(&asked.value)?, read_basic_constraints(granted)?);
+            let asked = read_basic_constraints(&asked.value)?;
+            let granted = read_basic_constraints(granted)?;
             let differs = asked.path_length.is_some() && asked.path_length != granted.path_length;
             let cas = (asked.ca && !granted.ca).then(|| "cA".to_owned());
             cas.into_iter().chain(differs.then(|| "pathLenConstraint".to_owned())).collect()

@@ -139,7 +139,8 @@ impl CertificateDraft {
             let serial = view.new_serial(&*tools.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
             let der = prepared.sign(&*tools.signers, record.watch).await?.der();
-            let (started, now) = (stages.sign(started), tools.clock.now());
+            let started = stages.sign(started);
+            let now = tools.clock.now();
             if !record.store && record.beside.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
             }
@@ -195,7 +196,8 @@ impl CertificateDraft {
         now: Time,
     ) -> IssuedCertificate {
         let Validity { not_before, not_after, .. } = self.validity;
-        let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
+        let not_before = not_before.unix_timestamp();
+        let not_after = not_after.unix_timestamp();
         let policies = || Certificate::parse(&der).map(|certificate| policies_of(&certificate)).unwrap_or_default();
         let warnings = self.signer.policy_warning(policies).into_iter().collect();
         IssuedCertificate {

@@ -113,7 +113,8 @@ async fn check_names(
     if !asked.is_long(role) {
         return asked.held(&role.filled_for(who.identity()), &who.display_name);
     }
-    let (role, who) = (Arc::clone(role), who.clone());
+    let role = Arc::clone(role);
+    let who = who.clone();
     let watch = who.watch.clone();
     let work = move || asked.held(&role.filled_for(who.identity()), &who.display_name);
     tokio::select! {

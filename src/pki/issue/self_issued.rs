@@ -73,7 +73,9 @@ pub async fn sign(
         LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
-    let (serial, not_before, not_after) = (certificate.serial(), certificate.not_before(), certificate.not_after());
+    let serial = certificate.serial();
+    let not_before = certificate.not_before();
+    let not_after = certificate.not_after();
     Ok(IssuedCertificate {
         der: signed.der(),
         serial,

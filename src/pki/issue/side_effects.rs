@@ -85,7 +85,8 @@ impl IssueSideEffects {
         let CertificateRow { mount, serial, not_after, issued_at, .. } = *certificate;
         let mut writes = Vec::new();
         if let Some(metadata) = &self.metadata {
-            let (issuer, role) = (certificate.issuer.clone(), certificate.role.clone());
+            let issuer = certificate.issuer.clone();
+            let role = certificate.role.clone();
             let body = serde_json::to_vec(&CertificateMetadata { issuer, role, metadata: metadata.clone() });
             let body = body.map_err(Error::internal)?;
             writes.push(PkiWrite::Metadata(MetadataRow { mount, serial, not_after, body }));
@@ -148,7 +149,8 @@ mod tests {
 
     #[test]
     fn attachments_are_base64_within_a_limit_and_as_the_role_has_it() {
-        let (role, forbids) = (Role::default(), Role { no_store_metadata: true, ..Role::default() });
+        let role = Role::default();
+        let forbids = Role { no_store_metadata: true, ..Role::default() };
         assert_eq!(read("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
         for role in [None, Some(&role), Some(&forbids)] {
             assert_eq!(read("", role).unwrap(), None, "the empty text is none");

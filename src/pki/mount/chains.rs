@@ -31,7 +31,8 @@ pub fn compute_parents(issuers: &Issuers, earlier: &Parents) -> Parents {
 
 /// `true` if `parent` certifies `child`, by either record, else by `earlier`, else by a signature check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
-    let (above, below) = (&parent.record, &child.record);
+    let above = &parent.record;
+    let below = &child.record;
     if above.id == below.id || child.issuer != parent.subject {
         return false;
     }

@@ -340,7 +340,9 @@ impl MountKey {
             }
             (KeyLocation::Managed, Some(StoredManagedKeyRef { uuid, name, public, locator })) => {
                 let public = PublicKey::parse(decoded(public)?.expose())?;
-                let (uuid, name, locator) = (uuid.clone(), name.clone(), locator.clone());
+                let uuid = uuid.clone();
+                let name = name.clone();
+                let locator = locator.clone();
                 SigningKey::Managed(Arc::new(ManagedKey { mount, uuid, name, public, locator }))
             }
             (KeyLocation::Managed, None) => return Err(Error::internal("a stored managed key has no reference")),
@@ -358,7 +360,9 @@ impl MountKey {
         let (kind, pkcs8, managed) = match &self.signing {
             SigningKey::Local(key) => (KeyLocation::Local, encoded(key.to_pkcs8()?.expose()), None),
             SigningKey::Managed(key) => {
-                let (uuid, name, locator) = (key.uuid.clone(), key.name.clone(), key.locator.clone());
+                let uuid = key.uuid.clone();
+                let name = key.name.clone();
+                let locator = key.locator.clone();
                 let record = StoredManagedKeyRef { uuid, name, public: encoded(key.public.spki()), locator };
                 (KeyLocation::Managed, String::new(), Some(record))
             }

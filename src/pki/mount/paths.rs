@@ -207,7 +207,8 @@ fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
         };
         for authority in below.iter().filter(|issuer| !issuer.is_self_issued()) {
             if let Err(error) = constraints::validate_ca_names(authority.certificate.tbs(), constraints) {
-                let (who, authority) = (describe_issuer(issuer), describe_issuer(authority));
+                let who = describe_issuer(issuer);
+                let authority = describe_issuer(authority);
                 return Some(format!("{START}: {who} does not allow {authority}: {}", error.text()));
             }
         }

@@ -49,7 +49,8 @@ impl RoleEntry {
         .collect();
         let policies = encode_policies(&role)?;
         // The default key usage depends on the key family only, not on the key size.
-        let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
+        let rsa = KeyKind::Rsa { bits: 2048 };
+        let ec = KeyKind::Ec(Curve::P256);
         let leading =
             [encode_leading(&role, rsa)?, encode_leading(&role, ec)?, encode_leading(&role, KeyKind::Ed25519)?];
         Ok(Self { subject, leading, policies, role: Arc::new(role.into()), version })

@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_other_checks_found_is_unknown() {
+    fn results_of_another_check_version_are_unknown() {
         let known = IssuerSignatures { by: [("a".to_owned(), false)].into(), of: BTreeMap::new() };
         let stored = serde_json::to_value(&known).unwrap();
         assert_eq!(stored, json!({ "checks": 1, "by": { "a": false } }));

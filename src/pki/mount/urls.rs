@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_relying_parties_cannot_fetch_is_told_once_for_each_list() {
+    fn unreachable_urls_are_reported_once_per_list() {
         let urls = |crls: &[&str], ocsp: &str| Urls {
             crl_distribution_points: crls.iter().map(|url| (*url).to_owned()).collect(),
             ocsp_servers: one(ocsp),

@@ -154,7 +154,9 @@ impl MountView {
     }
 
     fn take(&mut self, document: Document) -> Result<()> {
-        let (name, version, body) = (document.key.name, document.version, &Zeroizing::new(document.body));
+        let name = document.key.name;
+        let version = document.version;
+        let body = &Zeroizing::new(document.body);
         match document.key.kind {
             kind::ROLE => {
                 let entry = RoleEntry::new(parse_document(body)?, version)?;
@@ -388,7 +390,8 @@ impl MountView {
 
     /// Removes issuers; their keys stay. If the default issuer is among them, the mount has no default afterwards.
     pub fn remove_issuers(&mut self, ids: &[String], now: i64) -> Vec<PkiWrite> {
-        let (mut config, mut writes) = (self.issuers_config.value.clone(), Vec::with_capacity(ids.len() + 1));
+        let mut config = self.issuers_config.value.clone();
+        let mut writes = Vec::with_capacity(ids.len() + 1);
         for id in ids {
             let Some(gone) = self.issuers.remove(id) else { continue };
             chains::remove_parents(&mut self.parents, id);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_ends_untold_gives_its_place_back() {
+    fn probe_without_a_result_releases_its_slot() {
         let breaker = opened();
         drop(breaker.enter(NOW + OPEN_DURATION).unwrap());
         assert!(breaker.enter(NOW + OPEN_DURATION).is_some());
@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn calls_from_before_it_opened_have_no_say() {
         let breaker = CircuitBreaker::new();
-        let (slow, slower) = (breaker.enter(NOW).unwrap(), breaker.enter(NOW).unwrap());
+        let slow = breaker.enter(NOW).unwrap();
+        let slower = breaker.enter(NOW).unwrap();
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         slow.tell(true, NOW);
         slower.tell(false, NOW + OPEN_DURATION);

@@ -112,7 +112,8 @@ fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     if blocks.is_empty() {
         return Ok(None);
     }
-    let (mut chain, mut keys) = (Vec::new(), Vec::new());
+    let mut chain = Vec::new();
+    let mut keys = Vec::new();
     for (label, der) in &blocks {
         match label.as_str() {
             "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),

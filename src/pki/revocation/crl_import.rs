@@ -98,7 +98,8 @@ impl AccompanyingCrls {
         let import = CrlImport::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
         let checked = import.check().await?;
         let issuer = import.issuers.first().cloned().unwrap_or_default();
-        let (list, known) = (Arc::clone(&import.list), std::mem::take(&mut self.serials));
+        let list = Arc::clone(&import.list);
+        let known = std::mem::take(&mut self.serials);
         let (known, added) = cpu::run(move || add_serials(known, &list, &issuer)).await?;
         self.serials = known;
         added?;
@@ -196,7 +197,9 @@ impl CrlImport {
             if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
                 return Err(Error::invalid("crl: thisUpdate is in the future"));
             }
-            let (mut entries, mut held_entries, mut at) = (0, 0, 0);
+            let mut entries = 0;
+            let mut held_entries = 0;
+            let mut at = 0;
             loop {
                 let (page, next) = list.page(at, ENTRIES_PER_PAGE)?;
                 if page.is_empty() {
@@ -225,8 +228,10 @@ impl CrlImport {
 
     /// Checks every entry against the mount. Stores nothing.
     async fn check(&self) -> Result<CheckedCrlEntries> {
-        let (mut checked, mut at) = (CheckedCrlEntries::default(), 0);
-        let (store, mount) = (&self.authority.tools().store, self.authority.mount());
+        let mut checked = CheckedCrlEntries::default();
+        let mut at = 0;
+        let store = &self.authority.tools().store;
+        let mount = self.authority.mount();
         loop {
             let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
             if page.is_empty() {
@@ -296,7 +301,8 @@ impl CrlImport {
                  certificate has it"
             ));
         }
-        let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
+        let issuers = self.issuers.clone();
+        let now = self.authority.tools().clock.now();
         // New entries make a CRL due under any settings, so its number must also exceed the published one.
         let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
         let number = self.list.number.unwrap_or(0).max(published);
@@ -338,7 +344,9 @@ impl CrlImport {
     /// Stores the entries in units, with keys that are revoked as compromised. Returns the number of new entries, and a
     /// warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
-        let (mut imported, mut full, mut at) = (0, None, 0);
+        let mut imported = 0;
+        let mut full = None;
+        let mut at = 0;
         loop {
             let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
             if page.is_empty() {

@@ -64,7 +64,9 @@ impl LeaseKeys {
     /// # Errors
     /// `Unavailable` from storage.
     pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<LeasePage>> {
-        let (scopes, store, from) = (self.scopes.clone(), Arc::clone(&self.store), from.to_owned());
+        let scopes = self.scopes.clone();
+        let store = Arc::clone(&self.store);
+        let from = from.to_owned();
         async move {
             let mut keys = BTreeMap::new();
             let mut next: Option<String> = None;
@@ -180,7 +182,8 @@ impl Engine {
         }
         for scope in scopes {
             // Starts below the prefix itself, which may be the id of a lease that an earlier attempt marked.
-            let (path, end) = (&scope.stored, bounds_below(&scope.stored).1);
+            let path = &scope.stored;
+            let end = bounds_below(&scope.stored).1;
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
             self.carry_out(after, &end, None, wait).await?;
         }
@@ -194,7 +197,9 @@ impl Engine {
             return Ok(());
         }
         // A task of its own, so that a client disconnect does not leave revocations without their CRLs.
-        let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
+        let engine = Arc::clone(self);
+        let after = after.to_owned();
+        let below = below.to_owned();
         tokio::spawn(async move { engine.revoke_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
     }
 
@@ -284,7 +289,7 @@ mod tests {
     use crate::pki::issue::side_effects::new_lease_id;
 
     #[test]
-    fn what_lies_below_a_path_is_between_two_texts() {
+    fn lease_bounds_contain_exactly_the_ids_below_a_path() {
         let within = |prefix: &str, id: &str| {
             let (start, end) = bounds_below(prefix);
             id > start.as_str() && id < end.as_str()

@@ -119,8 +119,10 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
 
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
 async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
-    let (tools, answers) = (authority.tools(), authority.answers());
-    let (question, read) = (OcspCacheKey::new(view.mount, id.raw), answers.reading(tools.clock.now()));
+    let tools = authority.tools();
+    let answers = authority.answers();
+    let question = OcspCacheKey::new(view.mount, id.raw);
+    let read = answers.reading(tools.clock.now());
     let earlier = match answers.find(&question, view, read) {
         OcspLookup::Fresh(signed) => return Ok(reuse_response(signed)),
         OcspLookup::Signed(signed) => Some(signed),

@@ -155,7 +155,9 @@ impl RevocationTarget {
 
     fn revoked(&self, mount: MountId, now: Time, why: RequestedReason) -> RevocationRow {
         let RevocationReason { reason, invalidity_date } = why.revocation_reason();
-        let (serial, issuer, not_after) = (self.serial, self.issuer.clone(), self.not_after);
+        let serial = self.serial;
+        let issuer = self.issuer.clone();
+        let not_after = self.not_after;
         RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date }
     }
 }
@@ -226,7 +228,8 @@ async fn revoke_target(
     why: RequestedReason,
     coming: PendingRevocation,
 ) -> Result<RevocationOutcome> {
-    let (serial, brought) = (target.serial, target.brought.as_ref().map(|row| row.der.clone()));
+    let serial = target.serial;
+    let brought = target.brought.as_ref().map(|row| row.der.clone());
     if let Some(outcome) = try_revoke(authority, target, why, coming).await? {
         return Ok(outcome);
     }
@@ -404,11 +407,13 @@ async fn find_by_certificate(
     if view.issuer_with_der(certificate.der()).is_some() {
         return Err(issuer_not_allowed_error("certificate"));
     }
-    let (store, mount) = (&authority.tools().store, authority.mount());
+    let store = &authority.tools().store;
+    let mount = authority.mount();
     if let Some(stored) = store.certificate(mount, serial).await? {
         return RevocationTarget::stored_as(stored, certificate.der());
     }
-    let (brought, issuers) = (certificate.clone(), Arc::clone(view));
+    let brought = certificate.clone();
+    let issuers = Arc::clone(view);
     // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
         let issuer = issuers.signed_by(&brought)?;
@@ -423,7 +428,9 @@ async fn find_by_certificate(
         return Err(serial_collision_error());
     }
     let brought = certificate_row(authority, &certificate, &issuer, requester);
-    let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
+    let issuer = brought.issuer.clone();
+    let not_after = brought.not_after;
+    let der = brought.der.clone();
     Ok(RevocationTarget { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
@@ -470,10 +477,12 @@ pub async fn revoke_issuer(
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
-    let (wanted, rows) = (id.clone(), Arc::new(rows));
+    let wanted = id.clone();
+    let rows = Arc::new(rows);
     // Together with the change of the issuer's record, for the same reason as in `store_revocation`.
     let commit = |listing: Vec<PkiWrite>| {
-        let (wanted, rows) = (wanted.clone(), Arc::clone(&rows));
+        let wanted = wanted.clone();
+        let rows = Arc::clone(&rows);
         let plan = move |view: &MountView| plan_revocation(view, &wanted, why, now, &listing, &rows);
         authority.change_with_crl_warnings(plan).map(|changed| changed.map(Some)).boxed()
     };
@@ -500,7 +509,8 @@ fn plan_revocation(
     let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
     let mut next = view.clone();
     let record = &issuer.record;
-    let (grounds, earlier) = (why.revocation_reason(), record.revoked_at.map(|_| record.revoked_for));
+    let grounds = why.revocation_reason();
+    let earlier = record.revoked_at.map(|_| record.revoked_for);
     let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
         let warnings = reason_unchanged_warning(record.revoked_for, why).into_iter().collect();
         return Ok((PlannedChange { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
@@ -533,7 +543,8 @@ async fn issuer_rows(
         (None, Some(parent)) => (parent.clone(), Some(certificate_row(authority, certificate, parent, requester))),
         _ => return Ok(Vec::new()),
     };
-    let (serial, not_after) = (certificate.serial(), certificate.not_after());
+    let serial = certificate.serial();
+    let not_after = certificate.not_after();
     let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let mount = authority.mount();
     let revocation = RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date };

@@ -120,7 +120,7 @@ mod tests {
     use crate::documents::MountId;
 
     #[test]
-    fn a_run_that_nobody_holds_any_more_has_failed() {
+    fn tidy_run_with_an_expired_lease_has_failed() {
         let now = Time::UNIX_EPOCH + Duration::from_secs(1000);
         let report = TidyReport::begin(TidyConfig::default(), now, None);
         let row = |valid_until, cancelled| TidyRow {

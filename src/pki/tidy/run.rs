@@ -98,7 +98,8 @@ impl TidyRun {
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).decrement(1);
         metrics::histogram!(telemetry::PKI_TIDY_SECONDS).record(took.as_secs_f64());
         metrics::counter!(telemetry::PKI_TIDY_RUNS, "result" => result).increment(1);
-        let (mount, seconds) = (self.mount_path(), took.as_secs_f64());
+        let mount = self.mount_path();
+        let seconds = took.as_secs_f64();
         let TidyCounts { certificates, revocations, missing_issuers, metadata, issuers } = self.report.counts;
         tracing::info!(
             mount,
@@ -120,8 +121,8 @@ impl TidyRun {
     async fn all(&mut self) -> TidyStepResult<()> {
         let config = self.report.config.clone();
         let has = |task| config.tasks.contains(&task);
-        let (before, revoked_before) =
-            (self.ended_before(config.safety_buffer), self.ended_before(config.revoked_buffer()));
+        let before = self.ended_before(config.safety_buffer);
+        let revoked_before = self.ended_before(config.revoked_buffer());
         if has(TidyTask::Certificates) {
             self.says("removing expired certificates");
             self.repeat(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
@@ -164,7 +165,8 @@ impl TidyRun {
 
     /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
     async fn revocations(&mut self, before: i64) -> TidyStepResult<()> {
-        let (store, mount) = (Arc::clone(&self.authority.tools().store), self.authority.mount());
+        let store = Arc::clone(&self.authority.tools().store);
+        let mount = self.authority.mount();
         let made = match store.unlisted(mount, before, self.authority.listed()).await? {
             true => {
                 self.step(Vec::new).await?;
@@ -201,7 +203,8 @@ impl TidyRun {
     }
 
     async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> TidyStepResult<()> {
-        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mount = self.authority.mount();
+        let limit = self.limit();
         let mut last = None;
         loop {
             let started = Instant::now();
@@ -297,7 +300,8 @@ impl TidyRun {
 
     /// Removes certificates whose DER cannot be parsed; reads all of them, outside the writer.
     async fn unreadable(&mut self, revoked_before: i64) -> TidyStepResult<()> {
-        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mount = self.authority.mount();
+        let limit = self.limit();
         let mut after = None;
         loop {
             let started = Instant::now();
@@ -324,7 +328,8 @@ impl TidyRun {
 
     /// Assigns issuers to revocations whose issuer is missing in the mount.
     async fn associations(&mut self) -> TidyStepResult<()> {
-        let (mount, limit) = (self.authority.mount(), self.limit());
+        let mount = self.authority.mount();
+        let limit = self.limit();
         let mut after = 0;
         loop {
             let started = Instant::now();
@@ -351,7 +356,8 @@ impl TidyRun {
     }
 
     async fn issuers_of(&self, view: Arc<MountView>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
-        let (mount, mut ders) = (self.authority.mount(), Vec::with_capacity(missing.len()));
+        let mount = self.authority.mount();
+        let mut ders = Vec::with_capacity(missing.len());
         for revocation in missing {
             let serial = revocation.row.serial;
             let stored = self.authority.tools().store.certificate(mount, serial).await?;
@@ -371,16 +377,20 @@ impl TidyRun {
     async fn issuers(&mut self, before: i64) -> TidyStepResult<()> {
         self.step(Vec::new).await?;
         let goes = move |view: &MountView, issuer: &Issuer, listed: i64| {
-            let (record, end) = (&issuer.record, issuer.certificate.not_after());
+            let record = &issuer.record;
+            let end = issuer.certificate.not_after();
             let kept = record.revoked_at.is_some() && end >= listed;
             end < before && !kept && !view.is_default_issuer(&record.id)
         };
-        let (view, listed) = (self.authority.view(), self.authority.listed().before);
+        let view = self.authority.view();
+        let listed = self.authority.listed().before;
         let unlisted = view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed));
         let made = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
-        let (now, listed) = (self.authority.tools().clock.now().unix_timestamp(), self.authority.listed().before);
+        let now = self.authority.tools().clock.now().unix_timestamp();
+        let listed = self.authority.listed().before;
         let plan = move |view: &MountView| {
-            let (mut next, mut ended) = (view.clone(), Vec::new());
+            let mut next = view.clone();
+            let mut ended = Vec::new();
             for signer in view.signers() {
                 let record = &signer.issuer.record;
                 if goes(view, &signer.issuer, listed) {

@@ -22,7 +22,8 @@ impl Glob {
                 pattern.push(c);
             }
         }
-        let (first, last) = (pattern.find('*')?, pattern.rfind('*')?);
+        let first = pattern.find('*')?;
+        let last = pattern.rfind('*')?;
         let least = pattern.len() - pattern.matches('*').count();
         Some(Self { pattern: pattern.into(), first, last, least })
     }
@@ -124,7 +125,8 @@ pub(crate) mod tests {
 
     #[test]
     fn long_inputs_stay_quick() {
-        let (pattern, text) = ("a*".repeat(50_000), "a".repeat(100_000));
+        let pattern = "a*".repeat(50_000);
+        let text = "a".repeat(100_000);
         assert!(!glob(&format!("{pattern}b"), &text));
         assert!(!glob(&format!("{pattern}b*"), &text));
         assert!(glob(&pattern, &text));
@@ -138,7 +140,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn of_a_list_any_may_match(list in proptest::collection::vec("[ab*]{0,3}", 0..4), text in "[ab*]{0,4}") {
+        fn pattern_list_matches_if_any_pattern_does(list in proptest::collection::vec("[ab*]{0,3}", 0..4), text in "[ab*]{0,4}") {
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
             let any = list.iter().any(|pattern| naive(&chars(pattern), &chars(&text)));
             prop_assert_eq!(PatternList::new(&list).matches(&text), any);

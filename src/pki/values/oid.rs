@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn dotted_oids_are_told_from_other_texts() {
+    fn dotted_oids_are_distinguished_from_other_texts() {
         for good in ["1.2.3", "1.3.6.1.4.1.311.20.2.3", "2.5.29.37.0", "2.999.1", "0.9.2342.19200300.100.1.1", "1.2"] {
             assert!(is_dotted_oid(good), "{good}");
         }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_kept_with_its_value() {
+    fn original_text_is_stored_with_its_value() {
         for text in ["72h", "90", "", " 1h "] {
             assert_eq!(DurationText::new(text).unwrap().as_str(), text);
         }

@@ -22,14 +22,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewal_is_at_two_thirds_of_a_life_or_up_to_a_twentieth_of_it_earlier() {
+    fn renewal_time_is_spread_before_two_thirds_of_the_lifetime() {
         let serial = |tail: [u8; 2]| Serial::from_octets(&[&[1; 18][..], &tail].concat()).unwrap();
         assert_eq!(renewal_time(&serial([0, 0]), 1_000, -500, 61_000), 41_000);
         assert_eq!(renewal_time(&serial([0xff, 0xff]), 0, 1_000, 61_000), 38_001);
         let day = |_| renewal_time(&Serial::random(), 0, 0, 86_400);
         let times: Vec<i64> = (0..1_000).map(day).collect();
         assert!(times.iter().all(|at| (53_280..=57_600).contains(at)));
-        let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        let first = times.iter().min().unwrap();
+        let last = times.iter().max().unwrap();
         assert!(last - first > 4_000, "they are spread");
         assert_eq!(renewal_time(&serial([7, 7]), 5, 0, 5), 5);
         let longest = renewal_time(&serial([0xff, 0xff]), 0, 0, 253_402_300_799);

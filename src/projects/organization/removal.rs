@@ -100,7 +100,8 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
 /// decreases by one, because such an ended organization has no other team.
 async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
-    let (mut access, mut projects) = (Vec::<i64>::new(), Vec::<i64>::new());
+    let mut access = Vec::<i64>::new();
+    let mut projects = Vec::<i64>::new();
     for mut row in tx.rows(some, &[teams.to_vec().into(), MAX_ROWS_PER_SESSION.into()]).await? {
         access.push(row.get()?);
         projects.push(row.get()?);

@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_named_is_kept_and_the_rest_has_its_default() {
+    fn organization_settings_merge_change_stored_and_defaults() {
         let body = json!({ "stacks-enabled": true, "session-timeout": 20, "owners-team-saml-role-id": null, "x": 1 });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let stored = OrganizationSettingsChange::read(&mut attributes)

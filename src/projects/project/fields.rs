@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_one_to_four_digits_that_are_not_zero_and_a_unit() {
+    fn durations_are_up_to_four_digits_above_zero_and_a_unit() {
         for good in ["1h", "24h", "14d", "9999d", "0014d"] {
             assert!(is_duration(good), "{good}");
         }

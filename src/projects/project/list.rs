@@ -207,7 +207,8 @@ impl VisibleProjects {
     async fn load_if_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
         values.push((MAX_SORTED_MATCHES as i64 + 1).into());
-        let (condition, limit) = (self.filter.text(), values.len());
+        let condition = self.filter.text();
+        let limit = values.len();
         let sql = format!("SELECT p.id FROM projects p WHERE {condition} LIMIT ${limit}");
         let mut ids: Vec<i64> = tx.column(&sql, &values).await?;
         if ids.len() <= MAX_SORTED_MATCHES {

@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn flags_of_the_organization_mean_something_on_each_project() {
         let on = |flags: &[Flag], is_default| ProjectAccessExtent::of_organization(organization(flags), is_default);
-        let (admin, read) = (ProjectAccessExtent::stored("admin", None), ProjectAccessExtent::stored("read", None));
+        let admin = ProjectAccessExtent::stored("admin", None);
+        let read = ProjectAccessExtent::stored("read", None);
         assert!(on(&[Flag::ManageProjects], false).covers(admin));
         assert_eq!(on(&[Flag::ManageTeams], true), ProjectAccessExtent::NONE);
         let manages = on(&[Flag::ManageWorkspaces], false);
@@ -156,7 +157,8 @@ mod tests {
     fn any_access() -> impl Strategy<Value = (&'static str, Option<String>)> {
         let flags = prop::collection::vec(any::<bool>(), 4);
         let keys = (0..3usize, 0..3usize, 0..3usize, flags).prop_map(|(settings, teams, runs, flags)| {
-            let (settings, teams) = (["read", "update", "delete"][settings], ["none", "read", "manage"][teams]);
+            let settings = ["read", "update", "delete"][settings];
+            let teams = ["none", "read", "manage"][teams];
             let runs = ["read", "plan", "apply"][runs];
             json!({
                 "project-access": { "settings": settings, "teams": teams },
@@ -171,7 +173,7 @@ mod tests {
     proptest! {
         /// Covered access grants no right, on the project or its workspaces, beyond those of the covering access.
         #[test]
-        fn what_is_covered_gives_nothing_more(own in any_access(), other in any_access()) {
+        fn covered_project_access_grants_no_further_right(own in any_access(), other in any_access()) {
             let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::stored(level, keys.as_deref());
             if extent(&own).covers(extent(&other)) {
                 let project = |(level, keys): &(&str, Option<String>)| -> ProjectRights {

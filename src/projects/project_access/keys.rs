@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_reach_has_its_word() {
+    fn project_permissions_map_to_their_key_and_value() {
         for (reach, attribute, word) in [
             (ProjectPermission::UPDATE, "project-access/settings", "update"),
             (ProjectPermission::DELETE_PROJECT, "project-access/settings", "delete"),
@@ -446,8 +446,8 @@ mod tests {
             ),
             settings
         );
-        let (read, admin) =
-            (ProjectKeyRanks::of(ProjectAccessLevel::Read), ProjectKeyRanks::of(ProjectAccessLevel::Admin));
+        let read = ProjectKeyRanks::of(ProjectAccessLevel::Read);
+        let admin = ProjectKeyRanks::of(ProjectAccessLevel::Admin);
         assert!(named.over(ProjectAccessLevel::Read, read.clone(), None).is_err());
         assert!(named.over(ProjectAccessLevel::Read, read.clone(), Some(&settings)).is_ok(), "as it was shown before");
         let moves = RequestedProjectKeys(vec![(ProjectAccessKey::Move, 1)]);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_kind_is_told() {
+    fn project_keys_with_invalid_values_are_reported() {
         let body = json!({ "project-access": { "teams": "x" }, "workspace-access": { "move": "true", "runs": true } });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         assert_eq!(RequestedProjectKeys::read(&mut attributes), RequestedProjectKeys::default());

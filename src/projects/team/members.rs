@@ -21,7 +21,8 @@ pub async fn load_users_of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<H
     }
     let sql = "SELECT team_id, user_id FROM team_memberships WHERE team_id = ANY($1) ORDER BY user_id";
     for mut row in tx.rows(sql, &[teams.to_vec().into()]).await? {
-        let (team, user) = (row.get()?, row.get()?);
+        let team = row.get()?;
+        let user = row.get()?;
         users.entry(team).or_default().push(user);
     }
     Ok(users)
@@ -61,7 +62,8 @@ async fn find_locked_rows(
     for mut row in tx.rows(sql, &[keys.clone().into(), org_id.into()]).await? {
         rows.insert(row.get()?, row.get()?);
     }
-    let (mut users, mut faults) = (HashSet::new(), Faults::default());
+    let mut users = HashSet::new();
+    let mut faults = Faults::default();
     for (n, (key, given)) in keys.iter().zip(given).enumerate() {
         match rows.get(key) {
             Some(user) => drop(users.insert(*user)),

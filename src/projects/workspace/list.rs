@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_star_stands_for_anything() {
+    fn wildcard_star_matches_anything_and_the_rest_is_escaped() {
         assert_eq!(wildcard_pattern("*-Prod"), "%-prod");
         assert_eq!(wildcard_pattern("a_b%*"), r"a\_b\%%");
         assert_eq!(wildcard_pattern("plain"), "plain");

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn access_to_one_workspace_is_less_than_administering_unless_it_is_that() {
+    fn workspace_access_below_admin_lacks_admin_rights() {
         type Rights = WorkspaceRights;
         let of = |level| Rights::of_stored_access(level, None);
         assert_eq!(of("admin"), Rights::ALL);

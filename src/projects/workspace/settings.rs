@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_lies_over_the_defaults() {
+    fn workspace_settings_override_the_defaults() {
         let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let settings = WorkspaceSettingValues::default().changed(&mut attributes);

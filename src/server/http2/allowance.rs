@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_allowed_at_first_and_then_as_time_requests_and_what_is_sent_earn_them() {
+    fn frame_allowance_is_earned_by_time_requests_and_sent_bytes() {
         let allowance = FrameAllowance::new(5);
         allowance.spend(2000, 5);
         allowance.spend(199, 1005);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_little_from_time_to_time_has_no_more_time_than_who_takes_nothing() {
+    fn write_budget_is_restored_in_proportion_to_bytes_taken() {
         let left = |octets, waited| {
             let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
             (0..100).for_each(|_| patience.took(octets, waited));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_about_a_connection_is_said_and_a_length_only_where_it_is_one() {
+    fn http2_response_has_no_connection_headers_or_wrong_length() {
         let lines = [
             ("connection", "close"),
             ("keep-alive", "timeout=5"),

@@ -41,8 +41,11 @@ pub(super) struct Http2Activity {
 
 impl Http2Activity {
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
-        let (handled, receiving) = (Cell::new(0), Cell::new(0));
-        let (moved, partial, turn) = (Cell::new(false), Cell::new(None), TimeSlice::new());
+        let handled = Cell::new(0);
+        let receiving = Cell::new(0);
+        let moved = Cell::new(false);
+        let partial = Cell::new(None);
+        let turn = TimeSlice::new();
         let allowance = FrameAllowance::new(connection.now());
         Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
     }

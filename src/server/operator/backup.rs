@@ -90,7 +90,7 @@ mod tests {
     const BEAT: Duration = Duration::from_millis(10);
 
     #[tokio::test]
-    async fn who_waits_hears_that_work_goes_on_until_a_look_ends_it() {
+    async fn backup_reports_progress_until_a_check_fails() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let OperatorConnection { mut writer, .. } = OperatorConnection::new(ours);
         let slow = async {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_that_it_works_is_read_however_long_the_work_is() {
+    fn client_reads_progress_lines_while_its_work_runs() {
         let (told, all_said) = std::sync::mpsc::channel();
         let (_folder, mut client) = client(move |mut stream| {
             for _ in 0..20_000 {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_gives_up_stops_the_work_and_its_reason_is_told() {
+    fn client_stops_its_work_and_returns_the_server_error() {
         for (last, says) in [("{\"error\":\"the disk is full\"}\n", "the disk is full"), ("", "the server has ended")] {
             let (_folder, mut client) = client(move |mut stream| {
                 stream.get_mut().write_all(format!("{WORKING}{last}").as_bytes()).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_fails_is_told_as_it_failed() {
+    fn client_returns_the_error_of_its_failed_work() {
         let (_folder, mut client) = client(|mut stream| drop(hear(&mut stream)));
         let work = |_: &AtomicBool| Err::<(), _>(Error::invalid("no such thing"));
         let error = client.run_then_send(work, &json!({ "release": true })).unwrap_err();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_before_asking_hears_why() {
+    fn client_returns_a_refusal_sent_before_its_request() {
         let (_folder, mut client) = client(|mut stream| {
             stream.get_mut().write_all(b"{\"error\":\"too many\"}\n").unwrap();
         });

@@ -57,9 +57,11 @@ pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, prov
 
 async fn create_token(projects: &Projects, name: &str) -> Result<Secret> {
     let token = token::generate();
-    let (name, drawn) = (name.to_owned(), token.clone());
+    let name = name.to_owned();
+    let drawn = token.clone();
     let made = projects.run("new-user-token", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
-        let (name, token) = (name.clone(), drawn.clone());
+        let name = name.clone();
+        let token = drawn.clone();
         async move { user::issue_token(&mut tx, &name, &token).await }.boxed_local()
     });
     made.await?;

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_line_feed_in_a_head_is_spoilt() {
+    fn bare_line_feed_in_a_head_becomes_an_invalid_byte() {
         for (text, spoilt) in [
             ("GET / HTTP/1.1\nHost: t\r\n\r\n", "GET / HTTP/1.1!Host: t\r\n\r\n"),
             ("GET / HTTP/1.1\r\nHost: t\n\r\n", "GET / HTTP/1.1\r\nHost: t!\r\n"),

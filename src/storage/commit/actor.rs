@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn short_units_wait_for_little_work_and_askers_take_turns() {
+    fn commit_batch_limits_work_and_alternates_callers() {
         let queue = CommitQueue::default();
         let work = |asker| of(WriteUnit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
         let take = || {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_end_is_told_and_what_came_before_is_taken() {
+    fn commit_queue_refuses_jobs_after_its_end() {
         let queue = CommitQueue::default();
         queue.push(job().0);
         assert_eq!(queue.take(true).unwrap().len(), 1);

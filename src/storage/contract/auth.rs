@@ -118,7 +118,8 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
 
 /// Revokes a token in as many steps as needed, and checks the size of each.
 async fn revoke_and_continue(w: &World, n: u32) -> Vec<TokenHash> {
-    let (mut all, mut left) = (Vec::new(), vec![hash(n)]);
+    let mut all = Vec::new();
+    let mut left = vec![hash(n)];
     while !left.is_empty() {
         let write = AuthWrite::TokenRevoke(left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION)));
         let AuthOutcome::Revoked(step) = one(w, write).await else { panic!() };
@@ -159,7 +160,7 @@ pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the stranger");
 }
 
-pub(super) async fn who_revokes_ends_what_others_did_not_go_on_with(fixture: &impl Fixture) {
+pub(super) async fn revocation_completes_an_abandoned_revocation_below_it(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for sweeps in [false, true] {
         insert(&w, token(1, None)).await;
@@ -213,7 +214,7 @@ pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(f
     assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(RevokedTokens::default()));
 }
 
-pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swept(fixture: &impl Fixture) {
+pub(super) async fn unfinished_revocation_leaves_ended_tokens_that_are_swept(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     insert(&w, token(1, None)).await;
     let children = (10..3_000).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));

@@ -39,7 +39,7 @@ pub(super) async fn a_unit_is_stored_whole_or_not_at_all(fixture: &impl Fixture)
     assert_eq!(w.pki.counts(m).await.unwrap(), (3, 1));
 }
 
-pub(super) async fn a_taken_serial_fails_only_its_unit_while_63_others_are_stored(fixture: &impl Fixture) {
+pub(super) async fn taken_serial_fails_only_its_unit_of_a_batch(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
     w.put(vec![PkiWrite::Certificate(certificate(m, 40))]).await;
@@ -64,7 +64,8 @@ pub(super) async fn many_commits_at_a_time_share_transactions(fixture: &impl Fix
 
 pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
     let storage = fixture.open(1).await.unwrap();
-    let (auth, mount) = (storage.auth(), MountId::random());
+    let auth = storage.auth();
+    let mount = MountId::random();
     auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
     // A unit that takes long enough for the next ones to be submitted before it ends.
     let long = (0..20_000).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect();

@@ -16,7 +16,7 @@ async fn read_body(w: &World, n: u32, path: &str) -> Option<Vec<u8>> {
     w.auth.cubbyhole(hash(n), path.to_owned()).await.unwrap().map(|row| row.body)
 }
 
-pub(super) async fn a_token_reads_back_what_it_keeps_and_nobody_elses(fixture: &impl Fixture) {
+pub(super) async fn token_reads_only_its_own_cubbyhole_entries(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
@@ -35,7 +35,7 @@ pub(super) async fn a_token_reads_back_what_it_keeps_and_nobody_elses(fixture: &
     assert!(read_body(&w, 1, "b").await.is_none() && read_body(&w, 2, "b").await.is_some());
 }
 
-pub(super) async fn what_a_token_keeps_goes_with_it_however_it_ends(fixture: &impl Fixture) {
+pub(super) async fn cubbyhole_entries_are_removed_with_their_token(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let expires = TokenRow { expires_at: Some(now()), ..token(4, None) };
     for row in [token(1, None), token(2, Some(1)), TokenRow { uses: Some(1), ..token(3, None) }, expires] {
@@ -92,7 +92,7 @@ pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
     assert_eq!(put(&w, row(2, "c", &[7; 300])).await.unwrap_err().kind(), Kind::Conflict);
 }
 
-pub(super) async fn what_a_token_keeps_is_sealed_to_its_place(fixture: &impl Fixture) {
+pub(super) async fn cubbyhole_entry_is_sealed_to_its_token_and_path(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();

@@ -114,7 +114,7 @@ async fn re_seal(w: &World) -> usize {
 }
 
 /// A sealed value must not open with any bit flipped, in another row, with an unknown version or truncated.
-pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value_is_an_error(fixture: &impl Fixture) {
+pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;
@@ -142,7 +142,8 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
         // Every bit in the first table, one bit per byte in the others.
         let bits = if table == "document" { 8 } else { 1 };
         for bit in 0..stored.len() * bits {
-            let (octet, bit) = (bit / bits, if bits == 8 { bit % 8 } else { bit % 7 });
+            let octet = bit / bits;
+            let bit = if bits == 8 { bit % 8 } else { bit % 7 };
             let mut changed = bodies[0].clone();
             changed[octet] ^= 1 << bit;
             set(&stored, &changed);
@@ -167,7 +168,7 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
 }
 
 /// On a single node; the tests of PostgreSQL cover two nodes.
-pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
+pub(super) async fn old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put_all(&w, 1).await;
     assert_eq!(rotate(&w).await, 2);
@@ -178,7 +179,7 @@ pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(f
     assert_all_readable(&World::again(fixture, w.mount).await, 1..3).await;
 }
 
-pub(super) async fn what_a_key_has_sealed_is_counted_across_restarts(fixture: &impl Fixture) {
+pub(super) async fn seal_operations_of_a_key_are_counted_across_restarts(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     // Opening a store seals a value as well.
     let opened = status(&w).await.sealed;
@@ -196,7 +197,7 @@ pub(super) async fn what_a_key_has_sealed_is_counted_across_restarts(fixture: &i
     assert_eq!((status(&w).await.term, status(&w).await.sealed), (2, 0), "each key has a count of its own");
 }
 
-pub(super) async fn what_earlier_keys_sealed_is_sealed_again(fixture: &impl Fixture) {
+pub(super) async fn values_sealed_by_earlier_keys_are_resealed(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     assert_eq!(status(&w).await.older, Some(0));
     assert_eq!(re_seal(&w).await, 1, "there is nothing to do");
@@ -276,7 +277,7 @@ pub(super) async fn re_sealing_overwrites_no_newer_write(fixture: &impl Fixture)
     assert_eq!(w.storage.count_older().await.unwrap(), 0);
 }
 
-pub(super) async fn a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_up(fixture: &impl Fixture) {
+pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;
@@ -298,7 +299,7 @@ pub(super) async fn a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_
     assert_all_readable(&w, 1..3).await;
 }
 
-pub(super) async fn a_row_whose_columns_do_not_read_stays_as_it_is_and_holds_nothing_up(fixture: &impl Fixture) {
+pub(super) async fn row_with_unreadable_columns_is_skipped_by_resealing(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
         put_all(&w, n).await;

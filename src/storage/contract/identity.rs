@@ -13,7 +13,8 @@ fn entity(n: u32) -> EntityRow {
 
 fn alias(n: u32, of: u32) -> AliasRow {
     let body = format!(r#"{{"metadata":{{"k":"plain-metadata-{n}"}}}}"#).into_bytes();
-    let (accessor, entity) = (format!("acc{n}"), format!("e{of}"));
+    let accessor = format!("acc{n}");
+    let entity = format!("e{of}");
     AliasRow { id: format!("a{n}"), accessor, name: "Bob".into(), entity, version: 1, body }
 }
 
@@ -67,7 +68,7 @@ pub(super) async fn an_entity_is_found_by_everything_it_is_called(fixture: &impl
     }
 }
 
-pub(super) async fn of_changes_of_one_version_one_is_stored(fixture: &impl Fixture) {
+pub(super) async fn only_one_change_of_a_version_is_stored(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1))]).await;
     let second = EntityRow { version: 2, name: "other".into(), body: b"{}".to_vec(), ..entity(1) };
@@ -84,7 +85,7 @@ pub(super) async fn of_changes_of_one_version_one_is_stored(fixture: &impl Fixtu
     assert_eq!(found(&w, EntityBy::Name("name1".into())).await, None);
 }
 
-pub(super) async fn names_and_places_are_taken_once(fixture: &impl Fixture) {
+pub(super) async fn entity_names_and_aliases_are_unique(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(1, 1))])
         .await;

@@ -58,7 +58,7 @@ pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &imp
     assert_eq!(next.sequence, 2, "the repetition used no number");
 }
 
-pub(super) async fn a_compromise_replaces_another_reason_once_and_moves_to_the_next_number(fixture: &impl Fixture) {
+pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let row = |n: u32, reason, invalidity_date| RevocationRow { reason, invalidity_date, ..revocation(w.mount, n) };
     let commit = async |row: RevocationRow| revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
@@ -94,7 +94,7 @@ pub(super) async fn a_compromise_replaces_another_reason_once_and_moves_to_the_n
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 4));
 }
 
-pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocation(fixture: &impl Fixture) {
+pub(super) async fn status_of_a_serial_covers_certificate_and_revocation(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let status = async |n| w.pki.status(w.mount, certificate(w.mount, n).serial).await.unwrap();
     assert_eq!(status(1).await, SerialStatus::default(), "never used");
@@ -111,9 +111,10 @@ pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocat
     assert_eq!(w.pki.status(other, certificate(other, 1).serial).await.unwrap(), SerialStatus::default());
 }
 
-pub(super) async fn what_serials_stand_for_is_told_in_their_order(fixture: &impl Fixture) {
+pub(super) async fn known_serials_are_returned_in_the_requested_order(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
-    let (stored, other) = (certificate(w.mount, 1), MountId::random());
+    let stored = certificate(w.mount, 1);
+    let other = MountId::random();
     w.create(other).await;
     w.put(vec![PkiWrite::Certificate(stored.clone()), PkiWrite::Revocation(revocation(w.mount, 1))]).await;
     w.put(vec![PkiWrite::Certificate(certificate(w.mount, 2))]).await;
@@ -169,7 +170,8 @@ pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &imp
     for _ in 0..20 {
         let units = (0..30).map(|_| {
             let [kind, n, m, fails] = crate::random::bytes::<4>();
-            let (mount, n) = (if m % 2 == 0 { w.mount } else { other }, u32::from(n));
+            let mount = if m % 2 == 0 { w.mount } else { other };
+            let n = u32::from(n);
             let mut unit = match kind % 3 {
                 0 => vec![PkiWrite::Certificate(certificate(mount, n))],
                 1 => vec![PkiWrite::Revocation(revocation(mount, n))],
@@ -205,7 +207,9 @@ pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl 
     join_all(serials.iter().map(|s| w.pki.commit(unit(s)))).await;
     serials.sort();
     for limit in [1, 7, 100, 1000] {
-        let (mut issued, mut revoked, mut sequences) = (Vec::new(), Vec::new(), Vec::new());
+        let mut issued = Vec::new();
+        let mut revoked = Vec::new();
+        let mut sequences = Vec::new();
         loop {
             let page = w.pki.serials(m, issued.last().copied(), limit).await.unwrap();
             assert!(page.len() <= limit as usize);
@@ -256,7 +260,8 @@ pub(super) async fn a_certificate_reads_back_with_its_revocation(fixture: &impl 
 
 pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
-    let (gone, kept) = (w.mount, MountId::random());
+    let gone = w.mount;
+    let kept = MountId::random();
     w.create(kept).await;
     for mount in [gone, kept] {
         w.put((0..700).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect()).await;

@@ -52,7 +52,7 @@ pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl F
     assert_eq!(w.pki.answered(key(2)).await.unwrap(), Some(row(2, 11, NOW)));
 }
 
-pub(super) async fn of_many_units_with_one_key_one_is_stored(fixture: &impl Fixture) {
+pub(super) async fn only_one_of_many_units_with_the_same_key_is_stored(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for round in 0..5 {
         // 16 units for each key, and others without a key.

@@ -209,11 +209,9 @@ pub(super) async fn a_lease_and_the_end_of_its_token_in_one_batch(fixture: &impl
     let m = w.mount;
     for n in 0..20 {
         tokens(&w, [token(n, None)]).await;
-        let (before, end, after) = (
-            w.pki.commit(leased(m, 2 * n, n)),
-            w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(n)])]),
-            w.pki.commit(leased(m, 2 * n + 1, n)),
-        );
+        let before = w.pki.commit(leased(m, 2 * n, n));
+        let end = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(n)])]);
+        let after = w.pki.commit(leased(m, 2 * n + 1, n));
         assert!(before.await.is_ok() && end.await.is_ok());
         assert_eq!(after.await.unwrap_err().kind(), Kind::Conflict);
     }
@@ -253,7 +251,8 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
     let read = || w.pki.metadata(m, serial(1));
     let body = |n| fixture.octets(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
-    let (one, two) = (body(0), body(1));
+    let one = body(0);
+    let two = body(1);
     let set = |body: &[u8]| {
         let change = "UPDATE certificate_metadata SET body = $1 WHERE serial = $2";
         assert_eq!(fixture.change(change, &[body, serial(1).octets()]), 1);
@@ -275,7 +274,8 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
 
 pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
-    let (gone, kept) = (w.mount, MountId::random());
+    let gone = w.mount;
+    let kept = MountId::random();
     w.create(kept).await;
     tokens(&w, [token(1, None)]).await;
     for (mount, from) in [(gone, 0), (kept, 1000)] {

@@ -3,7 +3,7 @@
 use super::auth::{hash, token};
 use super::*;
 
-pub(super) async fn a_bit_flip_in_any_octet_of_a_sealed_body_is_an_error(fixture: &impl Fixture) {
+pub(super) async fn bit_flip_in_any_byte_of_a_sealed_body_is_an_error(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     w.put(vec![PkiWrite::Document(document(w.mount, "a", 0, Some("{\"secret\":1}")))]).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
@@ -40,7 +40,8 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
     let body = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"));
     let set =
         |name, body: &[u8]| fixture.change(&format!("UPDATE document SET body = $1 WHERE name = '{name}'"), &[body]);
-    let (a, b) = (body("a"), body("b"));
+    let a = body("a");
+    let b = body("b");
     set("a", &b);
     set("b", &a);
     assert!(w.pki.documents(m).await.is_err(), "swapped");
@@ -100,7 +101,7 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     assert_eq!(w.storage.keyring().rotate(2).await.unwrap(), 3);
 }
 
-pub(super) async fn the_key_that_seals_is_told_with_the_time_of_its_making(fixture: &impl Fixture) {
+pub(super) async fn current_data_key_is_reported_with_its_creation_time(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let told = async |w: &World| {
         let key = w.storage.keyring().status().await.unwrap();

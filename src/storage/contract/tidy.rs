@@ -29,7 +29,9 @@ async fn step(w: &World, what: Removal, limit: u32) -> RemovalResult {
 
 /// Runs steps until none is left. Returns the number of removed rows by type, and the number of steps.
 async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> ([u32; 3], usize) {
-    let (mut sum, mut last, mut count) = ([0; 3], None, 0);
+    let mut sum = [0; 3];
+    let mut last = None;
+    let mut count = 0;
     loop {
         let removed = step(w, what(last), limit).await;
         assert!(removed.looked <= limit && removed.certificates + removed.metadata <= limit, "{removed:?}");
@@ -54,7 +56,8 @@ async fn assert_counted(w: &World, fixture: &impl Fixture) {
 
 pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
-    let (m, other) = (w.mount, MountId::random());
+    let m = w.mount;
+    let other = MountId::random();
     w.create(other).await;
     // Many expire in the same second; every fourth is revoked.
     for n in 0..100 {
@@ -285,7 +288,8 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
             w.put(unit).await;
         }
         let limit = u32::from(limit % 9) + 1;
-        let (before, revoked_before) = (now - i64::from(buffer % 90) - 1, now - i64::from(revoked_buffer % 90) - 1);
+        let before = now - i64::from(buffer % 90) - 1;
+        let revoked_before = now - i64::from(revoked_buffer % 90) - 1;
         match kind % 3 {
             0 => {
                 let what = |after| Removal::Certificates { before, revoked_before, after };

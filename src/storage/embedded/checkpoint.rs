@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_and_cannot_be_synced_is_told_as_a_failed_sync() {
+    fn checkpoint_that_cannot_be_synced_is_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, mover) = database(dir.path());
         // This file cannot be synced.

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_still_file_is_read_by_any_name_and_nothing_is_made_beside_it() {
+    fn immutable_reader_opens_any_file_name_and_creates_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a%41 ?#b\u{e9}");
         std::fs::create_dir(&folder).unwrap();

@@ -436,7 +436,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
-    fn a_full_disk_is_told_of_the_copy_and_what_cannot_be_read_of_its_source() {
+    fn copy_error_names_the_target_or_the_source_file() {
         let text =
             |kind: ErrorKind| copy_error(Path::new("/data"), Path::new("/backup/copy.db"), kind.into()).to_string();
         assert_eq!(text(ErrorKind::StorageFull), "/backup/copy.db: cannot be written (no storage space)");
@@ -463,9 +463,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_has_what_is_in_the_file_and_what_is_in_the_log_wherever_a_checkpoint_stands() {
+    async fn copy_contains_file_and_log_at_any_checkpoint_state() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let folder = dir.path().join("data");
+        let file = dir.path().join("copy.db");
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
         let other = Connection::open(folder.join(DATABASE_FILE)).unwrap();
         let checkpoint = |mode: &str| {
@@ -486,9 +487,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_while_the_file_is_held_leaves_it_as_it_is() {
+    async fn writes_during_paused_checkpoints_leave_the_file_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let folder = dir.path().join("data");
+        let file = dir.path().join("copy.db");
         let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
         let held = pool.file_hold().hold().unwrap();
         assert!(pool.file_hold().if_not_paused(|| ()).is_none());
@@ -512,9 +514,10 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_not_finished_leaves_nothing_and_none_takes_a_name() {
+    fn unfinished_copy_leaves_nothing_and_none_replaces_a_file() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let folder = dir.path().join("data");
+        let file = dir.path().join("copy.db");
         let _open = super::super::open(&folder, at(0)).unwrap();
         drop(partial(&folder, &file).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -526,9 +529,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_copy_is_made_of_is_where_nobody_else_writes() {
+    async fn copy_is_built_in_a_private_folder() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let folder = dir.path().join("data");
+        let file = dir.path().join("copy.db");
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
         assert!(writer.apply(fact(1)).await[0].is_ok());
         // Other users may write next to the copy.
@@ -554,7 +558,8 @@ mod tests {
     #[test]
     fn a_copy_that_is_stopped_ends_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
+        let folder = dir.path().join("data");
+        let file = dir.path().join("copy.db");
         let _open = super::super::open(&folder, at(0)).unwrap();
         let stop = AtomicBool::new(true);
         let error =
@@ -564,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_becomes_a_store_once_and_not_before_the_time_of_its_lists() {
+    fn copy_is_restored_once_and_not_before_the_time_of_its_crls() {
         let mut db = Connection::open_in_memory().unwrap();
         schema::migrate(&mut db).unwrap();
         complete_restore(&mut db, at(5)).unwrap();
@@ -593,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_restore_was_interrupted_none_but_a_restore_makes_a_store() {
+    fn folder_of_an_interrupted_restore_accepts_only_a_restore() {
         let dir = tempfile::tempdir().unwrap();
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
         drop(super::super::open(&folder, at(0)).unwrap());

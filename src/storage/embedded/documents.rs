@@ -9,7 +9,9 @@ use crate::storage::statements::{conflict, documents as sql};
 
 pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<(), SqliteError> {
     let DocumentWrite { key, expected, body } = write;
-    let (mount, kind, name) = (key.mount.0, key.kind, &key.name);
+    let mount = key.mount.0;
+    let kind = key.kind;
+    let name = &key.name;
     let holds = match (expected, body) {
         (0, Some(body)) => prepare(db, sql::INSERT)?.execute(params![mount, kind, name, body])? == 1,
         (_, Some(body)) => prepare(db, sql::UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,

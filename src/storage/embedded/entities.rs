@@ -13,7 +13,8 @@ const SELECT_EXPIRED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $
 const SELECT_LAST_TOKEN_EXPIRY: &str = "SELECT MAX(COALESCE(expires_at_micros, $1)) FROM token WHERE entity = $2";
 
 pub(super) fn put(db: &Connection, row: &EntityRow) -> Result<(), SqliteError> {
-    let (version, kept_until) = (row.version as i64, row.kept_until.map(micros));
+    let version = row.version as i64;
+    let kept_until = row.kept_until.map(micros);
     let stored = if version == 1 {
         prepare(db, sql::INSERT)?.execute(params![row.id, row.name, version, row.body, kept_until])?
     } else {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_again_changes_nothing_whatever_the_log_holds() {
+    fn rewriting_any_log_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         rewrite_log(&path).unwrap();
@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn a_cut_log_ends_with_the_last_transaction_that_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, copy) = (dir.path().join("x.db"), dir.path().join("copy.db"));
+        let path = dir.path().join("x.db");
+        let copy = dir.path().join("copy.db");
         let db = logged(&path, 3);
         let frames: u64 = db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1)).unwrap() as u64;
         db.execute("INSERT INTO t VALUES (randomblob(3000))", []).unwrap();

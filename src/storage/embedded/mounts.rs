@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_with_rows_of_a_mount_is_emptied_when_the_mount_ends() {
+    fn dropped_mount_loses_its_rows_in_every_table() {
         let mut db = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&mut db).unwrap();
         let of_mounts = "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c

@@ -23,7 +23,8 @@ impl ProjectStore for Store<SqliteReaderPool> {
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);
         let told_work: SqlWork = Arc::new(move |session| {
-            let (work, slot) = (Arc::clone(&work), Arc::clone(&slot));
+            let work = Arc::clone(&work);
+            let slot = Arc::clone(&slot);
             async move {
                 let outcome = work(session).await;
                 let failed = outcome.is_err();

@@ -229,7 +229,8 @@ mod tests {
         let busy = Arc::new(Mutex::new(busy));
         let (there, mut begun) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..READ_CONNECTIONS {
-            let (busy, there) = (busy.clone(), there.clone());
+            let busy = busy.clone();
+            let there = there.clone();
             let read = pool.read(move |_| {
                 there.send(()).unwrap();
                 let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_read_sees_what_was_stored_before_it_was_asked_for() {
+    async fn read_sees_everything_stored_before_its_request() {
         let (_dir, mut writer, pool) = store();
         let mut reads = Vec::new();
         for stored in 0..200 {
@@ -289,7 +290,8 @@ mod tests {
         let (dir, _writer, pool) = store();
         for resumed in [true, false] {
             let busy = keep_busy(&pool).await;
-            let (pausing, waiting) = (pool.clone(), tokio::spawn(pool.read(facts)));
+            let pausing = pool.clone();
+            let waiting = tokio::spawn(pool.read(facts));
             let pausing = tokio::spawn(async move { pausing.pause().await });
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(!pausing.is_finished(), "reads are under way");
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_pool_drops_who_waits_and_gives_up_its_lock_with_the_last_of_it() {
+    async fn closed_pool_drops_waiters_and_releases_its_lock_at_last() {
         let (dir, writer, pool) = store();
         drop(writer);
         let busy = keep_busy(&pool).await;
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_too_long_is_told_and_who_left_is_not_worked_for() {
+    async fn read_that_waits_too_long_is_busy_and_never_runs() {
         let (_dir, _writer, pool) = store();
         let busy = keep_busy(&pool).await;
         let ran = Arc::new(AtomicBool::new(false));
@@ -340,7 +342,8 @@ mod tests {
             runs.store(true, Ordering::Release);
             Ok(())
         }));
-        let (read, session) = (pool.read(facts), pool.session(0, Arc::new(|_| unreachable!())));
+        let read = pool.read(facts);
+        let session = pool.session(0, Arc::new(|_| unreachable!()));
         let (read, session) = tokio::join!(read, session);
         assert_eq!(read.unwrap_err().kind(), Kind::Busy);
         assert_eq!(session.unwrap_err().kind(), Kind::Busy);
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_stands_still_has_an_end_and_goes_on_with_who_is_left() {
+    async fn read_queue_is_bounded_and_resumes_with_remaining_readers() {
         let (_dir, _writer, pool) = store();
         let busy = keep_busy(&pool).await;
         let here = tokio::spawn(pool.read(facts));
@@ -371,7 +374,8 @@ mod tests {
         begun: &tokio::sync::mpsc::UnboundedSender<CallerId>,
         busy: &Arc<Mutex<mpsc::Receiver<()>>>,
     ) -> tokio::task::JoinHandle<Result<Result<(), SqlError>>> {
-        let (busy, begun) = (Arc::clone(busy), begun.clone());
+        let busy = Arc::clone(busy);
+        let begun = begun.clone();
         tokio::spawn(pool.session(
             asker,
             Arc::new(move |_| {
@@ -383,10 +387,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sessions_leave_a_connection_to_short_reads_and_askers_one_to_each_other() {
+    async fn sessions_leave_connections_to_reads_and_other_callers() {
         let (_dir, _writer, pool) = store();
         let (free, busy) = mpsc::sync_channel::<()>(0);
-        let (busy, (begins, mut begun)) = (Arc::new(Mutex::new(busy)), tokio::sync::mpsc::unbounded_channel());
+        let busy = Arc::new(Mutex::new(busy));
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
         let mut sessions: Vec<_> = (0..20).map(|_| held(&pool, 1, &begins, &busy)).collect();
         assert_eq!((begun.recv().await, begun.recv().await), (Some(1), Some(1)));
         sessions.extend([held(&pool, 2, &begins, &busy), held(&pool, 3, &begins, &busy)]);

@@ -25,7 +25,8 @@ pub(super) fn sweep(db: &Connection, now: i64, limit: u32) -> rusqlite::Result<u
 pub(super) fn get(db: &Connection, key: [u8; 32]) -> rusqlite::Result<Option<RecordedResponseRow>> {
     let mut statement = prepare(db, sql::GET)?;
     let found = statement.query_row([key], |row| {
-        let (request, serial) = (row.get(0)?, serial(row, 1)?);
+        let request = row.get(0)?;
+        let serial = serial(row, 1)?;
         Ok(RecordedResponseRow { key, request, serial, lease: row.get(2)?, expires_at: row.get(3)? })
     });
     found.optional()

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn people_who_are_in_teams_already_are_in_the_organizations_of_these() {
+    fn migration_adds_team_members_to_their_organizations() {
         let mut db = Connection::open_in_memory().unwrap();
         for (migration, to) in MIGRATIONS[..12].iter().zip(1..) {
             apply(&mut db, migration, to).unwrap();

@@ -49,7 +49,9 @@ pub(super) fn write(
 }
 
 fn insert(db: &Connection, row: &SecretIdRow) -> Result<AuthOutcome, SqliteError> {
-    let (mount, expires_at, updated_at) = (row.mount.0, row.expires_at.map(micros), micros(row.updated_at));
+    let mount = row.mount.0;
+    let expires_at = row.expires_at.map(micros);
+    let updated_at = micros(row.updated_at);
     if prepare(db, sql::ROLE_HAS_ENDED)?.exists(params![mount, row.role])? {
         return Ok(AuthOutcome::Absent);
     }

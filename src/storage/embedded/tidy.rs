@@ -25,7 +25,9 @@ pub(super) fn end_all_runs(db: &Connection) -> rusqlite::Result<()> {
 pub(super) fn get(db: &Connection, mount: MountId) -> rusqlite::Result<Option<TidyRow>> {
     let mut statement = prepare(db, sql::GET)?;
     let found = statement.query_row([mount.0], |row| {
-        let (run, valid_until, cancelled) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? != 0);
+        let run = row.get(0)?;
+        let valid_until = row.get(1)?;
+        let cancelled = row.get::<_, i64>(2)? != 0;
         Ok(TidyRow { mount, run, valid_until, cancelled, report: row.get(3)? })
     });
     found.optional()
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_expired_is_found_by_an_index_and_in_its_order() {
+    fn expired_rows_are_found_by_an_index_in_its_order() {
         let dir = tempfile::tempdir().unwrap();
         let (_writer, _pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let db = Connection::open(dir.path().join("signet.db")).unwrap();

@@ -74,9 +74,12 @@ pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), SqliteError>
 /// a row is removed only when none of its children has uses left. So deep or cyclic data is harmless, and an
 /// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
 pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<RevokedTokens> {
-    let (mut end_children, mut children_of) = (prepare(db, REVOKE_CHILDREN)?, prepare(db, SELECT_CHILDREN)?);
+    let mut end_children = prepare(db, REVOKE_CHILDREN)?;
+    let mut children_of = prepare(db, SELECT_CHILDREN)?;
     let mut delete = prepare(db, sql::DELETE)?;
-    let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    let mut gone = Vec::new();
+    let mut left = hashes.to_vec();
+    let mut looked_at = 0;
     let mut met = false;
     while looked_at < MAX_TOKENS_PER_REVOCATION
         && let Some(hash) = left.pop()
@@ -173,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_is_found_by_one_index_by_its_time_and_by_its_mount() {
+    fn token_queries_by_time_mount_and_parent_use_an_index() {
         let mut db = Connection::open_in_memory().unwrap();
         super::super::schema::migrate(&mut db).unwrap();
         for (sql, steps) in [

@@ -81,7 +81,8 @@ impl SqliteWriter {
     /// Runs a batch without savepoints, for the usual case that no unit fails.
     fn apply_plain(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
         let tx = self.begin()?;
-        let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
+        let mut touched = MountCache::default();
+        let mut worked = Duration::ZERO;
         let mut each = |unit| measure(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
         let outcomes = units.iter().map(&mut each).collect::<Result<_, SqliteError>>()?;
         touched.write_counters(&tx)?;
@@ -93,7 +94,8 @@ impl SqliteWriter {
     /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
     fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
-        let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
+        let mut touched = MountCache::default();
+        let mut worked = Duration::ZERO;
         let mut answers = Vec::with_capacity(units.len());
         for unit in units {
             let before = touched.clone();

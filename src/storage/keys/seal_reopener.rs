@@ -123,7 +123,8 @@ mod tests {
 
         fn unwrap(&self, _: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let (let_go, answer) = (self.let_go.clone(), self.answer.clone());
+            let let_go = self.let_go.clone();
+            let answer = self.answer.clone();
             async move {
                 let _place = let_go.acquire().await;
                 answer.map(|_| Secret::new(wrapped))
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_seal_opens_is_learned_and_one_try_is_for_all() {
+    async fn concurrent_callers_share_one_attempt_to_open_the_seal() {
         let device = Device::new(Ok(root::generate()), 1);
         let (again, ring, facts) = lost(&device).await;
         assert!(ring.learn(&facts).is_err());
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_that_takes_long_is_not_waited_for_and_opens_all_the_same() {
+    async fn slow_device_times_out_and_its_result_is_used_later() {
         let device = Device::new(Ok(root::generate()), 0);
         let (again, ring, facts) = lost(&device).await;
         let error = again.open(&ring, &facts).await.unwrap_err();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_that_is_away_is_asked_now_and_then_and_one_that_refuses_once() {
+    async fn unavailable_device_is_retried_later_and_a_refusal_is_not() {
         for (kind, asked) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
             let device = Device::new(Err(Error::new(kind, "seal: none")), 1);
             let (again, ring, facts) = lost(&device).await;

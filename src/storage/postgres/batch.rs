@@ -87,7 +87,8 @@ impl<'a> WriteBatch<'a> {
     }
 
     async fn unit(&mut self, unit: &'a WriteUnit) -> Result<Outcomes, PostgresError> {
-        let (index, tx) = (self.answers.len(), &mut self.tx);
+        let index = self.answers.len();
+        let tx = &mut self.tx;
         match unit {
             WriteUnit::Pki(writes) => {
                 let mut outcomes = Vec::with_capacity(writes.len());

@@ -73,7 +73,8 @@ pub(super) async fn mark(
     marks: ChangeMarks,
     node: i64,
 ) -> Result<(), PostgresError> {
-    let (documents, crls) = (i64::from(marks.documents), i64::from(marks.crls));
+    let documents = i64::from(marks.documents);
+    let crls = i64::from(marks.crls);
     execute(db, MARK_MOUNT, &[&mount.0, &documents, &crls, &node]).await.map(drop)
 }
 

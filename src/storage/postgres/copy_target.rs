@@ -224,7 +224,7 @@ mod tests {
     use crate::storage::postgres::fixture::Postgres;
 
     #[tokio::test]
-    async fn a_database_that_is_somebodys_stays_as_it_is() {
+    async fn database_with_foreign_rows_is_refused_and_unchanged() {
         let fixture = Postgres::new();
         let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
         fixture.database.psql("CREATE TABLE \"Its own\" (name TEXT); INSERT INTO \"Its own\" VALUES ('x')");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_an_earlier_version_is_not_brought_up_to_date() {
+    async fn store_of_an_earlier_version_is_refused_and_not_migrated() {
         let fixture = Postgres::new();
         let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
         fixture.open(10).await.unwrap().shutdown().await.unwrap();
@@ -248,9 +248,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_of_others_counts_whoever_may_read_it_and_in_whatever_schema() {
+    async fn foreign_rows_count_in_any_schema_even_if_unreadable() {
         let fixture = Postgres::new();
-        let (name, psql) = (&fixture.database.name, |sql: &str| fixture.database.psql(sql));
+        let name = &fixture.database.name;
+        let psql = |sql: &str| fixture.database.psql(sql);
         let owner = format!("owner_{name}_{}", std::process::id());
         psql(&format!(
             "CREATE ROLE {owner} LOGIN; ALTER DATABASE {name} OWNER TO {owner}; GRANT ALL ON SCHEMA public TO {owner}"

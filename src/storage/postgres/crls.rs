@@ -6,7 +6,8 @@ use crate::pki::store::CrlRow;
 use crate::storage::statements::{conflict, crls as sql};
 
 pub(super) async fn publish(db: &PostgresClient, row: &CrlRow) -> Result<(), PostgresError> {
-    let (number, covers) = (row.number as i64, row.covers as i64);
+    let number = row.number as i64;
+    let covers = row.covers as i64;
     let CrlRow { mount, group, this_update, next_update, signature, .. } = row;
     match execute(db, sql::PUBLISH, &[&mount.0, group, &number, &covers, this_update, next_update, signature]).await? {
         0 => Err(PostgresError::Conflict(conflict::CRL_PUBLISHED)),

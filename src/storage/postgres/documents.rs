@@ -7,7 +7,10 @@ use crate::storage::statements::{conflict, documents as sql};
 
 pub(super) async fn write(db: &PostgresClient, write: &DocumentWrite) -> Result<(), PostgresError> {
     let DocumentWrite { key, expected, body } = write;
-    let (mount, kind, name, version) = (key.mount.0, key.kind, &key.name, *expected as i64);
+    let mount = key.mount.0;
+    let kind = key.kind;
+    let name = &key.name;
+    let version = *expected as i64;
     let holds = match (expected, body) {
         (0, Some(body)) => execute(db, sql::INSERT, &[&mount, &kind, name, body]).await? == 1,
         (_, Some(body)) => execute(db, sql::UPDATE, &[body, &mount, &kind, name, &version]).await? == 1,

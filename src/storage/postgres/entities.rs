@@ -23,7 +23,9 @@ const DROP_ALL: &str = "DELETE FROM entity WHERE id = ANY($1)";
 const DROP_ALL_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
 
 pub(super) async fn put(db: &PostgresClient, row: &EntityRow) -> Result<(), PostgresError> {
-    let (version, before, kept_until) = (row.version as i64, row.version as i64 - 1, row.kept_until.map(micros));
+    let version = row.version as i64;
+    let before = row.version as i64 - 1;
+    let kept_until = row.kept_until.map(micros);
     let stored = if version == 1 {
         execute(db, sql::INSERT, &[&row.id, &row.name, &version, &row.body, &kept_until]).await?
     } else {
@@ -36,7 +38,8 @@ pub(super) async fn put_alias(db: &PostgresClient, row: &AliasRow) -> Result<(),
     if !exists(db, LOCK_ENTITY, &[&row.entity]).await? {
         return Err(PostgresError::Conflict(conflict::ENTITY_GONE));
     }
-    let (version, before) = (row.version as i64, row.version as i64 - 1);
+    let version = row.version as i64;
+    let before = row.version as i64 - 1;
     let stored = if version == 1 {
         let values: [&(dyn ToSql + Sync); 6] = [&row.id, &row.accessor, &row.name, &row.entity, &version, &row.body];
         execute(db, sql::INSERT_ALIAS, &values).await?
@@ -73,7 +76,8 @@ pub(super) async fn sweep(db: &PostgresClient, now: Time, again: Time, limit: u3
         return Ok(0);
     }
     let again = micros(again);
-    let (mut living, mut ends) = (Vec::new(), Vec::new());
+    let mut living = Vec::new();
+    let mut ends = Vec::new();
     for row in rows(db, SELECT_LAST_TOKEN_EXPIRIES, &[&again, &ended]).await? {
         living.push(row.try_get::<_, String>(0)?);
         ends.push(row.try_get::<_, i64>(1)?.max(again));

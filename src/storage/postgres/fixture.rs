@@ -59,7 +59,8 @@ impl Drop for TestConnection {
 impl Fixture for Postgres {
     fn new() -> Self {
         let database = cluster::shared().database();
-        let (seal_key, clock) = (SealKey::random(), Clock::manual(now()));
+        let seal_key = SealKey::random();
+        let clock = Clock::manual(now());
         Self { database, onlooker: TestConnection(Mutex::new(None)), seal_key, clock }
     }
 

@@ -43,7 +43,8 @@ pub(super) async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Re
         return Ok(());
     }
     // Both are prepared first, because preparing one in between would break the order.
-    let (lock, look) = (db.prepare_cached(LOCK_MOUNTS).await?, db.prepare_cached(ALL_EXIST).await?);
+    let lock = db.prepare_cached(LOCK_MOUNTS).await?;
+    let look = db.prepare_cached(ALL_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];
     let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&look, &ids)).await?;
     if found.try_get(0)? { Ok(()) } else { Err(PostgresError::Conflict(conflict::MOUNT_GONE)) }

@@ -16,7 +16,8 @@ use crate::telemetry;
 
 impl ChangeLog for Store<PostgresReaderPool> {
     fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
-        let (node, keys) = (self.reader.node, self.keys.clone());
+        let node = self.reader.node;
+        let keys = self.keys.clone();
         let found =
             self.reader.read_with_age("changes", move |db, made| changes::read_changes(db, made, point, node).boxed());
         async move {

@@ -79,7 +79,8 @@ fn matches_field(field: &str, value: &str) -> bool {
 }
 
 fn unescape(text: &str) -> Secret {
-    let (mut plain, mut escaped) = (Vec::with_capacity(text.len()), false);
+    let mut plain = Vec::with_capacity(text.len());
+    let mut escaped = false;
     for byte in text.bytes() {
         if byte == b'\\' && !escaped {
             escaped = true;

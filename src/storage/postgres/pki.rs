@@ -184,7 +184,8 @@ impl PkiStore for Store<PostgresReaderPool> {
 
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
         self.reader.read("ending_leases", move |db| {
-            let (after, below) = (after.clone(), below.clone());
+            let after = after.clone();
+            let below = below.clone();
             async move { leases::ending(db, &after, &below, limit).await }.boxed()
         })
     }

@@ -129,7 +129,9 @@ impl Manager for ConnectionManager {
         if let Some(spare) = self.take_spare() {
             return Ok(spare);
         }
-        let (url, use_for, spare) = (self.url.clone(), self.use_for, Arc::clone(&self.spare));
+        let url = self.url.clone();
+        let use_for = self.use_for;
+        let spare = Arc::clone(&self.spare);
         let (give, made) = oneshot::channel();
         self.home.spawn(async move {
             if let Err(Ok(session)) = give.send(use_for.connect(&url).await) {

@@ -29,7 +29,8 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
     for found in rows(db, SELECT_RECORDED, &[&keys]).await? {
         standing.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
     }
-    let (mut first, mut repeats) = (HashMap::new(), HashSet::new());
+    let mut first = HashMap::new();
+    let mut repeats = HashSet::new();
     for (at, row) in keyed {
         let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
         if stands || *first.entry(row.key).or_insert(at) != at {
@@ -81,7 +82,8 @@ pub(super) async fn get(db: &PostgresClient, key: [u8; 32]) -> Result<Option<Rec
     let Some(found) = row(db, sql::GET, &[&&key[..]]).await? else { return Ok(None) };
     let request: &[u8] = found.try_get(0)?;
     let request = request.try_into().map_err(|_| PostgresError::Unreadable("the hash of a stored request"))?;
-    let (lease, expires_at) = (found.try_get(2)?, found.try_get(3)?);
+    let lease = found.try_get(2)?;
+    let expires_at = found.try_get(3)?;
     Ok(Some(RecordedResponseRow { key, request, serial: serial(&found, 1)?, lease, expires_at }))
 }
 

@@ -125,7 +125,9 @@ pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
     if found.try_get(0).map_err(|e| failed(e.into()))? {
         return Ok(());
     }
-    let (user, database, schema) = (text(1)?, text(2)?, text(3)?);
+    let user = text(1)?;
+    let database = text(2)?;
+    let schema = text(3)?;
     Err(Error::invalid(format!(
         "storage: user {user} may not create tables in schema {schema}, which schema upgrades require; as a superuser, \
          run ALTER DATABASE {database} OWNER TO {user} (or, if it is the owner, GRANT CREATE ON SCHEMA {schema} TO \
@@ -164,7 +166,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn people_who_are_in_teams_already_are_in_the_organizations_of_these() {
+    fn migration_adds_team_members_to_their_organizations() {
         let fixture = Postgres::new();
         let database = &fixture.database;
         for migration in &MIGRATIONS[..12] {

@@ -53,12 +53,15 @@ pub(super) async fn write(
 }
 
 async fn insert(db: &PostgresClient, row: &SecretIdRow) -> Result<AuthOutcome, PostgresError> {
-    let (mount, hash, updated_at) = (row.mount.0, &row.hash[..], micros(row.updated_at));
+    let mount = row.mount.0;
+    let hash = &row.hash[..];
+    let updated_at = micros(row.updated_at);
     if exists(db, sql::ROLE_HAS_ENDED, &[&mount, &row.role]).await? {
         return Ok(AuthOutcome::Absent);
     }
     execute(db, sql::FREE, &[&mount, &hash, &updated_at]).await?;
-    let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
+    let expires_at = row.expires_at.map(micros);
+    let uses = row.uses.map(i64::from);
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
         [&mount, &hash, &row.role, &row.accessor, &expires_at, &uses, &updated_at, &row.body];
     match execute(db, sql::INSERT, &values).await? {

@@ -177,7 +177,8 @@ impl PostgresReaderPool {
         work: SqlWork,
         writes: bool,
     ) -> Result<(), SqlError> {
-        let (mut clashes, mut replaced) = (0, false);
+        let mut clashes = 0;
+        let mut replaced = false;
         loop {
             let (place, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
             let started = Instant::now();

@@ -71,7 +71,7 @@ async fn changes(storage: &Storage, point: LogPosition) -> (LogPosition, Vec<Log
 }
 
 #[tokio::test]
-async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over() {
+async fn change_committed_after_later_ones_is_not_skipped() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
@@ -89,7 +89,7 @@ async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over(
 }
 
 #[tokio::test]
-async fn a_server_that_counts_anew_after_an_outage_hides_no_change() {
+async fn server_with_reset_transaction_ids_hides_no_change() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (point, _) = changes(&storage, LogPosition::default()).await;
@@ -103,7 +103,7 @@ async fn a_server_that_counts_anew_after_an_outage_hides_no_change() {
 }
 
 #[tokio::test]
-async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
+async fn commit_without_a_synchronous_standby_is_unavailable() {
     let cluster = cluster::Cluster::new();
     let database = cluster.database();
     let (writer, reader) = open(PostgresUrl::parse(&database.url()).unwrap()).await.unwrap();
@@ -141,7 +141,7 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
+async fn read_only_server_is_left_for_a_writable_one() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
     let standby = primary.standby();
@@ -169,7 +169,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_keeps_nobody_from_another() {
+async fn hanging_server_does_not_prevent_a_connection_to_another() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
     // It accepts connections and sends nothing.
@@ -189,7 +189,7 @@ async fn a_server_that_hangs_keeps_nobody_from_another() {
 }
 
 #[tokio::test]
-async fn the_log_tells_own_changes_from_those_of_others() {
+async fn change_log_distinguishes_own_changes_from_others() {
     let (fixture, a, mount) = node().await;
     let b = fixture.open(1000).await.unwrap();
     let seen = async |node: &Storage| {
@@ -199,7 +199,8 @@ async fn the_log_tells_own_changes_from_those_of_others() {
     for (n, node) in [&a, &a, &b, &b, &a].into_iter().enumerate() {
         node.pki().commit(document(mount, &format!("{n}"))).await.unwrap();
     }
-    let (by_a, by_b) = (seen(&a).await, seen(&b).await);
+    let by_a = seen(&a).await;
+    let by_b = seen(&b).await;
     assert_eq!((by_a.version, by_a.own_from, by_b.version, by_b.own_from), (5, Some(5), 5, None));
     assert!(by_a.is_unseen(2) && by_a.is_unseen(3) && !by_a.is_unseen(4) && by_b.is_unseen(4));
     a.pki().commit(issue(mount)).await.unwrap();
@@ -211,7 +212,7 @@ async fn the_log_tells_own_changes_from_those_of_others() {
 }
 
 #[tokio::test]
-async fn documents_and_revocations_wake_other_nodes_and_certificates_do_not() {
+async fn only_documents_and_revocations_wake_other_nodes() {
     let (fixture, a, mount) = node().await;
     let b = fixture.open(1000).await.unwrap();
     let woken = b.changes().unwrap().listen();
@@ -258,14 +259,14 @@ async fn connections_that_died_idle_are_replaced_unnoticed() {
 }
 
 #[tokio::test]
-async fn work_whose_connections_are_ended_is_told_whether_it_read_or_wrote() {
+async fn terminated_work_reports_a_failed_read_or_a_failed_write() {
     let (_fixture, storage, _) = node().await;
     let projects = storage.projects();
     let work: SqlWork = Arc::new(|session| {
         async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
     });
-    let (read, written) =
-        (projects.read("test", SERVER_CALLER, work.clone()), projects.write("test", SERVER_CALLER, work));
+    let read = projects.read("test", SERVER_CALLER, work.clone());
+    let written = projects.write("test", SERVER_CALLER, work);
     for (outcome, text) in [(read.await, "storage: the read failed"), (written.await, "storage: the write failed")] {
         let Err(crate::sql::SqlError::Engine(error)) = outcome else { panic!("not the engine") };
         assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
@@ -287,7 +288,7 @@ async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_a_connection_that_hangs_does_not_leave_it_to_the_next() {
+async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
     pki.counts(mount).await.unwrap();
@@ -335,7 +336,8 @@ async fn two_nodes_count_number_and_revoke_once() {
     let serials: Vec<Serial> = (0..100).map(|_| Serial::random()).collect();
     let both = serials.iter().flat_map(|serial| {
         [&first, &second].map(|node| {
-            let (issued, revoked) = (node.pki().commit(issue(mount)), node.pki().commit(revoke(mount, *serial)));
+            let issued = node.pki().commit(issue(mount));
+            let revoked = node.pki().commit(revoke(mount, *serial));
             async move {
                 issued.await.unwrap();
                 revoked.await.unwrap().remove(0)
@@ -373,7 +375,7 @@ fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
 
 /// On two nodes: the one with outdated data keys loads the new key once.
 #[tokio::test]
-async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
+async fn node_with_a_stale_ring_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     write(&first, mount, "a").await;
@@ -414,7 +416,8 @@ async fn a_node_that_follows_the_others_seals_with_their_new_key() {
 #[tokio::test]
 async fn nodes_that_run_go_on_after_the_seal_was_changed() {
     let (fixture, first, mount) = node().await;
-    let (second, third) = (fixture.open(10).await.unwrap(), fixture.open(10).await.unwrap());
+    let second = fixture.open(10).await.unwrap();
+    let third = fixture.open(10).await.unwrap();
     write(&second, mount, "a").await;
     let seal = SealKey::random();
     first.change_seal(&seal).await.unwrap();
@@ -432,7 +435,7 @@ async fn nodes_that_run_go_on_after_the_seal_was_changed() {
 }
 
 #[tokio::test]
-async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
+async fn seal_change_waits_until_every_node_has_the_data_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
@@ -460,7 +463,7 @@ async fn seal_anew(fixture: &Postgres, node: &Storage, mount: MountId, seal: &Se
 }
 
 #[tokio::test]
-async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_that_it_asks_wrongly() {
+async fn node_that_missed_a_seal_change_is_unavailable() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     seal_anew(&fixture, &first, mount, &SealKey::random()).await;
@@ -478,7 +481,7 @@ async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_tha
 }
 
 #[tokio::test]
-async fn a_node_that_missed_a_change_of_the_seal_goes_on_with_the_seal_that_it_has() {
+async fn node_that_missed_seal_changes_continues_with_the_same_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     for changes in 1..3 {
@@ -493,7 +496,7 @@ async fn a_node_that_missed_a_change_of_the_seal_goes_on_with_the_seal_that_it_h
 }
 
 #[tokio::test]
-async fn a_node_that_missed_a_change_of_the_seal_goes_on_when_it_is_given_the_new_key() {
+async fn node_that_missed_a_seal_change_continues_with_the_new_key() {
     let (fixture, first, mount) = node().await;
     let dir = tempfile::tempdir().unwrap();
     let [of_second, of_first] = ["second.key", "first.key"].map(|name| dir.path().join(name));
@@ -533,7 +536,7 @@ async fn keys_are_rotated_and_the_seal_changed_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn sealing_again_waits_for_nobody_who_holds_a_row() {
+async fn reseal_postpones_locked_rows_without_waiting() {
     let (fixture, storage, _) = node().await;
     for n in 0..40 {
         let row = TokenRow {
@@ -594,14 +597,15 @@ async fn nodes_count_what_is_left_together_and_in_steps() {
 }
 
 #[tokio::test]
-async fn two_nodes_that_seal_again_share_the_work() {
+async fn two_nodes_reseal_concurrently_to_completion() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     for n in 0..300 {
         write(&first, mount, &format!("d{n}")).await;
     }
     first.keyring().rotate(1).await.unwrap();
-    let (one, other) = (first.keyring(), second.keyring());
+    let one = first.keyring();
+    let other = second.keyring();
     assert_eq!(one.re_seal().await.unwrap(), ResealOutcome::Later, "not all nodes know the key yet");
     fixture.clock().advance(Duration::from_secs(31));
     for round in 0.. {
@@ -617,7 +621,7 @@ async fn two_nodes_that_seal_again_share_the_work() {
 }
 
 #[tokio::test]
-async fn a_mount_dropped_on_one_node_takes_no_certificate_from_another() {
+async fn mount_drop_leaves_no_certificate_of_another_node() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let issuing = join_all((0..200).map(|_| second.pki().commit(issue(mount))));
@@ -677,7 +681,7 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
 }
 
 #[tokio::test]
-async fn a_child_that_ends_elsewhere_meanwhile_saves_none_of_its_siblings() {
+async fn child_token_deleted_concurrently_does_not_stop_revocation() {
     let (fixture, node, _) = node().await;
     let token = |n: u16, parent: Option<u16>| {
         let hash = |n: u16| std::array::from_fn(|at| n.to_be_bytes()[at % 2]);
@@ -720,7 +724,8 @@ async fn a_deadlock_between_nodes_is_tried_again() {
     let (fixture, storage, mount) = node().await;
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
-    let (low, high) = (mount.min(other), mount.max(other));
+    let low = mount.min(other);
+    let high = mount.max(other);
     // A client that locks the rows in the opposite order, and lets the server detect the deadlock.
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
@@ -760,10 +765,11 @@ async fn a_database_with_a_newer_schema_is_refused_with_a_clear_text() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_change_the_schema_is_told_what_mends_it() {
+async fn missing_schema_permission_is_reported_with_the_fix() {
     let (fixture, storage, _) = node().await;
     storage.shutdown().await.unwrap();
-    let (database, name) = (&fixture.database, &fixture.database.name);
+    let database = &fixture.database;
+    let name = &fixture.database.name;
     let clerk = format!("clerk_{name}");
     database.psql(&format!(
         "CREATE ROLE {clerk} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC;
@@ -791,11 +797,13 @@ async fn a_user_who_may_not_change_the_schema_is_told_what_mends_it() {
 }
 
 #[tokio::test]
-async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
+async fn restore_is_recorded_only_while_no_node_runs() {
     let (fixture, node, _) = node().await;
     let another = fixture.open(1000).await.unwrap();
     let noted = async || {
-        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), IfMissing::Fail);
+        let seal_key = fixture.seal_key();
+        let clock = fixture.clock().clone();
+        let absent = IfMissing::Fail;
         record_restore(StorageOptions {
             database: Database::Postgres(fixture.url()),
             seal_key,
@@ -833,7 +841,7 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
 }
 
 #[tokio::test]
-async fn a_database_that_may_lose_commits_is_refused_with_a_clear_text() {
+async fn database_that_may_lose_commits_is_refused() {
     let fixture = Postgres::new();
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
@@ -845,7 +853,7 @@ async fn a_database_that_may_lose_commits_is_refused_with_a_clear_text() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_found_by_an_index_and_in_its_order() {
+async fn expired_rows_are_found_by_an_index_in_its_order() {
     let (fixture, storage, _) = node().await;
     for (sql, fourth, index) in [
         (sql::tidy::CERTIFICATES, "''::BYTEA", "certificate_end"),

@@ -16,7 +16,9 @@ const DELETE_REVOKED_CERTIFICATES: &str = "DELETE FROM certificate WHERE mount =
 
 pub(super) async fn get(db: &PostgresClient, mount: MountId) -> Result<Option<TidyRow>, PostgresError> {
     let Some(found) = row(db, sql::GET, &[&mount.0]).await? else { return Ok(None) };
-    let (run, valid_until, cancelled) = (found.try_get(0)?, found.try_get(1)?, found.try_get::<_, i64>(2)? != 0);
+    let run = found.try_get(0)?;
+    let valid_until = found.try_get(1)?;
+    let cancelled = found.try_get::<_, i64>(2)? != 0;
     Ok(Some(TidyRow { mount, run, valid_until, cancelled, report: found.try_get(3)? }))
 }
 

@@ -44,8 +44,11 @@ pub(super) async fn insert(db: &PostgresClient, row: &TokenRow) -> Result<(), Po
     {
         return Err(PostgresError::Conflict(conflict::PARENT_GONE));
     }
-    let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
-    let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
+    let expires_at = row.expires_at.map(micros);
+    let uses = row.uses.map(i64::from);
+    let hash = &row.hash[..];
+    let accessor = &row.accessor_hash[..];
+    let parent = row.parent.as_ref().map(|p| &p[..]);
     let mount = row.mount.map(|mount| mount.0);
     let values: [&(dyn ToSql + Sync); 8] =
         [&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.entity, &row.body];
@@ -91,7 +94,9 @@ pub(super) async fn take(db: &PostgresClient, hash: &TokenHash) -> Result<(), Po
 /// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
 pub(super) async fn revoke(db: &PostgresClient, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
     rows(db, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
-    let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
+    let mut gone = Vec::new();
+    let mut left = hashes.to_vec();
+    let mut looked_at = 0;
     let mut met = false;
     while looked_at < MAX_TOKENS_PER_REVOCATION && !left.is_empty() {
         let some = left.split_off(left.len().saturating_sub(TOKENS_PER_STEP));

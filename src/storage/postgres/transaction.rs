@@ -48,7 +48,8 @@ pub(super) struct Savepoint {
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(db: &'a PostgresClient, node: i64, counter: i64) -> Self {
-        let (gathered, known) = (CollectedRows::default(), RestorableState::default());
+        let gathered = CollectedRows::default();
+        let known = RestorableState::default();
         Self { db, gathered, node, counter, known, revoked: Vec::new() }
     }
 

@@ -166,7 +166,8 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
     // A password may contain question marks.
     let host = text[at..].find('@').map_or(at, |found| at + found);
     let Some((before, options)) = text[host..].split_once('?') else { return (text.to_owned(), own) };
-    let (mut rest, mut mark) = (text[..host + before.len()].to_owned(), '?');
+    let mut rest = text[..host + before.len()].to_owned();
+    let mut mark = '?';
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
         // As in libpq, a plus is not a space.
         let plus = pair.replace('+', "%2B");
@@ -185,7 +186,9 @@ fn split_parameters(text: &str) -> (String, UrlParameters) {
 
 /// Splits `key=value` pairs, keeping their quotes and backslashes.
 fn split_pairs(text: &str) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped, mut before) = (false, false, ' ');
+    let mut quoted = false;
+    let mut escaped = false;
+    let mut before = ' ';
     text.split(move |c: char| {
         let ends = c.is_whitespace() && !quoted && !escaped;
         // A quote inside of an unquoted value is an ordinary character.
@@ -200,7 +203,8 @@ fn split_pairs(text: &str) -> impl Iterator<Item = &str> {
 fn take_own_pair(word: &str, own: &mut UrlParameters) -> bool {
     let Some((name, value)) = word.split_once('=') else { return false };
     let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
-    let (mut plain, mut escaped) = (String::new(), false);
+    let mut plain = String::new();
+    let mut escaped = false;
     for c in value.chars() {
         escaped = c == '\\' && !escaped;
         if !escaped {
@@ -222,7 +226,8 @@ enum TlsMode {
 impl TlsMode {
     /// Follows libpq: `require` with authorities means `verify-ca`, and the system's authorities need `verify-full`.
     fn of(own: &UrlParameters) -> Result<Self> {
-        let (mode, roots) = (own.get("sslmode"), own.get("sslrootcert"));
+        let mode = own.get("sslmode");
+        let roots = own.get("sslrootcert");
         if roots == Some("system") && !matches!(mode, None | Some("verify-full")) {
             return Err(url_error("sslrootcert: system needs sslmode=verify-full"));
         }
@@ -276,7 +281,9 @@ struct HostAddress<'c> {
 }
 
 fn host_addresses(all: &Config) -> Result<Vec<HostAddress<'_>>> {
-    let (hosts, numbers, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    let hosts = all.get_hosts();
+    let numbers = all.get_hostaddrs();
+    let ports = all.get_ports();
     let count = hosts.len().max(numbers.len());
     if count == 0 || hosts.iter().any(|host| *host == Host::Tcp(String::new())) {
         return Err(url_error("must name a host, or the folder of a unix socket"));
@@ -470,7 +477,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_the_url_is_never_quoted() {
+    fn url_errors_name_the_problem_without_quoting_the_url() {
         let of_form = "must be of the form";
         for (text, says) in [
             ("postgres://signet:hunter2@db.internal/signet", "needs sslmode=verify-full"),
@@ -515,7 +522,7 @@ mod unit_tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics_and_only_what_asks_for_tls_has_it(text in "(postgres://|host=a )?\\PC{0,60}") {
+        fn parsing_never_panics_and_enables_tls_only_on_request(text in "(postgres://|host=a )?\\PC{0,60}") {
             if let Ok(url) = PostgresUrl::parse(&text) {
                 let tls = url.tls().is_some();
                 prop_assert!(!tls || text.contains("ssl"));

@@ -96,7 +96,8 @@ impl PostgresWriter {
     }
 
     async fn attempt(&mut self, units: &[WriteUnit], careful: bool) -> Result<UnitResults, BatchFailure> {
-        let (node, counter) = (self.node, self.counter);
+        let node = self.node;
+        let counter = self.counter;
         let db = self.session().await.map_err(BatchFailure::Unreachable)?;
         // Pipelined: the server runs them in order, and after a failed BEGIN the connection is unusable.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };

@@ -313,10 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_file_is_read_again_and_another_is_kept() {
+    fn key_source_rereads_a_file_and_retains_a_key_from_memory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
-        let (made, given) = (SealKey::create_file(&path).unwrap(), SealKey::random());
+        let made = SealKey::create_file(&path).unwrap();
+        let given = SealKey::random();
         let sources = [made.source(), SealKey::from_file(&path).unwrap().source()];
         std::fs::write(&path, [7; 32]).unwrap();
         for source in sources {

@@ -66,8 +66,9 @@ mod tests {
     use crate::clock::Time;
 
     #[tokio::test]
-    async fn only_who_has_the_seal_answers_and_each_question_has_its_own_answer() {
-        let (seal, other) = (SealKey::random(), SealKey::random());
+    async fn seal_challenge_is_answered_only_with_the_seal_key() {
+        let seal = SealKey::random();
+        let other = SealKey::random();
         let root_key = root::generate();
         let record = root::wrap_root(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL_FACT.to_owned(), record)];

@@ -41,7 +41,8 @@ impl SealKeyReplacement {
     fn prepare_with(file: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<Self> {
         let before = SealKey::from_file(file)?;
         let owner = FileOwner::of(file)?;
-        let (fresh, old) = (sibling_path(file, "new"), sibling_path(file, &format!("old-{}", before.about().key)));
+        let fresh = sibling_path(file, "new");
+        let old = sibling_path(file, &format!("old-{}", before.about().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
                 // The earlier attempt may not have synced it, or another user may have made it.
@@ -106,7 +107,8 @@ pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
 
 /// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
-    let (name, fresh) = (file.file_name()?.to_str()?, sibling_path(file, "new"));
+    let name = file.file_name()?.to_str()?;
+    let fresh = sibling_path(file, "new");
     let is_ours = |path: &PathBuf| {
         let is_old = |found: &str| found.strip_prefix(name).is_some_and(|end| end.starts_with(".old-"));
         *path == fresh || path.file_name().and_then(OsStr::to_str).is_some_and(is_old)
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn both_keys_are_there_before_the_new_one_is_used_and_one_afterwards() {
+    fn replacement_has_both_key_files_until_it_finishes() {
         let (dir, file) = folder();
         let before = SealKey::from_file(&file).unwrap();
         let first = SealKeyReplacement::prepare(&file).unwrap();
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_never_written_whole_is_made_anew() {
+    fn partly_written_new_key_file_is_replaced() {
         for content in ["", "5a5a5a"] {
             let (_dir, file) = folder();
             torn(&sibling_path(&file, "new"), content);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_beside_the_file_are_named_and_never_its_own() {
+    fn other_key_files_in_the_folder_are_named() {
         let (dir, file) = folder();
         let others = || other_keys(&file, &SealKey::from_file(&file).unwrap());
         let told = |name: &str, what: &str| Some(format!("{} ({what})", dir.path().join(name).display()));

@@ -119,7 +119,8 @@ pub(crate) async fn wrap_root(
         return Err(Error::invalid("seal: the wrapped root key cannot be unwrapped; nothing was changed"));
     }
     let SealInfo { kind, mechanism, key, .. } = seal.about();
-    let (wrapped_at, root) = (at.unix_timestamp(), STANDARD.encode(wrapped));
+    let wrapped_at = at.unix_timestamp();
+    let root = STANDARD.encode(wrapped);
     let record = SealRecord { kind, mechanism, key, wrapped_at, root, generation };
     serde_json::to_vec(&record).map_err(Error::internal)
 }
@@ -211,7 +212,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_root_key_opens_with_its_seal_in_its_store_alone() {
-        let (seal, root, at) = (SealKey::random(), generate(), Time::UNIX_EPOCH);
+        let seal = SealKey::random();
+        let root = generate();
+        let at = Time::UNIX_EPOCH;
         let record = wrap_root(&seal, "one", &root, at, 1).await.unwrap();
         assert!(unwrap_root(&seal, "one", &facts(record.clone())).await.unwrap() == root);
         assert!(unwrap_root(&seal, "two", &facts(record.clone())).await.is_err(), "another store");
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_without_a_record_has_the_bytes_of_its_key_as_its_root() {
+    async fn store_without_a_seal_record_uses_the_seal_key_as_root() {
         let seal = SealKey::random();
         assert!(unwrap_root(&seal, "one", &[]).await.unwrap() == *seal.bytes().unwrap());
         assert!(stored_seal(&[]).unwrap().is_none());

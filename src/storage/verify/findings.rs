@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_told_and_not_counted_and_what_may_be_harmless_is_counted_apart() {
+    fn findings_exclude_notes_and_count_doubtful_ones_apart() {
         let mut findings = Findings::default();
         findings.note("a list");
         assert_eq!((findings.count(), findings.count_certain()), (0, 0));

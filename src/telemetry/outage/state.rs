@@ -91,8 +91,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_at_its_begin_and_when_nothing_has_failed_for_a_while() {
-        let (outage, start) = (Outage::new(), Instant::now());
+    fn outage_begins_at_a_failure_and_ends_after_a_quiet_time() {
+        let outage = Outage::new();
+        let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(outage.over(at(0)), None);
         assert!(outage.note(at(0)) && outage.is_on());
@@ -107,9 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
+    fn outage_of_a_flapping_store_logs_under_twenty_lines() {
         for every in [6, 10, 20, 30, 59] {
-            let (outage, start, mut lines) = (Outage::new(), Instant::now(), 0);
+            let outage = Outage::new();
+            let start = Instant::now();
+            let mut lines = 0;
             for second in 0..600 {
                 let now = start + Duration::from_secs(second);
                 lines += u32::from(second % every == 0 && outage.note(now));

@@ -99,7 +99,9 @@ mod tests {
 
     /// Log lines of ten minutes in which the objects in `failing` fail each second, until all outages are over.
     fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
-        let (others, start, mut lines) = (OutageTable::new(), Instant::now(), Vec::new());
+        let others = OutageTable::new();
+        let start = Instant::now();
+        let mut lines = Vec::new();
         for second in 0..800 {
             let now = start + Duration::from_secs(second);
             if second < 600 {
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_of_failures_are_one_line_and_one_that_says_that_they_are_over() {
+    fn long_outage_logs_one_begin_and_one_end_line() {
         let told = lines(|_| vec!["key: away".to_owned(); 100]);
         assert_eq!(
             told,
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_in_which_everything_fails_are_fewer_than_twenty_lines() {
+    fn outages_of_many_parts_log_under_twenty_lines() {
         let told = lines(|second| (0..40).map(|number| format!("part {}", number * (second % 3 + 1))).collect());
         assert!(told.len() > 4 && told.len() < 18, "{told:?}");
         assert!(
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
+    fn outage_of_a_flapping_part_logs_under_twenty_lines() {
         for every in [6, 10, 20, 30, 59] {
             let told = lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
             assert!(told.len() > 1 && told.len() < 20, "{every}: {told:?}");
@@ -145,8 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_told_among_the_rest_is_called_that_at_its_begin_and_at_its_end() {
-        let (others, start) = (OutageTable::new(), Instant::now());
+    fn outages_above_the_limit_share_a_begin_and_an_end_line() {
+        let others = OutageTable::new();
+        let start = Instant::now();
         let told = |part: usize| others.told(&format!("part {part}"), format!("part {part} (away)"));
         for part in 0..MAX_SEPARATE_OUTAGES {
             assert_eq!(told(part).unwrap(), format!("part {part} (away); not logged again until recovery"));
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn another_failure_is_told_beside_the_first() {
+    fn different_failure_is_logged_during_an_outage() {
         let others = OutageTable::new();
         assert_eq!(
             others.told("key: away", "key: away (the disk)".to_owned()).unwrap(),

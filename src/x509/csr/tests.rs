@@ -33,7 +33,7 @@ fn request(openssl: &OpenSsl, key: &str, more: &[&str]) -> String {
 }
 
 #[test]
-fn requests_of_openssl_with_every_kind_of_key_are_read_and_verify() {
+fn openssl_requests_with_every_key_type_are_read_and_verify() {
     let openssl = OpenSsl::new();
     for (arguments, kind) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
@@ -45,7 +45,7 @@ fn requests_of_openssl_with_every_kind_of_key_are_read_and_verify() {
 }
 
 #[test]
-fn what_the_request_asks_for_is_read_byte_for_byte() {
+fn requested_values_are_read_byte_for_byte() {
     let openssl = OpenSsl::new();
     let key = openssl.key("key.pem", OPENSSL_KEY_ARGUMENTS[1].0);
     let csr = Csr::from_pem(&request(&openssl, &key, EXTENSIONS)).unwrap();

@@ -116,7 +116,7 @@ fn requests_are_read_in_every_form_that_clients_send() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_by_name() {
+fn invalid_ocsp_requests_are_refused_with_the_reason() {
     let small = |count: usize| {
         move |p: &mut Parts| {
             p.null = false;
@@ -158,7 +158,7 @@ fn what_breaks_a_rule_is_refused_by_name() {
 }
 
 #[test]
-fn failures_have_five_octets() {
+fn failure_responses_have_five_bytes() {
     assert_eq!(encode_failure(6), [0x30, 3, 0x0a, 1, 6]);
 }
 

@@ -8,8 +8,8 @@ use super::*;
 #[test]
 fn pkcs12_kdf_gives_the_values_of_another_program() {
     let password = Pkcs12Password::new("password", b"smeg").unwrap();
-    let (first, second) =
-        ([0x0a, 0x58, 0xcf, 0x64, 0x53, 0x0d, 0x82, 0x3f], [0x3d, 0x83, 0xc0, 0xe4, 0x54, 0x6a, 0xc1, 0x40]);
+    let first = [0x0a, 0x58, 0xcf, 0x64, 0x53, 0x0d, 0x82, 0x3f];
+    let second = [0x3d, 0x83, 0xc0, 0xe4, 0x54, 0x6a, 0xc1, 0x40];
     for (digest, purpose, salt, iterations, key) in [
         (
             Pkcs12Digest::Sha1,
@@ -57,7 +57,8 @@ fn pkcs12_file_is_read_back_and_hides_its_contents() {
     let password = WrittenPassword::new("password", b"a password").unwrap();
     let protection = Pkcs12Keys::derive(&password).unwrap();
     let private_key: Vec<u8> = (0..200).collect();
-    let (leaf, issuer) = (vec![0x30, 2, 5, 0], vec![0x30, 3, 2, 1, 9]);
+    let leaf = vec![0x30, 2, 5, 0];
+    let issuer = vec![0x30, 3, 2, 1, 9];
     let entry = Pkcs12Entry { name: "name", private_key: &private_key, certificates: &[&leaf, &issuer] };
     let file = protection.encode(&entry).unwrap();
     assert!(!file.windows(16).any(|part| part == &private_key[40..56]));

@@ -262,7 +262,7 @@ fn a_label_that_begins_as_an_a_label_decodes() {
 }
 
 #[test]
-fn other_names_that_have_a_form_are_held_to_it() {
+fn other_names_of_known_types_must_have_their_form() {
     let name = |kind: u8, tag: u8, text: &str| {
         tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, kind], &tlv(0xa0, &[&tlv(tag, &[text.as_bytes()])])])
     };
@@ -597,7 +597,7 @@ fn name_constraints_are_read_to_their_end() {
 }
 
 #[test]
-fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
+fn extensions_outside_rfc_5280_are_validated_completely() {
     let stamp = |version: u8, hash: u8, signature: u8, end: &[u8]| {
         [&[version][..], &[7; 32], &[0; 8], &[0, 0, hash, signature], end].concat()
     };
@@ -673,7 +673,7 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
 }
 
 #[test]
-fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
+fn crl_and_unsupported_extensions_are_refused_in_certificates() {
     judge(
         find_certificate_extension,
         oid::NS_CERT_TYPE,
@@ -763,7 +763,7 @@ fn criticality_is_what_the_profile_says() {
 }
 
 #[test]
-fn what_the_encoders_write_fits_the_profile() {
+fn encoded_extensions_fit_the_profile() {
     let urls = ["http://a.test/x".to_owned()];
     let sans = SubjectAltNames {
         dns: vec!["*.a.test".into()],

@@ -5,9 +5,12 @@ use num_bigint::BigUint;
 
 /// The odd primes below 752, which the usual trial division covers.
 const SMALL_PRIMES: [u64; 132] = {
-    let (mut primes, mut count, mut candidate) = ([0; 132], 0, 3);
+    let mut primes = [0; 132];
+    let mut count = 0;
+    let mut candidate = 3;
     while candidate < 752 {
-        let (mut at, mut is_prime) = (0, true);
+        let mut at = 0;
+        let mut is_prime = true;
         while at < count {
             is_prime &= candidate % primes[at] != 0;
             at += 1;
@@ -48,7 +51,8 @@ pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
 fn has_small_factor(modulus: &BigUint) -> bool {
     let mut primes = &SMALL_PRIMES[..];
     while !primes.is_empty() {
-        let (mut product, mut count) = (1_u64, 0);
+        let mut product = 1_u64;
+        let mut count = 0;
         while let Some(more) = primes.get(count).and_then(|prime| product.checked_mul(*prime)) {
             (product, count) = (more, count + 1);
         }
@@ -75,7 +79,8 @@ fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
 
 /// Runs 100 rounds of Fermat's method on `root² + rest`: `true` if a difference to a larger square is a square.
 fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
-    let (root_left, rest_left) = (remainder(root, SIEVE_PRODUCT), remainder(rest, SIEVE_PRODUCT));
+    let root_left = remainder(root, SIEVE_PRODUCT);
+    let rest_left = remainder(rest, SIEVE_PRODUCT);
     (1..=100).any(|round| {
         let left = (round * round + 2 * round * root_left + SIEVE_PRODUCT - rest_left) % SIEVE_PRODUCT;
         // The difference of `(root + round)²` and `root² + rest`. `rest` is at most `2 · root`.
@@ -93,7 +98,8 @@ const SIEVE_MODULI: [u64; 6] = [64, 63, 65, 11, 17, 19];
 const SIEVE_PRODUCT: u64 = 64 * 63 * 65 * 11 * 17 * 19;
 /// For each sieve, the bit set of squares.
 const SQUARES_BY_SIEVE: [u128; SIEVE_MODULI.len()] = {
-    let (mut squares, mut at) = ([0; SIEVE_MODULI.len()], 0);
+    let mut squares = [0; SIEVE_MODULI.len()];
+    let mut at = 0;
     while at < SIEVE_MODULI.len() {
         let mut number = 0;
         while number < SIEVE_MODULI[at] {

@@ -54,7 +54,7 @@ fn collector(name: &str, path: &Path) -> DeviceSettings {
 
 /// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
 #[actix_web::test]
-async fn m7_lines_have_the_shape_of_the_peers_and_hashes_for_texts() {
+async fn audit_entries_have_compatible_format_and_hashed_texts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
@@ -79,7 +79,8 @@ async fn m7_lines_have_the_shape_of_the_peers_and_hashes_for_texts() {
     assert_eq!((&request["mount_point"], &request["mount_type"]), (&json!("pki/"), &json!("pki")));
     assert_eq!(request["remote_address"], "127.0.0.1");
     assert_eq!(request["data"], json!({ "common_name": hash("web.test").await }));
-    let (answered, data) = (&told["response"]["data"], &issued.body["data"]);
+    let answered = &told["response"]["data"];
+    let data = &issued.body["data"];
     for name in ["private_key", "certificate", "serial_number", "issuing_ca"] {
         assert_eq!(answered[name], hash(data[name].as_str().unwrap()).await, "{name}");
     }
@@ -155,9 +156,10 @@ async fn fields_that_a_mount_names_stay_readable() {
 
 /// CVE-2025-6000: not even a root token can make the server write a file.
 #[actix_web::test]
-async fn m6_cve_2025_6000_devices_are_not_made_or_removed_by_the_api() {
+async fn cve_2025_6000_api_cannot_create_or_remove_audit_devices() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, other) = (folder.path().join("audit.log"), folder.path().join("other"));
+    let path = folder.path().join("audit.log");
+    let other = folder.path().join("other");
     let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
     let options = json!({ "file_path": other, "mode": "0755", "prefix": "#!/bin/sh" });
     for client in [&app.client, &app.client.with_token("s.unknown")] {
@@ -180,7 +182,8 @@ async fn m6_cve_2025_6000_devices_are_not_made_or_removed_by_the_api() {
     assert_eq!(devices.body["data"], json!({ "main/": expected }));
     app.policy("hash", "path \"sys/audit-hash/main\" { capabilities = [\"update\"] }").await;
     app.policy("look", "path \"sys/audit\" { capabilities = [\"read\"] }").await;
-    let (hash, look) = (app.with_policies(&["hash"]).await, app.with_policies(&["look"]).await);
+    let hash = app.with_policies(&["hash"]).await;
+    let look = app.with_policies(&["look"]).await;
     assert_eq!(hash.post("sys/audit-hash/main", json!({ "input": "x" })).await.status, 200);
     assert_eq!(hash.post("sys/audit-hash/none", json!({ "input": "x" })).await.status, 403);
     assert_eq!(hash.post("sys/audit-hash/main", json!({})).await.status, 400);
@@ -195,9 +198,10 @@ async fn m6_cve_2025_6000_devices_are_not_made_or_removed_by_the_api() {
 
 /// CVE-2024-0831: `log_raw` of one device does not affect another, not even after the files are reopened.
 #[actix_web::test]
-async fn m8_cve_2024_0831_a_raw_device_turns_no_other_raw() {
+async fn cve_2024_0831_raw_device_does_not_affect_other_devices() {
     let folder = tempfile::tempdir().unwrap();
-    let (open, closed) = (folder.path().join("open.log"), folder.path().join("closed.log"));
+    let open = folder.path().join("open.log");
+    let closed = folder.path().join("closed.log");
     let raw = DeviceSettings { log_raw: true, ..DeviceSettings::file("open", &open) };
     let app = App::builder().audit_devices([raw, DeviceSettings::file("closed", &closed)]).start().await;
     app.shared().audit.reopen();
@@ -227,7 +231,7 @@ async fn a_text_has_the_same_hash_after_a_restart_and_on_another_node() {
 }
 
 #[actix_web::test]
-async fn m9_nothing_is_done_that_no_device_takes() {
+async fn unrecordable_request_is_rejected_without_effect() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("collector");
     let listener = UnixListener::bind(&path).unwrap();
@@ -297,7 +301,7 @@ async fn one_device_that_takes_an_entry_is_enough() {
 /// A pipe without a reader: a waiting request is rejected after the device's timeout, a new one immediately, and the
 /// server recovers when the pipe is read.
 #[actix_web::test]
-async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
+async fn hanging_device_delays_requests_briefly_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -338,7 +342,7 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
 
 /// A full disk: the health endpoint reports it, and its end, without other requests.
 #[actix_web::test]
-async fn without_a_device_that_takes_entries_a_server_is_not_ready_and_it_is_again_by_itself() {
+async fn health_is_503_until_an_audit_device_accepts_entries_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     symlink("/dev/full", &path).unwrap();
@@ -368,7 +372,7 @@ async fn without_a_device_that_takes_entries_a_server_is_not_ready_and_it_is_aga
 
 /// One working device of two keeps the server healthy, and the unreachable one does not delay requests.
 #[actix_web::test]
-async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itself() {
+async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     // No connection is accepted; once the backlog is full, connection attempts are not answered.
@@ -385,7 +389,8 @@ async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itsel
     let app = App::builder().audit_devices([silent, DeviceSettings::file("main", &path)]).start().await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200, "it waits, once");
     let begun = Instant::now();
-    let (mut requests, mut late) = (0, 0);
+    let mut requests = 0;
+    let mut late = 0;
     while begun.elapsed() < Duration::from_secs(4) {
         let asked = Instant::now();
         let answer = app.client.get("sys/mounts").await;
@@ -422,12 +427,13 @@ async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itsel
 
 /// An unauthenticated login cannot fill the disk: its entries are at most a small multiple of its body.
 #[actix_web::test]
-async fn many_small_values_take_no_more_than_a_small_multiple_of_what_was_sent() {
+async fn entry_size_of_many_small_values_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
     assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-    let (ones, texts) = (vec![1; 8000], vec![""; 990]);
+    let ones = vec![1; 8000];
+    let texts = vec![""; 990];
     for (body, is_short) in [
         (json!({ "pin": ones, "role_id": "x", "secret_id": "y" }), false),
         (json!({ "pin": texts, "role_id": "x", "secret_id": "y" }), false),
@@ -461,7 +467,8 @@ async fn tokens_and_accessors_in_a_path_are_hashed() {
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let batch = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
     let text = |answer: &Answer, name: &str| answer.body["auth"][name].as_str().unwrap().to_owned();
-    let (token, accessor) = (text(&made, "client_token"), text(&made, "accessor"));
+    let token = text(&made, "client_token");
+    let accessor = text(&made, "accessor");
     for (begin, secret) in [
         ("auth/token/revoke", &token),
         ("auth/token/lookup", &token),

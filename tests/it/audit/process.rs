@@ -11,15 +11,18 @@ use crate::process::{dev, dev_with, signet, signet_by};
 
 /// Both entries of every acknowledged certificate are in the file after a kill.
 #[actix_web::test]
-async fn a_kill_under_load_loses_no_line_of_what_was_answered() {
+async fn kill_under_load_loses_no_audit_entry_of_a_response() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, path) = (folder.path().join("data"), folder.path().join("audit.log"));
-    let (data, file) = (data.to_str().unwrap(), path.to_str().unwrap());
+    let data = folder.path().join("data");
+    let path = folder.path().join("audit.log");
+    let data = data.to_str().unwrap();
+    let file = path.to_str().unwrap();
     let dev = dev(&["--data-dir", data, "--audit-file", file]);
     let answered = Arc::new(Mutex::new(BTreeSet::new()));
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let (client, answered) = (dev.client(), Arc::clone(&answered));
+            let client = dev.client();
+            let answered = Arc::clone(&answered);
             actix_rt::spawn(async move {
                 loop {
                     let request = client.request("POST", "pki/issue/dev").json(&json!({ "common_name": "web.test" }));
@@ -84,9 +87,10 @@ async fn the_limit_of_a_files_size_is_a_full_device() {
 }
 
 #[test]
-fn check_names_a_pipe_that_nobody_reads() {
+fn check_reports_pipe_without_reader() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, pipe) = (folder.path().join("signet.toml"), folder.path().join("pipe"));
+    let file = folder.path().join("signet.toml");
+    let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let device = format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", pipe.display());
     let data = folder.path().join("data");

@@ -30,7 +30,7 @@ fn with_body(api: &Api, body: impl ToString) -> reqwest::RequestBuilder {
 
 /// A body with many values is logged as one hash, also before it is validated; with few values, each value is hashed.
 #[actix_web::test]
-async fn a_long_body_is_one_hash_in_a_line() {
+async fn long_body_is_logged_as_one_hash() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let world = World::of(App::builder().audit_devices([DeviceSettings::file("main", &path)])).await;
@@ -48,10 +48,11 @@ async fn a_long_body_is_one_hash_in_a_line() {
 }
 
 #[actix_web::test]
-async fn every_request_leaves_what_was_asked_and_what_was_answered() {
+async fn every_request_is_recorded_with_its_outcome() {
     let (world, device) = told(App::builder().settings(|settings| settings.max_body = 10_000)).await;
     let owner = &world.owner;
-    let (nobody, unknown) = (owner.with_token(""), owner.with_token("unknown.atlasv1.token"));
+    let nobody = owner.with_token("");
+    let unknown = owner.with_token("unknown.atlasv1.token");
     let outsider = world.outsider("otto").await.api;
     for (what, request, status, step) in [
         ("no token", nobody.request(Method::GET, PROJECTS), 401, "refusal"),
@@ -85,7 +86,7 @@ async fn every_request_leaves_what_was_asked_and_what_was_answered() {
 }
 
 #[actix_web::test]
-async fn entries_tell_who_asked_what_and_what_they_got() {
+async fn entries_contain_caller_request_and_response() {
     let (world, device) = told(App::builder()).await;
     let made = world.owner.post(PROJECTS, named("web")).await;
     let [intent, outcome] = <[_; 2]>::try_from(device.of(&made)).unwrap();
@@ -117,7 +118,7 @@ fn assert_held_back(answer: &Answer) {
 }
 
 #[actix_web::test]
-async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
+async fn request_without_audit_entry_is_rejected_without_effect() {
     let (world, device) = told(App::builder()).await;
     let before = names(&world, &device).await;
     device.set(Mood::Refuse);
@@ -133,14 +134,15 @@ async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
 }
 
 #[actix_web::test]
-async fn a_device_that_hangs_holds_its_request_alone() {
+async fn hanging_device_blocks_only_its_request() {
     let limit = Duration::from_secs(2);
     let (world, device) = told(App::builder().settings(|settings| settings.max_duration = limit)).await;
     let before = names(&world, &device).await;
     device.set(Mood::HangOn(PROJECTS));
     let started = Instant::now();
     let held = async {
-        let (read, write) = (world.owner.get(PROJECTS), world.owner.post(PROJECTS, named("web")));
+        let read = world.owner.get(PROJECTS);
+        let write = world.owner.post(PROJECTS, named("web"));
         let (read, write) = futures_util::future::join(read, write).await;
         assert_held_back(&read);
         assert_held_back(&write);

@@ -30,11 +30,12 @@ async fn stored(app: &App) -> u64 {
 }
 
 #[actix_web::test]
-async fn every_refusal_leaves_what_was_asked_and_what_was_answered() {
+async fn every_rejected_request_is_recorded_with_its_outcome() {
     let (app, device) = told(App::builder().settings(|settings| settings.max_body = 10_000)).await;
     app.policy("some", "path \"pki/issue/web\" { capabilities = [\"update\"]\n denied_parameters = { \"ttl\" = [] } }")
         .await;
-    let (root, some) = (&app.client, app.with_policies(&["some"]).await);
+    let root = &app.client;
+    let some = app.with_policies(&["some"]).await;
     let stranger = root.with_token("");
     let issue = |client: &crate::support::Client| client.request("POST", "pki/issue/web");
     for (what, request, status) in [
@@ -65,7 +66,7 @@ async fn every_refusal_leaves_what_was_asked_and_what_was_answered() {
 }
 
 #[actix_web::test]
-async fn a_refusal_for_a_quota_is_told_only_where_that_is_asked_for() {
+async fn quota_rejection_is_recorded_only_if_configured() {
     let (app, device) = told(App::builder()).await;
     let quota = json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" });
     assert_eq!(app.client.post("sys/quotas/rate-limit/seldom", quota).await.status, 204);
@@ -84,7 +85,8 @@ async fn a_refusal_for_a_quota_is_told_only_where_that_is_asked_for() {
 #[actix_web::test]
 async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
     let (app, device) = told(App::builder()).await;
-    let (root, stranger) = (&app.client, app.client.with_token(""));
+    let root = &app.client;
+    let stranger = app.client.with_token("");
     for (what, request, status) in [
         ("a certificate", root.request("POST", "pki/issue/web").json(&leaf()), 200),
         ("a role that is not there", root.request("POST", "pki/issue/none").json(&leaf()), 400),
@@ -119,7 +121,7 @@ async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
 }
 
 #[actix_web::test]
-async fn nobody_is_told_of_those_who_ask_whether_the_server_lives() {
+async fn health_and_status_requests_are_not_recorded() {
     let (app, device) = told(App::builder()).await;
     let before = device.count();
     for path in ["sys/health", "sys/live", "sys/seal-status", "sys/init", "sys/leader", "sys/metrics"] {
@@ -133,13 +135,14 @@ async fn nobody_is_told_of_those_who_ask_whether_the_server_lives() {
 }
 
 #[actix_web::test]
-async fn entries_tell_who_asked_what_from_where_and_what_they_got() {
+async fn entries_contain_caller_request_address_and_response() {
     let (app, device) = told(App::builder()).await;
     app.policy("web", "path \"pki/issue/web\" { capabilities = [\"update\"] }").await;
     let wanted = json!({ "policies": ["web"], "display_name": "builder" });
     let made = app.client.post("auth/token/create", wanted).await;
     let auth = &made.body["auth"];
-    let (token, accessor) = (auth["client_token"].as_str().unwrap(), auth["accessor"].as_str().unwrap());
+    let token = auth["client_token"].as_str().unwrap();
+    let accessor = auth["accessor"].as_str().unwrap();
     assert_eq!(device.of(&made)[1].handed_out, token);
     let client = app.client.with_token(token);
     let issued = client.post("pki/issue/web", leaf()).await;
@@ -172,7 +175,7 @@ fn assert_held_back(answer: &Answer) {
 }
 
 #[actix_web::test]
-async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
+async fn request_without_audit_entry_is_rejected_without_effect() {
     let (app, device) = told(App::builder()).await;
     let before = stored(&app).await;
     for mood in [Mood::Refuse, Mood::Panic] {
@@ -198,7 +201,7 @@ async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
 }
 
 #[actix_web::test]
-async fn one_device_that_takes_the_entry_is_enough_and_all_are_told() {
+async fn entry_goes_to_all_devices_and_one_success_suffices() {
     let devices = [Double::new(), Double::new()];
     let app = App::builder().audit(devices.iter().map(|device| device.clone() as Arc<dyn Device>)).start().await;
     let answer = app.client.get("sys/mounts").await;
@@ -211,7 +214,7 @@ async fn one_device_that_takes_the_entry_is_enough_and_all_are_told() {
 }
 
 #[actix_web::test]
-async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_request_may_take() {
+async fn hanging_device_blocks_only_its_request_until_the_time_limit() {
     let limit = Duration::from_secs(5);
     let (app, device) = told(App::builder().settings(|settings| settings.max_duration = limit)).await;
     let before = stored(&app).await;
@@ -240,7 +243,7 @@ async fn a_device_that_hangs_holds_its_request_alone_and_no_longer_than_the_requ
 }
 
 #[actix_web::test]
-async fn of_a_wrapped_answer_only_the_wrapping_is_told_and_of_who_fetches_it_the_answer() {
+async fn wrapped_response_is_recorded_only_when_unwrapped() {
     let (app, device) = told(App::builder()).await;
     let wrapped = app.client.request("POST", "pki/issue/web").header("X-Vault-Wrap-TTL", "60").json(&leaf());
     let wrapped = send(wrapped).await;

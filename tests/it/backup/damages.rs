@@ -135,7 +135,8 @@ fn swap(file: &Path) {
         let text = format!("SELECT body FROM document WHERE kind = 'role' ORDER BY name {at} LIMIT 1");
         db.query_row(&text, [], |row| row.get(0)).unwrap()
     };
-    let (first, last) = (body("ASC"), body("DESC"));
+    let first = body("ASC");
+    let last = body("DESC");
     assert_ne!(first, last);
     let set = "UPDATE document SET body = $1 WHERE body = $2";
     db.execute(set, (&b"between"[..], &first)).unwrap();
@@ -201,7 +202,8 @@ struct Copy {
 
 impl Copy {
     async fn make() -> Self {
-        let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+        let place = Place::embedded();
+        let files = tempfile::tempdir().unwrap();
         let dev = place.start();
         fill(&dev).await;
         backup(&place.file(""), &files.path().join("copy.db")).unwrap();
@@ -266,7 +268,7 @@ async fn the_seal_key_is_the_installations() {
 }
 
 #[actix_web::test]
-async fn a_database_is_looked_through_as_a_copy_is() {
+async fn verify_backup_checks_a_database_like_a_copy() {
     let place = Place::postgres(cluster::shared().database());
     let dev = place.start();
     fill(&dev).await;
@@ -280,8 +282,9 @@ async fn a_database_is_looked_through_as_a_copy_is() {
 }
 
 #[actix_web::test]
-async fn a_store_is_carried_over_whole_and_goes_on_in_the_database() {
-    let (place, database) = (Place::embedded(), cluster::shared().database());
+async fn copy_store_moves_the_whole_store_and_service_continues() {
+    let place = Place::embedded();
+    let database = cluster::shared().database();
     let folder = place.file("");
     let dev = place.start();
     fill(&dev).await;
@@ -293,7 +296,8 @@ async fn a_store_is_carried_over_whole_and_goes_on_in_the_database() {
     let last = number(client.clone()).await;
     let listed = client.list("pki/certs").await.body["data"]["keys"].clone();
     let projects = "SELECT COUNT(*) FROM projects";
-    let (known, url) = (place.scan(projects), database.url());
+    let known = place.scan(projects);
+    let url = database.url();
     let carry = |more: &[&str]| run(operator(&["copy-store", "--to", &url], &folder).args(more));
     assert!(carry(&[]).unwrap_err().contains("in use by another signet process"));
     dev.kill();
@@ -330,7 +334,7 @@ async fn fill_again(dev: &Dev) {
 }
 
 #[actix_web::test]
-async fn a_copy_that_is_damaged_is_not_put_back() {
+async fn restore_rejects_damaged_copy() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new, copy] = ["old", "new", "copy.db"].map(|name| folder.path().join(name));
     let dev = crate::process::dev(&["--data-dir", old.to_str().unwrap()]);

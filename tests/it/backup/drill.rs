@@ -40,7 +40,8 @@ async fn disaster(place: &Place, copy: impl FnOnce() + Send + 'static) -> (Ledge
         let book = ledger.read();
         Before { issued: book.issued.clone(), revoked: book.revoked.clone() }
     };
-    let (active_threads, after) = (ledger.clone(), std::thread::spawn(copy));
+    let active_threads = ledger.clone();
+    let after = std::thread::spawn(copy);
     after.join().unwrap();
     active_threads.wait_for(100, 20, 0);
     load.finish();
@@ -100,20 +101,26 @@ fn place_of(folder: &Path) -> Place {
 }
 
 #[actix_web::test]
-async fn a_store_that_is_restored_from_a_copy_under_load_repeats_no_serial_and_no_crl_number() {
-    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
-    let (old, copy, new) = (place.file(""), files.path().join("copy.db"), files.path().join("new"));
-    let (from, to) = (old.clone(), copy.clone());
+async fn store_restored_from_copy_repeats_no_serial_or_crl_number() {
+    let place = Place::embedded();
+    let files = tempfile::tempdir().unwrap();
+    let old = place.file("");
+    let copy = files.path().join("copy.db");
+    let new = files.path().join("new");
+    let from = old.clone();
+    let to = copy.clone();
     let known = disaster(&place, move || drop(backup(&from, &to).unwrap())).await;
     restore(&old, &copy, &new).unwrap();
     goes_on(&place_of(&new), known).await;
 }
 
 #[actix_web::test]
-async fn a_database_that_is_restored_from_a_dump_under_load_repeats_no_serial_and_no_crl_number() {
+async fn database_restored_from_dump_repeats_no_serial_or_crl_number() {
     let cluster = cluster::shared();
-    let (old, new) = (cluster.database(), cluster.database());
-    let (name, place) = (old.name.clone(), Place::postgres(old));
+    let old = cluster.database();
+    let new = cluster.database();
+    let name = old.name.clone();
+    let place = Place::postgres(old);
     let dump = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let slot = dump.clone();
     let known = disaster(&place, move || *slot.lock().unwrap() = cluster.dump(&name)).await;
@@ -125,10 +132,12 @@ async fn a_database_that_is_restored_from_a_dump_under_load_repeats_no_serial_an
 }
 
 #[test]
-fn a_copy_is_put_into_a_folder_without_a_store_only() {
-    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+fn restore_requires_a_folder_without_store() {
+    let place = Place::embedded();
+    let files = tempfile::tempdir().unwrap();
     place.start().terminate();
-    let (old, copy) = (place.file(""), files.path().join("copy.db"));
+    let old = place.file("");
+    let copy = files.path().join("copy.db");
     backup(&old, &copy).unwrap();
     let told = run(operator(&["restore"], &old).arg(&copy)).unwrap_err();
     assert!(told.contains("signet.db: exists, and is never overwritten: move what is in the folder away"), "{told}");
@@ -147,8 +156,9 @@ fn a_copy_is_put_into_a_folder_without_a_store_only() {
 }
 
 #[test]
-fn a_copy_is_put_back_with_its_own_seal_key_only() {
-    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+fn restore_requires_the_seal_key_of_the_copy() {
+    let place = Place::embedded();
+    let files = tempfile::tempdir().unwrap();
     place.start().terminate();
     let copy = files.path().join("copy.db");
     backup(&place.file(""), &copy).unwrap();
@@ -162,11 +172,14 @@ fn a_copy_is_put_back_with_its_own_seal_key_only() {
 
 #[actix_web::test]
 async fn restore_names_the_time_of_the_copy_and_status_notes_it() {
-    let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
+    let place = Place::embedded();
+    let files = tempfile::tempdir().unwrap();
     let dev = place.start();
     let before = number(&crl(&dev.client()).await);
     dev.terminate();
-    let (old, copy, new) = (place.file(""), files.path().join("copy.db"), files.path().join("new"));
+    let old = place.file("");
+    let copy = files.path().join("copy.db");
+    let new = files.path().join("new");
     backup(&old, &copy).unwrap();
     let told = restore(&old, &copy, &new).unwrap();
     let (_, rest) = told.split_once("from a copy of ").unwrap();

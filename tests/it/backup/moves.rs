@@ -32,7 +32,8 @@ fn way(upstream: u16, commit: Commit, again: bool) -> u16 {
             }
             let server = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).unwrap();
             let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            let (ended, seen) = (Arc::new(AtomicBool::new(false)), over.clone());
+            let ended = Arc::new(AtomicBool::new(false));
+            let seen = over.clone();
             let mute = ended.clone();
             std::thread::spawn(move || ask(client, server, commit, &ended, &seen));
             std::thread::spawn(move || answer(ends.0, ends.1, &mute));
@@ -42,7 +43,8 @@ fn way(upstream: u16, commit: Commit, again: bool) -> u16 {
 }
 
 fn ask(mut client: TcpStream, mut server: TcpStream, commit: Commit, ended: &AtomicBool, over: &AtomicBool) {
-    let (mut buffer, mut fills) = (vec![0; 1 << 16], false);
+    let mut buffer = vec![0; 1 << 16];
+    let mut fills = false;
     let has = |sent: &[u8], text: &[u8]| sent.windows(text.len()).any(|part| part == text);
     while let Ok(read @ 1..) = client.read(&mut buffer) {
         let sent = &buffer[..read];
@@ -81,7 +83,8 @@ fn copy_store(folder: &Path, url: &str) -> Result<String, String> {
 
 /// Copies a new store through such a proxy. Returns the store, the database and the output.
 fn copied(cluster: &Arc<Cluster>, commit: Commit, again: bool) -> (Place, Database, Result<String, String>) {
-    let (place, database) = (Place::embedded(), cluster.database());
+    let place = Place::embedded();
+    let database = cluster.database();
     place.start().terminate();
     let url = database.url_through(way(cluster.port(), commit, again));
     let said = copy_store(&place.file(""), &url);
@@ -98,7 +101,7 @@ fn refused(place: &Place) -> String {
 }
 
 #[test]
-fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
+fn copy_store_with_lost_commit_leaves_one_usable_store() {
     let cluster = Cluster::over_tcp();
     // The command checks the database, which has everything.
     let (place, database, said) = copied(&cluster, Commit::Arrives, true);

@@ -34,7 +34,7 @@ fn said(folder: &Path, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_and_hears_commands_that_there_are() {
+fn socket_is_private_and_rejects_unknown_commands() {
     let folder = tempfile::tempdir().unwrap();
     let dev = start(folder.path());
     let socket = folder.path().join("signet.sock");
@@ -72,7 +72,7 @@ fn the_socket_is_for_its_owner_and_hears_commands_that_there_are() {
 }
 
 #[test]
-fn another_user_is_not_heard() {
+fn socket_rejects_other_users() {
     if !geteuid().is_root() {
         return crate::crash::left_out("only root can ask as somebody else");
     }
@@ -120,9 +120,10 @@ fn a_data_folder_may_have_a_long_name() {
 }
 
 #[test]
-fn a_copy_is_one_whole_file_for_its_owner_and_takes_nobodys_name() {
+fn backup_is_one_private_file_and_never_overwrites() {
     let files = tempfile::tempdir().unwrap();
-    let (folder, copy) = (files.path().join("data"), files.path().join("copy.db"));
+    let folder = files.path().join("data");
+    let copy = files.path().join("copy.db");
     assert!(backup(&folder, &copy).unwrap_err().contains("--data-dir: folder does not exist: "));
     let dev = start(&folder);
     backup(&folder, &copy).unwrap();
@@ -194,9 +195,10 @@ fn a_database_is_copied_by_its_own_tools() {
 }
 
 #[actix_web::test]
-async fn the_metrics_say_when_a_backup_last_succeeded() {
+async fn metrics_contain_time_of_last_successful_backup() {
     let files = tempfile::tempdir().unwrap();
-    let (folder, copy) = (files.path().join("data"), files.path().join("copy.db"));
+    let folder = files.path().join("data");
+    let copy = files.path().join("copy.db");
     let dev = start(&folder);
     let client = dev.client();
     let last = async || {

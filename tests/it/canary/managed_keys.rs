@@ -76,7 +76,8 @@ impl Services {
     }
 
     pub(super) fn name_to(&self, command: &mut Command) {
-        let (azure, google) = (self.bkeyvault.settings(), self.ckms.settings());
+        let azure = self.bkeyvault.settings();
+        let google = self.ckms.settings();
         command
             .env("SIGNET_AZURE_AUTHORITY_URL", azure.authority_url.unwrap())
             .env("SIGNET_AZURE_VAULT_URL_TEMPLATE", azure.vault_url_template)
@@ -112,7 +113,8 @@ impl Services {
 
 /// Writes a key with invalid and valid bodies, signs with success and with failure, reads it and tries to delete it.
 async fn one(walk: &mut Walk, path: &str, good: Value, secret: &str, wrong: &str, disturb: impl Fn(bool)) {
-    let (text, test) = (good[secret].clone(), format!("{path}/test/sign"));
+    let text = good[secret].clone();
+    let test = format!("{path}/test/sign");
     let with = |name: &str, value: Value| {
         let mut body = good.clone();
         body[name] = value;

@@ -72,7 +72,8 @@ fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     for before in 0..3 {
         let padded = [&[0; 2][..before.min(2)], bytes].concat();
         // Leaves out characters that also encode bits of neighbouring bytes.
-        let (from, to) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
+        let from = (before * 8).div_ceil(6);
+        let to = padded.len() * 8 / 6;
         forms.push(("base64", STANDARD_NO_PAD.encode(&padded).as_bytes()[from..to].to_vec()));
         forms.push(("base64url", URL_SAFE_NO_PAD.encode(&padded).as_bytes()[from..to].to_vec()));
     }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_secret_is_found_in_every_form_at_every_place() {
+    fn scanner_finds_planted_secret_in_every_encoding_and_offset() {
         let scanner = scanner();
         for (name, bytes) in [("key", secret()), ("token", b"s.0123456789abcdefghij".to_vec())] {
             let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_pem_block_gives_the_key_away() {
+    fn scanner_finds_key_in_every_line_of_a_pem_block() {
         let scanner = scanner();
         let long = [&[1, 2, 3][..], &secret(), &secret(), &secret()].concat();
         let text = STANDARD.encode(long);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn scanner_finds_no_absent_secret() {
         let scanner = scanner();
         let mut altered = secret();
         altered.iter_mut().step_by(PIECE).for_each(|b| *b ^= 1);

@@ -29,7 +29,8 @@ fn plain(serial: &str) -> String {
 
 impl Copy {
     pub fn make(place: &Place, nodes: &[Node]) -> Self {
-        let (mut issued, mut revoked) = (BTreeSet::new(), BTreeSet::new());
+        let mut issued = BTreeSet::new();
+        let mut revoked = BTreeSet::new();
         for node in nodes {
             let book = node.ledger.read();
             issued.extend(book.issued.keys().map(|serial| plain(serial)));

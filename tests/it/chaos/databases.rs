@@ -73,7 +73,8 @@ async fn three_nodes_lose_nothing_to_kills_and_crashes() {
     let cluster = Cluster::new();
     let mut site = Site::start(Place::postgres(cluster.database()), vec![Way::default(); 3]).await;
     let faults = seed.order(&ALL, rounds(ALL.len(), 10 * ALL.len()));
-    let (rotates, copies) = (seed.below(faults.len()), seed.below(faults.len()));
+    let rotates = seed.below(faults.len());
+    let copies = seed.below(faults.len());
     for (round, fault) in faults.into_iter().enumerate() {
         site.works(10 + seed.below(30), 1);
         if round == copies {

@@ -97,7 +97,7 @@ async fn server() -> (Site, Served, String) {
 }
 
 #[actix_web::test]
-async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
+async fn overload_causes_rejections_and_loses_no_response() {
     let mut seed = Seed::new();
     let (site, served, token) = server().await;
     let client = served.client(&token);
@@ -106,8 +106,10 @@ async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
     let peak = crowd(served.client(&token), CLIENTS, enough);
     assert_eq!(peak.refusals.len(), 0, "fewer than there are places");
     // Rotates the data key and backs up the store during the overload.
-    let (wait, second) = (seed.millis(50..400), served.client(&token));
-    let (data, copy) = (site.path("data"), site.path("copy.db"));
+    let wait = seed.millis(50..400);
+    let second = served.client(&token);
+    let data = site.path("data");
+    let copy = site.path("copy.db");
     let aside = std::thread::spawn(move || {
         std::thread::sleep(wait);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -123,7 +125,8 @@ async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
         false => told.issued.len() >= 120 && told.refusals.len() >= refusals,
     });
     aside.join().unwrap();
-    let (slowest, refused) = (told.slowest(), told.refusals.len());
+    let slowest = told.slowest();
+    let refused = told.refusals.len();
     println!("peak {:.0}/s, overload {:.0}/s, {refused} refusals, slowest {slowest:?}", peak.rate(), told.rate());
     if is_long() {
         assert!(told.rate() >= GOODPUT * peak.rate(), "{:.0}/s of {:.0}/s", told.rate(), peak.rate());

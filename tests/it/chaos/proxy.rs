@@ -82,7 +82,8 @@ async fn connection(client: TcpStream, upstream: u16, mut modes: watch::Receiver
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
-    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     tokio::select! {
         () = relay(from_client, to_server, modes.clone(), false) => {}
         () = relay(from_server, to_client, modes.clone(), true) => {}

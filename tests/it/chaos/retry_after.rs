@@ -19,7 +19,7 @@ fn assert_again(answer: &Answer, status: u16, what: &str) {
 }
 
 #[actix_web::test]
-async fn every_429_and_503_says_when_to_come_again() {
+async fn every_429_and_503_has_retry_after() {
     // The smallest rate limit, and no memory for a long body.
     let builder = App::builder().postgres().settings(|settings| {
         settings.projects_rate_limit = 4;

@@ -159,7 +159,8 @@ impl Site {
 
     /// Asserts that no serial was issued by two nodes, and that a CRL number means the same CRL on all of them.
     fn hold_the_books_together(&self) {
-        let (mut serials, mut crls) = (BTreeSet::new(), HashMap::new());
+        let mut serials = BTreeSet::new();
+        let mut crls = HashMap::new();
         for node in &self.nodes {
             let book = node.ledger.read();
             assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
@@ -175,7 +176,8 @@ impl Site {
 
     /// Waits until a node's CRL has all revocations, under a number not below any that a client saw.
     async fn know_all_revocations(&self, client: &Client) {
-        let (mut revoked, mut last) = (HashMap::new(), 0);
+        let mut revoked = HashMap::new();
+        let mut last = 0;
         for node in &self.nodes {
             let book = node.ledger.read();
             revoked.extend(book.revoked.clone());

@@ -11,7 +11,9 @@ async fn failover(seed: &mut Seed) {
     let mut site = Site::start(place, vec![Way::default(); 3]).await;
     site.works(20 + seed.below(60), 2);
     site.copy();
-    let (rotates_before, kills, victim) = (seed.coin(), seed.coin(), 1 + seed.below(2));
+    let rotates_before = seed.coin();
+    let kills = seed.coin();
+    let victim = 1 + seed.below(2);
     if rotates_before {
         site.rotate_meanwhile(0);
         std::thread::sleep(seed.millis(0..60));
@@ -37,7 +39,7 @@ async fn failover(seed: &mut Seed) {
 }
 
 #[actix_web::test]
-async fn three_nodes_lose_nothing_when_a_synchronous_standby_takes_over() {
+async fn nodes_lose_nothing_on_synchronous_standby_failover() {
     let mut seed = Seed::new();
     for _ in 0..rounds(1, 8) {
         failover(&mut seed).await;

@@ -82,7 +82,8 @@ async fn a_node_with_its_own_store_works_through_steps_of_its_clock() {
     outlasting(&site.client(0)).await;
     site.load(0);
     let steps = seed.order(&FORTH, rounds(FORTH.len(), 10 * FORTH.len()));
-    let (rotates, copies) = (seed.below(steps.len()), seed.below(steps.len()));
+    let rotates = seed.below(steps.len());
+    let copies = seed.below(steps.len());
     for (round, step) in steps.into_iter().enumerate() {
         println!("{step}");
         site.works(10 + seed.below(20), 1);
@@ -112,7 +113,7 @@ async fn a_node_with_its_own_store_works_through_steps_of_its_clock() {
 }
 
 #[actix_web::test]
-async fn a_list_of_a_time_that_has_not_come_is_made_anew_when_its_clock_is_back() {
+async fn crl_from_the_future_is_rebuilt_after_clock_goes_back() {
     let begin = time::macros::datetime!(2031-01-01 00:00 UTC);
     let app = App::builder().manual_clock(begin).start().await;
     let root = json!({ "common_name": "Root", "key_type": "ec" });
@@ -172,7 +173,8 @@ async fn nodes_work_through_steps_that_their_database_makes_too() {
     let mut seed = Seed::new();
     let Some(mut clocks) = Clocks::start(2).await else { return };
     let steps = seed.order(&FORTH, rounds(FORTH.len(), 10 * FORTH.len()));
-    let (rotates, copies) = (seed.below(steps.len()), seed.below(steps.len()));
+    let rotates = seed.below(steps.len());
+    let copies = seed.below(steps.len());
     for (round, step) in steps.into_iter().enumerate() {
         println!("{step}");
         clocks.site.works(10 + seed.below(20), 1);
@@ -197,7 +199,8 @@ async fn nodes_work_through_steps_that_their_database_makes_too() {
 }
 
 async fn refuses(site: &Site, at: usize) {
-    let (client, dev) = (site.client(at), site.nodes[at].dev());
+    let client = site.client(at);
+    let dev = site.nodes[at].dev();
     until("a refusal", async || client.get("auth/token/lookup-self").await.status == 503).await;
     let issue = json!({ "common_name": "a.test" });
     let projects = http_client().get(format!("{}/api/v2/organizations/dev/projects", dev.address));
@@ -219,7 +222,8 @@ async fn refuses(site: &Site, at: usize) {
 /// A response whose body is not text.
 async fn answer_as_text(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     Answer { status, headers, text: String::new(), body: serde_json::Value::Null }
 }
 
@@ -231,7 +235,8 @@ async fn a_clock_that_is_set_alone_stops_its_node_which_recovers() {
     let made = ok(clocks.site.client(0).post("auth/token/create-orphan", made).await).await;
     let token = made.body["auth"]["client_token"].as_str().unwrap().to_owned();
     let victims = seed.order(&[0, 1, 2, 3], rounds(4, 24));
-    let (rotates, copies) = (seed.below(victims.len()), seed.below(victims.len()));
+    let rotates = seed.below(victims.len());
+    let copies = seed.below(victims.len());
     for (round, victim) in victims.into_iter().enumerate() {
         let by = ANY[seed.below(ANY.len())];
         println!("{by}, {victim}");

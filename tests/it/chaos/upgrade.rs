@@ -32,7 +32,7 @@ const BACK: &str = "UPDATE meta SET value = convert_to((convert_from(value, 'UTF
     WHERE name = 'schema'";
 
 #[actix_web::test]
-async fn two_nodes_go_on_under_a_newer_schema_and_are_started_again_one_by_one() {
+async fn nodes_work_under_newer_schema_and_restart_one_by_one() {
     let mut seed = Seed::new();
     let place = Place::postgres(cluster::shared().database());
     let mut site = Site::start(place, vec![Way::default(); 2]).await;
@@ -42,7 +42,8 @@ async fn two_nodes_go_on_under_a_newer_schema_and_are_started_again_one_by_one()
     // Prepared statements are prepared again on new connections.
     site.place.database().unwrap().end_connections();
     site.works(20, 2);
-    let (url, folder) = (site.place.database().unwrap().url(), site.place.file(""));
+    let url = site.place.database().unwrap().url();
+    let folder = site.place.file("");
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--database-url", &url, "--data-dir"];
     let text = refused(signet().args(arguments).arg(&folder));
     assert!(text.contains("start a newer program"), "{text}");
@@ -89,7 +90,8 @@ async fn two_nodes_of_an_older_program_are_replaced_one_by_one() {
     if !is_long() {
         return println!("SIGNET_FAULTS=long builds the older program");
     }
-    let (mut seed, old) = (Seed::new(), old_program());
+    let mut seed = Seed::new();
+    let old = old_program();
     let place = Place::postgres(cluster::shared().database()).run_by(move || signet_at(&old));
     let mut site = Site::start(place, vec![Way::default(); 2]).await;
     site.works(100 + seed.below(200), 10);

@@ -12,12 +12,13 @@ const CERTIFICATE: &str = "web.example.test.pem";
 const KEY: &str = "web.example.test-key.pem";
 
 #[test]
-fn a_link_of_whoever_owns_the_folder_leads_to_nothing_of_others() {
+fn symlinks_of_other_users_are_not_followed() {
     let desk = Desk::new();
     fs::create_dir(desk.path("web")).unwrap();
     fs::write(desk.path("victim"), "precious").unwrap();
     desk.run(&["issue", "web.example.test", "--out", "web"]);
-    let (file, note) = (format!("web/{CERTIFICATE}"), desk.path(&format!("web/.{CERTIFICATE}.exec")));
+    let file = format!("web/{CERTIFICATE}");
+    let note = desk.path(&format!("web/.{CERTIFICATE}.exec"));
     symlink("../victim", &note).unwrap();
     desk.run(&["renew", &file, "--force", "--exec", "exit 0"]);
     assert_eq!((desk.text("victim").as_str(), note.symlink_metadata().is_ok()), ("precious", false));
@@ -51,8 +52,9 @@ fn powerless(desk: &Desk, words: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_file_is_found_before_anything_is_asked() {
-    let (desk, double) = (Desk::new(), Double::start(&[DENIED]));
+fn file_obstacles_are_reported_before_any_request() {
+    let desk = Desk::new();
+    let double = Double::start(&[DENIED]);
     desk.run(&["issue", "web.example.test"]);
     symlink("nowhere/a.pem", desk.path("link.example.test.pem")).unwrap();
     fs::create_dir(desk.path("folder.example.test-key.pem")).unwrap();
@@ -95,7 +97,7 @@ fn what_is_in_the_way_of_a_file_is_found_before_anything_is_asked() {
 }
 
 #[test]
-fn a_disk_that_is_full_leaves_nothing_and_what_it_once_left_is_made() {
+fn full_disk_leaves_no_files_and_empty_files_are_replaced() {
     let desk = Desk::new();
     // A file size limit of 0 fails every write to a file, but not to a pipe.
     let issue = "trap '' XFSZ; ulimit -f 0; exec \"$0\" issue web.example.test";
@@ -116,7 +118,7 @@ fn a_disk_that_is_full_leaves_nothing_and_what_it_once_left_is_made() {
 }
 
 #[test]
-fn one_command_at_a_time_replaces_files_and_nobody_else_keeps_it_from_that() {
+fn file_lock_serializes_commands_despite_foreign_locks() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let before = desk.text(CERTIFICATE);
@@ -162,7 +164,7 @@ fn an_authority_is_named_only_where_it_is() {
 }
 
 #[test]
-fn a_certificate_that_is_kept_is_warned_of_where_it_is_not_what_was_asked_for() {
+fn existing_keep_warns_of_missing_names_and_expiry() {
     let desk = Desk::new();
     let keep = ["--existing", "keep"];
     desk.run(&["issue", "web.example.test"]);

@@ -98,7 +98,7 @@ async fn service_renews_its_token_at_the_start_and_later() {
 }
 
 #[actix_web::test]
-async fn service_says_of_a_token_that_it_cannot_be_renewed_or_is_dead() {
+async fn service_warns_of_nonrenewable_or_revoked_token() {
     let desk = desk().await;
     let auth = token(&desk, json!({ "ttl": "72h", "renewable": false })).await;
     let service = Service::start(&desk, &["--token-file", "token"]);
@@ -116,7 +116,7 @@ async fn service_says_of_a_token_that_it_cannot_be_renewed_or_is_dead() {
 }
 
 #[actix_web::test]
-async fn service_logs_in_by_itself_and_again_when_its_token_is_revoked() {
+async fn service_logs_in_again_when_its_token_is_revoked() {
     let desk = desk().await;
     let client = desk.dev.client();
     assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);

@@ -93,7 +93,8 @@ fn commands_of_an_installation_print_json_objects() {
 
 #[test]
 fn commands_of_clients_print_json_objects_and_their_errors() {
-    let (dev, folder) = (dev(&[]), tempfile::tempdir().unwrap());
+    let dev = dev(&[]);
+    let folder = tempfile::tempdir().unwrap();
     let client = |words: &[&str]| {
         let mut command = signet();
         command.args(words).current_dir(folder.path());
@@ -134,7 +135,7 @@ fn commands_of_clients_print_json_objects_and_their_errors() {
 }
 
 #[actix_web::test]
-async fn exit_status_tells_what_is_wrong_from_what_could_not_be_asked() {
+async fn exit_status_distinguishes_problems_from_failed_requests() {
     let site = Site::new();
     let gone = |words: &[&str]| {
         let mut command = signet();
@@ -216,7 +217,7 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 #[test]
-fn copy_store_json_has_a_line_per_table_and_a_verdict() {
+fn copy_store_json_has_an_object_per_table_and_a_result() {
     let site = Site::new();
     site.init();
     let url = cluster::shared().database().url();

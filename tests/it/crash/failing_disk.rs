@@ -17,7 +17,7 @@ async fn issue(client: &Client) -> (u16, bool) {
 }
 
 #[actix_web::test]
-async fn a_disk_that_fails_costs_answers_and_nothing_else() {
+async fn failing_disk_causes_errors_and_no_data_loss() {
     if !strace::sees_the_server() {
         return;
     }

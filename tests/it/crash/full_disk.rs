@@ -53,7 +53,8 @@ impl Small {
     }
 
     fn place(&self) -> Place {
-        let (holder, rootless) = (self.holder.id().to_string(), self.rootless);
+        let holder = self.holder.id().to_string();
+        let rootless = self.rootless;
         let command = move || {
             let user = if rootless { &["-U", "--preserve-credentials"][..] } else { &[] };
             signet_by("nsenter", &[&["-t", holder.as_str(), "-m"], user].concat())
@@ -93,11 +94,12 @@ async fn refusal(client: &Client, ledger: &Ledger) -> Answer {
 
 /// The audit file on the small file system, the data elsewhere.
 #[actix_web::test]
-async fn a_full_disk_under_the_audit_file_stops_what_would_not_be_recorded() {
+async fn full_audit_disk_rejects_requests_and_truncates_no_entry() {
     let Some(small) = Small::mount() else { return };
     let temporary = tempfile::tempdir().unwrap();
-    let (data, told, seen) =
-        (temporary.path().join("data"), small.mountpoint.path().join("audit.log"), small.seen("audit.log"));
+    let data = temporary.path().join("data");
+    let told = small.mountpoint.path().join("audit.log");
+    let seen = small.seen("audit.log");
     let by_holder = small.place();
     let place = by_holder.with(data, move |command| {
         command.env("SIGNET_AUDIT", &told);
@@ -129,7 +131,7 @@ async fn a_full_disk_under_the_audit_file_stops_what_would_not_be_recorded() {
 }
 
 #[actix_web::test]
-async fn a_full_disk_costs_answers_and_nothing_else() {
+async fn full_disk_causes_errors_and_no_data_loss() {
     let Some(small) = Small::mount() else { return };
     let place = small.place();
     let ledger = Ledger::default();
@@ -184,10 +186,11 @@ fn status(dev: &Dev, token: &str) -> (bool, String) {
 }
 
 #[actix_web::test]
-async fn a_full_disk_is_told_until_there_is_room_though_nobody_writes() {
+async fn full_disk_is_reported_without_writes_until_space_is_free() {
     let Some(small) = Small::mount() else { return };
     let place = small.place();
-    let (dev, ledger) = (place.start(), Ledger::default());
+    let dev = place.start();
+    let ledger = Ledger::default();
     let token = place.client(&dev).await.token;
     let client = dev.client().with_token(&token);
     health_says(&client, false).await;
@@ -249,10 +252,12 @@ impl Drop for Serving {
 }
 
 #[actix_web::test]
-async fn a_start_on_a_full_disk_waits_for_room_and_knows_that_nothing_can_be_written() {
+async fn start_on_full_disk_waits_for_free_space_and_reports_it() {
     let Some(small) = Small::mount() else { return };
-    let (place, outside) = (small.place(), tempfile::tempdir().unwrap());
-    let (config, key) = (outside.path().join("signet.toml"), outside.path().join("seal.key"));
+    let place = small.place();
+    let outside = tempfile::tempdir().unwrap();
+    let config = outside.path().join("signet.toml");
+    let key = outside.path().join("seal.key");
     let settings = format!(
         "listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nseal_key_file = \"{}\"\n",
         small.told().display(),

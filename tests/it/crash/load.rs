@@ -47,12 +47,15 @@ impl Ledger {
     pub fn wait_for(&self, issued: usize, revoked: usize, refused: usize) {
         let count = || {
             let book = self.read();
-            let (wrong, counts) = (book.wrong.clone(), [book.issued.len(), book.revoked.len(), book.refused]);
+            let wrong = book.wrong.clone();
+            let counts = [book.issued.len(), book.revoked.len(), book.refused];
             drop(book);
             assert!(wrong.is_empty(), "{wrong:#?}");
             counts
         };
-        let (before, wanted, started) = (count(), [issued, revoked, refused], Instant::now());
+        let before = count();
+        let wanted = [issued, revoked, refused];
+        let started = Instant::now();
         while count().iter().zip(before).zip(wanted).any(|((now, before), wanted)| *now < before + wanted) {
             assert!(started.elapsed() < LIMIT, "{wanted:?} more than {before:?} were awaited, {:?} came", count());
             std::thread::sleep(Duration::from_millis(1));
@@ -159,7 +162,8 @@ impl One {
             let Some(answer) = answer else { continue };
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             let text = |name: &str| answer["data"][name].as_str().unwrap().to_owned();
-            let (serial, pem) = (text("serial_number"), text("certificate"));
+            let serial = text("serial_number");
+            let pem = text("certificate");
             let mut book = self.ledger.read();
             if book.issued.len().is_multiple_of(3) {
                 book.to_revoke.push(serial.clone());
@@ -212,7 +216,8 @@ impl One {
 
     fn saw(&self, der: &[u8], before: u64, revoked: &HashMap<String, i64>) {
         let crl = Crl::parse(der).unwrap();
-        let (number, missing) = (number(&crl), missing(&crl, revoked));
+        let number = number(&crl);
+        let missing = missing(&crl, revoked);
         let mut hash = DefaultHasher::new();
         der.hash(&mut hash);
         let mut book = self.ledger.read();

@@ -47,7 +47,7 @@ async fn issue(dev: &Dev) {
 }
 
 #[actix_web::test]
-async fn an_answer_leaves_after_the_sync_of_what_it_acknowledges() {
+async fn response_is_sent_after_the_sync_of_its_data() {
     if !strace::sees_the_server() {
         return;
     }
@@ -63,7 +63,7 @@ async fn an_answer_leaves_after_the_sync_of_what_it_acknowledges() {
 }
 
 #[actix_web::test]
-async fn the_database_answers_a_commit_after_its_sync() {
+async fn database_confirms_a_commit_after_its_sync() {
     if !strace::is_allowed() {
         return;
     }
@@ -93,7 +93,7 @@ async fn the_database_answers_a_commit_after_its_sync() {
 }
 
 #[actix_web::test]
-async fn a_log_that_a_crash_left_is_written_and_synced_again_before_anything_builds_on_it() {
+async fn wal_left_by_a_crash_is_rewritten_and_synced_at_start() {
     if !strace::sees_the_server() {
         return;
     }

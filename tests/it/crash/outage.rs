@@ -6,7 +6,7 @@ use super::place::Place;
 use crate::cluster::Cluster;
 
 #[actix_web::test]
-async fn a_database_that_crashes_under_load_costs_answers_and_nothing_else() {
+async fn database_crash_causes_errors_and_no_data_loss() {
     let cluster = Cluster::new();
     let place = Place::postgres(cluster.database());
     let ledger = Ledger::default();

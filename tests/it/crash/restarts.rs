@@ -31,7 +31,8 @@ struct Watch {
 impl Watch {
     fn start(client: Client) -> Self {
         let server = Arc::new(Mutex::new((1, client)));
-        let (seen, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let seen = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
         let watching = watching(Arc::clone(&server), Arc::clone(&seen), Arc::clone(&stop));
         let thread = std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -46,7 +47,8 @@ impl Watch {
     }
 
     fn wait(&self) {
-        let (wanted, started) = (self.server.lock().unwrap().0, Instant::now());
+        let wanted = self.server.lock().unwrap().0;
+        let started = Instant::now();
         while self.seen.load(Ordering::Relaxed) < wanted {
             assert!(!self.thread.is_finished(), "a list was wrong");
             assert!(started.elapsed() < LIMIT, "no list of server {wanted}");
@@ -61,7 +63,9 @@ impl Watch {
 }
 
 async fn watching(server: Arc<Mutex<(usize, Client)>>, seen: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> usize {
-    let (mut last, mut last_number, mut lists) = (BTreeSet::new(), 0, 0);
+    let mut last = BTreeSet::new();
+    let mut last_number = 0;
+    let mut lists = 0;
     while !stop.load(Ordering::Relaxed) {
         let (nth, client) = server.lock().unwrap().clone();
         let Some(der) = list(&client).await else {
@@ -121,11 +125,11 @@ async fn restarted_again_and_again(place: Place) {
 }
 
 #[actix_web::test]
-async fn no_list_of_a_folder_lacks_what_one_before_a_restart_had() {
+async fn crl_loses_no_entry_over_restarts_on_the_embedded_store() {
     restarted_again_and_again(Place::embedded()).await;
 }
 
 #[actix_web::test]
-async fn no_list_of_a_database_lacks_what_one_before_a_restart_had() {
+async fn crl_loses_no_entry_over_restarts_on_postgresql() {
     restarted_again_and_again(Place::postgres(cluster::shared().database())).await;
 }

@@ -23,7 +23,7 @@ async fn keys(served: &Served, path: &str) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
+async fn disconnecting_clients_hold_no_permit_and_no_partial_write() {
     let served = Served::start(QUEUE).await;
     let mut revoked = Vec::new();
     for round in 0..24u32 {
@@ -95,7 +95,7 @@ async fn wait_until_served(served: &Served, read: &str, shows: &str) {
 
 /// The client disconnects while its commit runs: the stored change is served.
 #[actix_web::test]
-async fn what_a_client_that_left_has_written_is_served() {
+async fn write_of_a_disconnected_client_is_served() {
     let served = Served::start(QUEUE).await;
     for (path, body, read, shows) in writes() {
         let hold = served.hold();
@@ -112,7 +112,7 @@ async fn what_a_client_that_left_has_written_is_served() {
 
 /// The same after a request timeout.
 #[actix_web::test]
-async fn what_a_request_that_took_too_long_has_written_is_served() {
+async fn write_of_a_timed_out_request_is_served() {
     let served = Served::configured("max_request_duration = \"1s\"\n").await;
     for (path, body, read, shows) in writes() {
         let hold = served.hold();

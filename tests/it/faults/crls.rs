@@ -19,7 +19,7 @@ async fn unanswered(pki: &Pki, faults: &Faults, fault: Fault, ask: impl AsyncFn(
 }
 
 #[actix_web::test]
-async fn a_delta_list_that_is_taken_over_while_entries_move_loses_none_of_the_complete_list() {
+async fn delta_crl_after_failed_commit_keeps_complete_crl_entries() {
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     for name in ["other", "third"] {
@@ -54,7 +54,7 @@ async fn a_delta_list_that_is_taken_over_while_entries_move_loses_none_of_the_co
 
 /// The build at the end of tidy reads all revocations; here a read fails, and the next build repeats it.
 #[actix_web::test]
-async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
+async fn entries_move_to_new_default_issuer_after_a_failed_read() {
     let faults = Arc::new(Faults::default());
     let clock = time::macros::datetime!(2031-01-01 00:00 UTC);
     let pki = Pki::on(App::builder().manual_clock(clock).faults(&faults).start().await).await;
@@ -102,7 +102,7 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
 
 /// Revocations are read in pages of ten thousand.
 #[actix_web::test]
-async fn a_read_that_fails_half_way_loses_nothing() {
+async fn failed_read_during_crl_build_loses_no_entry() {
     const MANY: i64 = 10_050;
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;

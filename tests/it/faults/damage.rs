@@ -59,9 +59,11 @@ async fn a_document_that_cannot_be_read_at_start_is_named() {
     for mount in mounts {
         documents.extend(faults.real().pki.documents(mount).await.unwrap());
     }
-    let (mut named, mut unread) = (BTreeSet::new(), BTreeSet::new());
+    let mut named = BTreeSet::new();
+    let mut unread = BTreeSet::new();
     for document in &documents {
-        let (kind, name) = (document.key.kind, &document.key.name);
+        let kind = document.key.kind;
+        let name = &document.key.name;
         write(&faults, document, BODY).await;
         let refusal = app.opening_of_another().await;
         write(&faults, document, &document.body).await;

@@ -77,8 +77,10 @@ impl Faults {
     /// Wraps a server's stores.
     pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
         let between = Arc::new(Double(Arc::clone(self)));
-        let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
-        let (keyring, token_seal) = (Arc::clone(&stores.keyring), Arc::clone(&stores.token_seal));
+        let changes = stores.changes.clone();
+        let projects = Arc::clone(&stores.projects);
+        let keyring = Arc::clone(&stores.keyring);
+        let token_seal = Arc::clone(&stores.token_seal);
         assert!(self.real.set(stores).is_ok(), "one server for each script");
         Stores {
             pki: between.clone(),

@@ -84,7 +84,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     async fn prepared(&self) -> Ask {
-        let (kind, pattern) = (self.kind, self.pattern);
+        let kind = self.kind;
+        let pattern = self.pattern;
         let ask = request(self.stage, kind, self.operation, pattern).await;
         let ask = ask.unwrap_or_else(|| panic!("no request for {} {kind} {pattern}", operation_name(self.operation)));
         self.stage.forget_tokens();
@@ -151,10 +152,12 @@ async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<St
         all_routes().filter(|(k, route)| *k == kind && of(route.operation) && !ASIDE.contains(&(*k, route.pattern)));
     for (kind, route) in routes {
         let stage = Stage::with_authority().await;
-        let (operation, pattern) = (route.operation, route.pattern);
+        let operation = route.operation;
+        let pattern = route.pattern;
         let mut walk = Walk { stage: &stage, kind, operation, pattern, whole: Changes::new(), calls: BTreeSet::new() };
         let wanted = walk.prepared().await;
-        let (before, counts) = (stage.rows(), stage.faults.counts());
+        let before = stage.rows();
+        let counts = stage.faults.counts();
         assert_status(&ask(&stage, operation, &wanted).await, wanted.status, &wanted.path);
         walk.whole = changes(&before, &stage.rows());
         let more = stage.faults.counts().into_iter().filter(|(name, count)| counts.get(name) != Some(count));
@@ -178,7 +181,7 @@ fn reads(operation: Operation) -> bool {
 }
 
 #[actix_web::test]
-async fn system_routes_answer_503_and_leave_nothing_half_done() {
+async fn system_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("system", |_| true).await;
     // Three calls with three faults each: the caller, the policies, the write.
     assert_eq!(failed["update policies/acl/*name"], 9, "{failed:?}");
@@ -186,14 +189,14 @@ async fn system_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
-async fn token_routes_answer_503_and_leave_nothing_half_done() {
+async fn token_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("token", |_| true).await;
     // The caller, the parent's current state, the write.
     assert_eq!(failed["update create"], 9, "{failed:?}");
 }
 
 #[actix_web::test]
-async fn a_tidy_of_tokens_begins_only_for_who_can_be_known() {
+async fn token_tidy_starts_only_if_the_caller_can_be_resolved() {
     let stage = Stage::with_authority().await;
     stage.forget_tokens();
     stage.faults.arm(1, Fault::Outage);
@@ -204,7 +207,7 @@ async fn a_tidy_of_tokens_begins_only_for_who_can_be_known() {
 }
 
 #[actix_web::test]
-async fn approle_routes_answer_503_and_leave_nothing_half_done() {
+async fn approle_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("approle", |_| true).await;
     // The secret id, the entity, the token.
     assert_eq!(failed["update login"], 9, "{failed:?}");
@@ -212,7 +215,7 @@ async fn approle_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
-async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
+async fn jwt_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("jwt", |_| true).await;
     // The entity and the token; the configured key is in memory.
     assert_eq!(failed["update login"], 6, "{failed:?}");
@@ -220,26 +223,26 @@ async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
 }
 
 #[actix_web::test]
-async fn cloudb_routes_answer_503_and_leave_nothing_half_done() {
+async fn cloudb_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("cloudb", |_| true).await;
     assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
 }
 
 #[actix_web::test]
-async fn cubbyhole_routes_answer_503_and_leave_nothing_half_done() {
+async fn cubbyhole_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("cubbyhole", |_| true).await;
     assert_eq!(failed["update *path"], 6, "{failed:?}");
 }
 
 #[actix_web::test]
-async fn identity_routes_answer_503_and_leave_nothing_half_done() {
+async fn identity_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("identity", |_| true).await;
     // The caller, the entity with the name, the write.
     assert_eq!(failed["update entity"], 9, "{failed:?}");
 }
 
 #[actix_web::test]
-async fn reading_routes_of_a_pki_mount_answer_503() {
+async fn pki_read_routes_return_503() {
     let failed = walk("pki", reads).await;
     assert_eq!(failed["list certs"], 6, "{failed:?}");
     assert_eq!(failed["read cert/:serial"], 3, "{failed:?}");
@@ -247,7 +250,7 @@ async fn reading_routes_of_a_pki_mount_answer_503() {
 }
 
 #[actix_web::test]
-async fn writing_routes_of_a_pki_mount_answer_503_and_leave_nothing_half_done() {
+async fn pki_write_routes_return_503_and_leave_no_partial_change() {
     let failed = walk("pki", |operation| !reads(operation)).await;
     assert_eq!(failed["update issue/:name"], 6, "{failed:?}");
     // The caller, the certificate, the record; the revocations and the CRL.
@@ -255,7 +258,7 @@ async fn writing_routes_of_a_pki_mount_answer_503_and_leave_nothing_half_done() 
 }
 
 #[actix_web::test]
-async fn a_lease_whose_revocation_failed_half_way_is_revoked_by_the_next_try() {
+async fn lease_revocation_after_partial_failure_succeeds_on_retry() {
     let stage = Stage::with_authority().await;
     let client = &stage.app.client;
     let mut failed = 0;
@@ -265,7 +268,8 @@ async fn a_lease_whose_revocation_failed_half_way_is_revoked_by_the_next_try() {
         for fault in [Fault::Before, Fault::After, Fault::Outage] {
             for n in 1..MOST {
                 let id = lease(&stage).await;
-                let (path, body) = (path.replace("ID", &id), json!({ "lease_id": id }));
+                let path = path.replace("ID", &id);
+                let body = json!({ "lease_id": id });
                 stage.forget_tokens();
                 stage.faults.arm(n, fault);
                 let answer = client.post(&path, body.clone()).await;
@@ -294,7 +298,7 @@ async fn a_lease_whose_revocation_failed_half_way_is_revoked_by_the_next_try() {
 
 /// A write is stored, but its commit fails and the server cannot read the result.
 #[actix_web::test]
-async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
+async fn unconfirmed_write_is_served_once_the_store_responds() {
     let stage = Stage::with_authority().await;
     let client = &stage.app.client;
     let policy = json!({ "policy": "path \"pki/*\" { capabilities = [\"read\"] }" });

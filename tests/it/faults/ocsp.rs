@@ -11,7 +11,7 @@ use crate::v1::pki::mount::Pki;
 use crate::v1::pki::ocsp::{cert_id, request};
 
 #[actix_web::test]
-async fn a_store_that_fails_is_try_later_and_the_next_request_is_answered() {
+async fn ocsp_store_failure_is_try_later_and_next_request_succeeds() {
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
@@ -34,7 +34,7 @@ async fn a_store_that_fails_is_try_later_and_the_next_request_is_answered() {
 }
 
 #[actix_web::test]
-async fn a_revocation_that_is_stored_without_an_answer_is_seen_at_once() {
+async fn ocsp_shows_unconfirmed_revocation_immediately() {
     let faults = Arc::new(Faults::default());
     let clock = time::macros::datetime!(2031-01-01 00:00 UTC);
     let pki = Pki::on(App::builder().manual_clock(clock).faults(&faults).start().await).await;

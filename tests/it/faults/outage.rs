@@ -97,7 +97,7 @@ fn assert_out(sort: &str, answer: &Answer) {
 }
 
 #[actix_web::test]
-async fn without_a_database_each_sort_of_request_is_503_and_what_is_in_memory_is_still_read() {
+async fn database_outage_is_503_and_cached_data_is_still_served() {
     let app = authority().await;
     let needs = needs(&app).await;
     let crl = app.client.get("pki/crl").await.text;
@@ -116,7 +116,7 @@ async fn without_a_database_each_sort_of_request_is_503_and_what_is_in_memory_is
 }
 
 #[actix_web::test]
-async fn a_database_that_hangs_holds_no_request_longer_than_it_may_take() {
+async fn hanging_database_delays_no_request_beyond_its_time_limit() {
     let app = authority().await;
     let needs = needs(&app).await;
     app.database().signal_connections("STOP");
@@ -137,7 +137,7 @@ async fn a_database_that_hangs_holds_no_request_longer_than_it_may_take() {
 }
 
 #[actix_web::test]
-async fn a_hang_in_the_middle_of_commits_leaves_units_whole_or_not_there() {
+async fn hang_during_commits_leaves_complete_transactions_only() {
     let app = authority().await;
     let client = &app.client;
     let mut acknowledged = Vec::new();

@@ -13,7 +13,7 @@ const QUEUE: usize = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[actix_web::test]
-async fn writes_beyond_the_queue_are_503_after_a_pause_and_every_place_comes_back() {
+async fn writes_beyond_the_queue_are_503_and_slots_are_freed() {
     let served = Served::start(QUEUE).await;
     for round in 1..=3 {
         // These get no response while the store hangs.
@@ -50,7 +50,7 @@ async fn writes_beyond_the_queue_are_503_after_a_pause_and_every_place_comes_bac
 }
 
 #[actix_web::test]
-async fn health_says_503_while_the_store_hangs_and_200_after_it() {
+async fn health_is_503_while_the_store_hangs_and_200_afterwards() {
     let served = Served::start(QUEUE).await;
     let health = async || served.client.with_token("").get("sys/health").await;
     assert_eq!(health().await.status, 200);

@@ -154,7 +154,8 @@ impl Stage {
 
     /// Describes the differences between the in-memory views and the store.
     pub async fn differences(&self) -> Vec<String> {
-        let (shared, real) = (self.app.shared(), self.faults.real());
+        let shared = self.app.shared();
+        let real = self.faults.real();
         let stored = Auth::open(Arc::clone(&real.auth), self.app.clock.clone()).await.unwrap();
         let mut found = Vec::new();
         let mut compare = |what: &str, served: Value, stored: Value| {
@@ -202,7 +203,8 @@ fn access(auth: &Auth) -> Value {
     let policies: Vec<_> = auth.policy_names().iter().map(|name| auth.policy_read(name)).collect();
     let roles: Vec<_> = auth.token_roles().iter().map(|name| auth.token_role_read(name)).collect();
     let quotas: Vec<_> = auth.rate_limit_names().iter().map(|name| auth.rate_limit_read(name)).collect();
-    let (of_all, roles) = (auth.quota_config(), json!(roles));
+    let of_all = auth.quota_config();
+    let roles = json!(roles);
     json!({ "mounts": mounts, "policies": policies, "token roles": roles, "quotas": quotas, "of all quotas": of_all })
 }
 

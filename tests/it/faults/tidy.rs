@@ -79,7 +79,7 @@ async fn step(stage: &Stage, n: usize, fault: Fault) -> bool {
 }
 
 #[actix_web::test]
-async fn a_run_that_fails_half_way_is_carried_on_by_the_next() {
+async fn failed_tidy_run_is_continued_by_the_next_run() {
     let mut failed = 0;
     for fault in [Fault::Before, Fault::After, Fault::Outage] {
         let stage = Stage::with_authority().await;

@@ -14,7 +14,7 @@ fn uids(boards: &[Board]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn there_is_a_dashboard_for_each_room_and_one_for_all_and_each_leads_to_the_others() {
+fn dashboards_exist_per_area_and_link_to_each_other() {
     let boards = boards();
     let names: Vec<&str> = boards.iter().map(|board| board.name.as_str()).collect();
     let rooms = ["audit", "http", "keys", "logins", "pki", "projects", "store"].map(|room| format!("signet-{room}"));
@@ -50,7 +50,7 @@ fn variables(board: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn rows_that_most_installations_do_not_use_are_folded() {
+fn rows_of_rarely_used_features_are_collapsed() {
     let mut folded = BTreeSet::new();
     for board in boards() {
         for row in board.body["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row") {
@@ -72,7 +72,7 @@ fn rows_that_most_installations_do_not_use_are_folded() {
 }
 
 #[test]
-fn every_panel_says_what_it_shows_in_which_unit_and_what_it_means_when_there_is_nothing() {
+fn every_panel_has_description_unit_and_no_data_text() {
     for board in boards() {
         let mut ids = BTreeSet::new();
         for panel in board.groups().into_iter().flatten() {
@@ -103,7 +103,7 @@ fn every_panel_says_what_it_shows_in_which_unit_and_what_it_means_when_there_is_
 }
 
 #[test]
-fn panels_stand_beside_each_other_and_lead_to_dashboards_that_are_there() {
+fn panels_do_not_overlap_and_link_to_existing_dashboards() {
     let boards = boards();
     for board in &boards {
         let of_groups = board.groups().into_iter().enumerate();

@@ -30,7 +30,8 @@ struct Parts {
 
 /// Parses an expression; promtool checks its syntax.
 fn parts(expression: &str) -> Parts {
-    let (mut found, mut rest) = (Parts::default(), expression);
+    let mut found = Parts::default();
+    let mut rest = expression;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     while let Some(first) = rest.chars().next() {
         if first == '"' {
@@ -122,7 +123,7 @@ fn values(operator: &str, value: &str) -> Vec<String> {
 }
 
 #[test]
-fn dashboards_and_alerts_use_what_is_in_the_catalogue_and_all_of_it() {
+fn dashboards_and_alerts_use_exactly_the_metric_catalogue() {
     let mut used = BTreeSet::new();
     for (place, expression) in expressions() {
         let Parts { selectors, grouped, made } = parts(&expression);
@@ -151,7 +152,7 @@ fn dashboards_and_alerts_use_what_is_in_the_catalogue_and_all_of_it() {
 }
 
 #[test]
-fn every_query_of_a_panel_is_of_the_chosen_servers_alone() {
+fn panel_queries_filter_by_the_selected_servers() {
     for board in boards() {
         for asked in board.asked() {
             for Selector { name, matchers } in parts(&asked.expression).selectors {
@@ -167,7 +168,7 @@ fn every_query_of_a_panel_is_of_the_chosen_servers_alone() {
 }
 
 #[test]
-fn queries_of_a_dashboard_that_offers_mounts_are_of_the_chosen_ones() {
+fn dashboard_queries_filter_by_the_selected_mounts() {
     for board in boards() {
         let variables = board.body["templating"]["list"].as_array().unwrap();
         let offers = variables.iter().any(|variable| variable["name"] == "mount" && variable["hide"] == 0);
@@ -188,7 +189,7 @@ fn queries_of_a_dashboard_that_offers_mounts_are_of_the_chosen_ones() {
 }
 
 #[test]
-fn legends_name_labels_that_the_query_gives() {
+fn legends_use_labels_of_their_query() {
     for board in boards() {
         for asked in board.asked() {
             let Parts { selectors, grouped, .. } = parts(&asked.expression);
@@ -206,10 +207,11 @@ fn legends_name_labels_that_the_query_gives() {
 }
 
 #[test]
-fn units_are_those_of_what_is_asked_for() {
+fn panel_units_match_their_queries() {
     for board in boards() {
         for asked in board.asked().into_iter().filter(|asked| !asked.unit.is_empty()) {
-            let (expression, unit) = (asked.expression.as_str(), asked.unit.as_str());
+            let expression = asked.expression.as_str();
+            let unit = asked.unit.as_str();
             let selectors = parts(expression).selectors;
             let ends = |end: &str| selectors.iter().any(|selector| selector.name.ends_with(end));
             let is_share = expression.contains(" / (") && !ends("_sum") && !ends("_seconds_count");
@@ -234,7 +236,7 @@ fn units_are_those_of_what_is_asked_for() {
 }
 
 #[test]
-fn quantiles_are_of_histograms_and_rates_of_what_only_grows() {
+fn quantiles_use_histograms_and_rates_use_counters() {
     for (place, expression) in expressions() {
         for (at, function) in ["rate(", "increase("].iter().flat_map(|f| expression.match_indices(f)) {
             let name: String = expression[at + function.len()..]
@@ -254,7 +256,7 @@ fn quantiles_are_of_histograms_and_rates_of_what_only_grows() {
 }
 
 #[test]
-fn expressions_are_taken_apart() {
+fn expression_parser_finds_selectors_and_labels() {
     let found = parts(
         "topk(10, sum by (route, le) (rate(a_total{x=~\"b|c\", y!=\"d\"}[5m])) / on (job) (b > 2 * 1e3)) or vector(0)",
     );

@@ -27,7 +27,7 @@ pub(super) fn rules() -> Vec<Rule> {
 }
 
 #[test]
-fn every_alert_says_what_it_is_what_it_means_what_to_do_in_one_sentence_and_where_to_look() {
+fn alerts_have_severity_summary_description_and_action() {
     let boards: BTreeSet<String> = boards().into_iter().map(|board| format!("/d/{}", board.name)).collect();
     for rule in rules() {
         let name = rule["alert"];
@@ -48,7 +48,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn every_alert_has_a_runbook_whose_page_and_anchor_exist() {
+fn every_alert_links_to_an_existing_runbook_section() {
     for rule in rules() {
         let name = rule["alert"];
         let url = rule.get("runbook_url").unwrap_or_else(|| panic!("{name}: no runbook_url"));
@@ -62,7 +62,7 @@ fn every_alert_has_a_runbook_whose_page_and_anchor_exist() {
 }
 
 #[test]
-fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runbooks() {
+fn monitoring_page_has_valid_scrape_config_and_runbook_base() {
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).unwrap();
     let (_, block) = page.split_once("```yaml\n").unwrap();
     let (config, _) = block.split_once("```").unwrap();
@@ -89,7 +89,7 @@ fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runboo
 }
 
 #[test]
-fn every_alert_has_a_test_where_it_is_raised_and_one_where_it_is_not() {
+fn every_alert_has_a_firing_and_a_non_firing_test() {
     // An expected alert has its name on a line of its own; an alert that must not fire is in braces.
     let lines = || CASES.iter().flat_map(|cases| cases.lines());
     let raised: BTreeSet<&str> = lines().filter_map(|line| line.trim().strip_prefix("alertname: ")).collect();

@@ -258,7 +258,8 @@ impl World {
         open: bool,
         given: &Circumstances,
     ) {
-        let (now, by_timer) = (self.now, self.config.auto || self.config.disable);
+        let now = self.now;
+        let by_timer = self.config.auto || self.config.disable;
         let expired_too = self.config.expired_too;
         let cert = self.certs.get_mut(serial).unwrap();
         let here = self.authorities[cert.authority].is_here();

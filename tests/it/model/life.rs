@@ -35,7 +35,8 @@ impl Life {
         let (end, ended) = oneshot::channel();
         let (address, listens) = oneshot::channel();
         let faults = Arc::new(Faults::default());
-        let (own, script) = (Arc::clone(place), Arc::clone(&faults));
+        let own = Arc::clone(place);
+        let script = Arc::clone(&faults);
         let thread = thread::spawn(move || {
             let system = System::new();
             system.block_on(serve(own, script, address, ended));

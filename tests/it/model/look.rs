@@ -78,7 +78,8 @@ impl World {
             self.check_frame(n, list);
         }
         self.authorities[n].take_numbers(complete, delta);
-        let (on_complete, on_delta) = (serials(complete), delta.map(serials).unwrap_or_default());
+        let on_complete = serials(complete);
+        let on_delta = delta.map(serials).unwrap_or_default();
         if self.config.disable {
             assert!(on_complete.is_empty() && on_delta.is_empty(), "{name}: lists are switched off");
             return;
@@ -95,7 +96,8 @@ impl World {
         let twice: Vec<_> = both.filter(|serial| !is_amended(serial)).collect();
         assert!(twice.is_empty(), "{name}: on both lists: {twice:?}");
         for (serial, revocation) in self.revocations(n) {
-            let (whole, listed) = (on_complete.contains_key(serial), on_delta.contains_key(serial));
+            let whole = on_complete.contains_key(serial);
+            let listed = on_delta.contains_key(serial);
             assert!(whole || !revocation.complete, "{name}: {serial} is missing on the complete list: {revocation:?}");
             assert!(whole || listed || !revocation.listed, "{name}: {serial} is on no list: {revocation:?}");
         }
@@ -110,7 +112,8 @@ impl World {
         let Authority { name, certificate, seen, .. } = &self.authorities[n];
         assert!(list.crl.is_signed_by(certificate.key()), "{name}: signature");
         assert_eq!(list.crl.issuer(), certificate.subject(), "{name}: issuer");
-        let (this, next) = (list.crl.this_update(), list.crl.next_update().unwrap());
+        let this = list.crl.this_update();
+        let next = list.crl.next_update().unwrap();
         // nextUpdate is relative to the build time, or to thisUpdate if that is ahead of the clock.
         let lives = |life: &i64| (*life..=life + BACKDATING).contains(&(next - this));
         assert!(self.expiries.iter().any(lives), "{name}: lives {} seconds", next - this);
@@ -153,7 +156,8 @@ impl World {
 impl Authority {
     /// A number means one CRL, and numbers increase; a complete CRL and the delta CRL published with it share a number.
     fn take_numbers(&mut self, complete: &List, delta: Option<&List>) {
-        let (name, highest) = (self.name, self.seen.highest);
+        let name = self.name;
+        let highest = self.seen.highest;
         let fresh = |seen: &Option<(u64, Vec<u8>)>, list: &List| match seen {
             Some((known, der)) if *known == number(&list.crl) => {
                 assert!(*der == list.der, "{name}: two lists have the number {known}");

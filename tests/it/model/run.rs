@@ -212,7 +212,8 @@ impl Run {
         let all = join_all(asks.iter().map(|ask| ask.send(&client)));
         let replies = if crash {
             let after = Duration::from_micros(self.random.of(0..30_000));
-            let (place, life) = (Arc::clone(&self.place), self.life.take().unwrap());
+            let place = Arc::clone(&self.place);
+            let life = self.life.take().unwrap();
             let end = async {
                 tokio::time::sleep(after).await;
                 life.end(End::Crash, &place).await;
@@ -377,7 +378,8 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         assert_eq!(status["state"], "Finished", "{status:#}");
-        let (certificates, revocations) = (removable.0.len(), removable.1.len());
+        let certificates = removable.0.len();
+        let revocations = removable.1.len();
         assert_eq!(status["cert_store_deleted_count"], certificates, "{status:#}");
         assert_eq!(status["revoked_cert_deleted_count"], revocations, "{status:#}");
         self.world.removed(&removable);
@@ -432,7 +434,8 @@ impl Run {
     /// Applies an incomplete tidy run: reads which objects are gone.
     async fn take_what_went(&mut self, removable: Removable) {
         let client = self.client();
-        let (stored, revoked) = (keys(&client, "certs").await, keys(&client, "certs/revoked").await);
+        let stored = keys(&client, "certs").await;
+        let revoked = keys(&client, "certs/revoked").await;
         let certificates = removable.0.into_iter().filter(|serial| !stored.contains(serial)).collect();
         let revocations = removable.1.into_iter().filter(|serial| !revoked.contains(serial)).collect();
         self.world.removed(&(certificates, revocations));

@@ -235,7 +235,8 @@ impl World {
         let before = self.now - buffer;
         let revoked_before = self.now - seconds("revoked_safety_buffer").unwrap_or(buffer);
         let has = |name: &str| body[name] == true;
-        let (mut certificates, mut revocations) = (BTreeSet::new(), BTreeSet::new());
+        let mut certificates = BTreeSet::new();
+        let mut revocations = BTreeSet::new();
         for (serial, cert) in &self.certs {
             let revoked_ends = cert.not_after < revoked_before;
             let revocation_goes = has("tidy_revoked_certs") && cert.revocation.is_some() && revoked_ends;

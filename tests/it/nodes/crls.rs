@@ -65,7 +65,7 @@ fn published(app: &App) -> u64 {
 }
 
 #[actix_web::test]
-async fn n1_revocations_on_both_nodes_are_on_the_crl_of_each_under_numbers_that_never_repeat() {
+async fn concurrent_revocations_are_on_both_crls_with_unique_numbers() {
     const EACH: usize = 150;
     let (a, [b]) = nodes().await;
     let seen = Seen::default();
@@ -107,7 +107,7 @@ async fn n1_revocations_on_both_nodes_are_on_the_crl_of_each_under_numbers_that_
 }
 
 #[actix_web::test]
-async fn three_nodes_serve_one_crl_and_take_it_over_from_whoever_signed_it() {
+async fn three_nodes_serve_one_crl_whichever_node_signed_it() {
     let (a, [b, c]) = nodes().await;
     let seen = Seen::default();
     let mut serials = Vec::new();
@@ -129,7 +129,7 @@ async fn three_nodes_serve_one_crl_and_take_it_over_from_whoever_signed_it() {
 }
 
 #[actix_web::test]
-async fn a_reason_that_one_node_replaces_is_on_the_list_of_the_others() {
+async fn replaced_reason_is_on_the_crl_of_every_node() {
     let (a, [b]) = nodes().await;
     let seen = Seen::default();
     let serials = [issue(&a.client).await, issue(&b.client).await];
@@ -158,7 +158,7 @@ async fn a_reason_that_one_node_replaces_is_on_the_list_of_the_others() {
 }
 
 #[actix_web::test]
-async fn an_issuer_revoked_on_one_node_is_on_the_crl_of_the_other_and_issues_nowhere() {
+async fn issuer_revoked_on_one_node_is_listed_and_disabled_on_all() {
     let (a, [b]) = nodes().await;
     let csr = ok(a
         .client
@@ -196,7 +196,7 @@ async fn lists(node: &App) -> ([u64; 2], BTreeSet<Serial>) {
 /// CRLs built on request on any node: a node with later revocations also takes them over, and gives its next CRLs
 /// higher numbers.
 #[actix_web::test]
-async fn lists_by_the_timer_are_those_of_all_nodes_whatever_each_has_read() {
+async fn timer_built_crls_agree_on_all_nodes() {
     let (a, [b, c]) = nodes().await;
     let all = [&a, &b, &c];
     let config = json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "15m",

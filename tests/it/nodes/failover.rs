@@ -25,7 +25,7 @@ pub fn pair() -> (std::sync::Arc<Cluster>, crate::cluster::Database, std::sync::
 }
 
 #[actix_web::test]
-async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
+async fn failover_to_synchronous_standby_loses_no_acknowledged_change() {
     let (primary, database, standby) = pair();
     let mut place = Place::with_standby(database, &standby);
     let nodes = [place.start(), place.start()];
@@ -64,7 +64,7 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
 }
 
 #[actix_web::test]
-async fn a_failover_to_an_asynchronous_standby_leaves_every_node_with_what_is_there() {
+async fn failover_to_asynchronous_standby_reloads_nodes_from_it() {
     let primary = Cluster::new();
     let database = primary.database();
     let standby = primary.standby();
@@ -136,7 +136,7 @@ async fn is_listed(client: &Client, serial: &str) -> bool {
 }
 
 #[actix_web::test]
-async fn a_node_does_not_start_on_a_standby_alone() {
+async fn node_does_not_start_on_a_standby_without_primary() {
     let (_primary, database, standby) = pair();
     let folder = tempfile::tempdir().unwrap();
     let url = database.on(&standby).url();

@@ -34,7 +34,7 @@ async fn one_name_that_logs_in_everywhere_at_once_is_one_entity() {
 }
 
 #[actix_web::test]
-async fn a_change_of_an_entity_is_obeyed_on_every_node() {
+async fn entity_change_applies_on_every_node() {
     let (a, [b]) = nodes().await;
     method_on_both(&a, &b).await;
     a.policy("reader", READ).await;

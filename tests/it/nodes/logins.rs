@@ -29,7 +29,7 @@ async fn two() -> (App, App) {
 }
 
 #[actix_web::test]
-async fn roles_of_a_method_follow_and_so_does_its_end() {
+async fn login_roles_and_disabled_methods_reach_every_node() {
     let (a, b) = two().await;
     role(&b, "web", json!({ "token_policies": "b" })).await;
     let policies = async || a.client.get("auth/approle/role/web").await.body["data"]["token_policies"].clone();
@@ -52,7 +52,7 @@ async fn roles_of_a_method_follow_and_so_does_its_end() {
 }
 
 #[actix_web::test]
-async fn tokens_of_an_issuer_are_taken_as_the_other_node_was_told() {
+async fn jwt_configuration_of_one_node_applies_on_the_other() {
     let (a, [b]) = nodes().await;
     let issuer = Issuer::start();
     ok(a.client.post("sys/auth/jwt", json!({ "type": "jwt" })).await);
@@ -72,7 +72,8 @@ async fn tokens_of_an_issuer_are_taken_as_the_other_node_was_told() {
     until("the other role", async || entered(&a).await.body["auth"]["token_policies"] == json!(["default", "second"]))
         .await;
     // A token of one node is valid on the other immediately, and both logins are the same entity.
-    let (here, there) = (ok(entered(&a).await)["auth"].clone(), ok(entered(&b).await)["auth"].clone());
+    let here = ok(entered(&a).await)["auth"].clone();
+    let there = ok(entered(&b).await)["auth"].clone();
     assert_eq!(here["entity_id"], there["entity_id"]);
     let of_a = b.client.with_token(here["client_token"].as_str().unwrap());
     assert_eq!(of_a.get("auth/token/lookup-self").await.status, 200);
@@ -88,7 +89,7 @@ async fn tokens_of_an_issuer_are_taken_as_the_other_node_was_told() {
 }
 
 #[actix_web::test]
-async fn a_secret_id_with_one_use_is_used_once_whichever_nodes_are_asked() {
+async fn single_use_secret_id_works_once_across_nodes() {
     let (a, b) = two().await;
     for uses in [1, 1, 1, 5] {
         let made = secret_id(&a, "web", json!({ "num_uses": uses })).await;
@@ -107,7 +108,7 @@ async fn a_secret_id_with_one_use_is_used_once_whichever_nodes_are_asked() {
 }
 
 #[actix_web::test]
-async fn a_role_id_is_given_to_one_of_two_roles_and_both_changes_of_one_role_stay() {
+async fn role_id_is_unique_and_concurrent_role_changes_are_merged() {
     let (a, b) = two().await;
     for n in 0..10 {
         let body = json!({ "role_id": format!("id-{n}") });
@@ -138,7 +139,7 @@ async fn a_role_id_is_given_to_one_of_two_roles_and_both_changes_of_one_role_sta
 }
 
 #[actix_web::test]
-async fn a_secret_id_made_for_a_role_that_ended_elsewhere_is_none() {
+async fn secret_id_of_a_role_deleted_on_another_node_is_invalid() {
     let (a, b) = two().await;
     for n in 0..10 {
         let name = format!("gone-{n}");

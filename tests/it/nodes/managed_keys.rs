@@ -22,12 +22,14 @@ fn node(place: &Place, hsm: &Hsm) -> Dev {
 
 /// Two processes simulate two machines that share a network HSM.
 #[actix_web::test]
-async fn n6_two_nodes_that_want_the_same_missing_key_make_one() {
-    let (place, devices) = (Place::postgres(cluster::shared().database()), tempfile::tempdir().unwrap());
+async fn two_nodes_generate_a_missing_key_once() {
+    let place = Place::postgres(cluster::shared().database());
+    let devices = tempfile::tempdir().unwrap();
     let hsm = Hsm::new(devices.path());
     hsm.token("one");
     drop(hsm.shim());
-    let (a, b) = (node(&place, &hsm), node(&place, &hsm));
+    let a = node(&place, &hsm);
+    let b = node(&place, &hsm);
     let token = place.client(&b).await.token;
     let nodes = [&a, &b].map(|node| node.client().with_token(&token));
     for (round, curve) in ["P256", "P384"].into_iter().enumerate() {
@@ -43,7 +45,8 @@ async fn n6_two_nodes_that_want_the_same_missing_key_make_one() {
         hsm.calls("C_GenerateKeyPair");
         hsm.order("C_GenerateKeyPair", &["sleep 1000"; 4]);
         let tests = (0..4).map(|n| {
-            let (client, name) = (&nodes[n % 2], if n < 2 { "web" } else { "too" });
+            let client = &nodes[n % 2];
+            let name = if n < 2 { "web" } else { "too" };
             async move { client.post(&format!("sys/managed-keys/pkcs11/{name}-{round}/test/sign"), json!({})).await }
         });
         for tested in join_all(tests).await {

@@ -20,7 +20,7 @@ fn listeners(app: &App) -> String {
 }
 
 #[actix_web::test]
-async fn n4_a_node_that_cannot_listen_follows_by_asking_and_listens_again() {
+async fn node_without_notifications_polls_and_listens_again() {
     let (a, [b]) = nodes().await;
     until("both listen", async || listeners(&a) == "2").await;
     assert_eq!(cut_listeners(&a), 2);
@@ -37,7 +37,7 @@ async fn n4_a_node_that_cannot_listen_follows_by_asking_and_listens_again() {
 }
 
 #[actix_web::test]
-async fn n4_a_node_that_cannot_read_the_log_refuses_is_not_healthy_and_serves_open_paths() {
+async fn node_without_change_log_is_unhealthy_but_serves_open_paths() {
     let (a, [b]) = nodes().await;
     let serial = issue(&a.client).await;
     let health = b.client.with_token("");
@@ -56,7 +56,7 @@ async fn n4_a_node_that_cannot_read_the_log_refuses_is_not_healthy_and_serves_op
 }
 
 #[actix_web::test]
-async fn after_an_outage_of_the_database_the_nodes_follow_each_other_again() {
+async fn nodes_exchange_changes_again_after_a_database_outage() {
     let (a, [b]) = nodes().await;
     a.database().out_of_reach(true);
     until("an outage", async || b.client.get("pki/roles/web").await.status == 503).await;
@@ -68,7 +68,7 @@ async fn after_an_outage_of_the_database_the_nodes_follow_each_other_again() {
 }
 
 #[actix_web::test]
-async fn a_clock_far_from_the_databases_is_refused_at_the_start_and_by_health() {
+async fn clock_skew_fails_start_and_health_check() {
     let now = signet::clock::Clock::system().now();
     let app = App::builder().postgres().manual_clock(now).skew_limit(Duration::from_secs(30)).start().await;
     assert_eq!(app.client.get("sys/health").await.status, 200);

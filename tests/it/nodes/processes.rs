@@ -22,7 +22,8 @@ fn signal(dev: &Dev, signal: Signal) {
 #[actix_web::test]
 async fn one_of_two_nodes_killed_under_load_loses_nothing() {
     let place = Place::postgres(cluster::shared().database());
-    let (a, b) = (place.start(), place.start());
+    let a = place.start();
+    let b = place.start();
     let token = place.client(&b).await.token;
     let ledgers = [Ledger::default(), Ledger::default()];
     let one = Load::start(&a, &token, &ledgers[0], Unanswered::IsTheEnd);
@@ -69,11 +70,13 @@ async fn revocations(client: &Client, count: usize) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn n8_a_node_that_was_paused_grants_and_publishes_nothing_stale() {
+async fn resumed_node_serves_no_stale_grants_or_crls() {
     let place = Place::postgres(cluster::shared().database());
-    let (a, b) = (place.start(), place.start());
+    let a = place.start();
+    let b = place.start();
     let token = place.client(&b).await.token;
-    let (here, there) = (a.client().with_token(&token), b.client().with_token(&token));
+    let here = a.client().with_token(&token);
+    let there = b.client().with_token(&token);
     let seen = Seen::default();
     let read = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
     ok(there.post("sys/policies/acl/reader", json!({ "policy": read })).await);

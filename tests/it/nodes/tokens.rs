@@ -8,7 +8,7 @@ use super::{nodes, ok, stop, until};
 const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 
 #[actix_web::test]
-async fn t5_of_50_requests_at_once_on_two_nodes_one_gets_the_only_use() {
+async fn single_use_token_serves_one_of_50_concurrent_requests() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;
     let both = a.with_policies(&["reader"]).await;
@@ -28,7 +28,7 @@ async fn t5_of_50_requests_at_once_on_two_nodes_one_gets_the_only_use() {
 }
 
 #[actix_web::test]
-async fn a_token_role_follows_and_a_batch_token_opens_on_every_node() {
+async fn token_role_and_batch_token_work_on_every_node() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;
     ok(a.client.post("auth/token/roles/readers", json!({ "allowed_policies": "reader" })).await);

@@ -12,7 +12,7 @@ async fn wrap(node: &App, data: Value) -> String {
 }
 
 #[actix_web::test]
-async fn a_wrapped_answer_is_fetched_once_whichever_nodes_are_asked() {
+async fn wrapped_response_is_unwrapped_once_across_nodes() {
     let (a, [b]) = nodes().await;
     for round in 0..5 {
         let token = wrap(&a, json!({ "round": round })).await;
@@ -38,7 +38,7 @@ async fn a_wrapped_answer_is_fetched_once_whichever_nodes_are_asked() {
 }
 
 #[actix_web::test]
-async fn what_a_token_keeps_is_there_on_every_node_at_once() {
+async fn cubbyhole_changes_are_visible_on_every_node_immediately() {
     let (a, [b]) = nodes().await;
     ok(a.client.post("cubbyhole/x", json!({ "n": 1 })).await);
     assert_eq!(ok(b.client.get("cubbyhole/x").await)["data"], json!({ "n": 1 }));
@@ -48,7 +48,7 @@ async fn what_a_token_keeps_is_there_on_every_node_at_once() {
 }
 
 #[actix_web::test]
-async fn a_mount_that_one_node_moves_is_moved_on_the_others() {
+async fn mount_moved_on_one_node_is_moved_on_all() {
     let (a, [b]) = nodes().await;
     let serial = issue(&a.client).await;
     let moved = ok(a.client.post("sys/remount", json!({ "from": "pki", "to": "moved" })).await);

@@ -156,7 +156,7 @@ fn package_timers_are_disabled_at_first_and_after_removal() {
 }
 
 #[test]
-fn backup_service_keeps_the_newest_copies_and_every_one_when_a_new_one_is_bad() {
+fn backup_service_prunes_old_copies_unless_the_new_one_is_bad() {
     let Some(machine) = installed() else { return };
     set_up(&machine);
     machine.run(&["sed", "-i", "s/^# BACKUP_KEEP=.*/BACKUP_KEEP=2/", VARIABLES]);
@@ -194,7 +194,7 @@ fn backup_service_keeps_the_newest_copies_and_every_one_when_a_new_one_is_bad() 
 }
 
 #[test]
-fn backup_services_fail_and_say_so_on_postgresql() {
+fn backup_services_fail_with_advice_on_postgresql() {
     let Some(machine) = installed() else { return };
     set_up(&machine);
     machine.run(&["sed", "-i", "s/^data_dir/# data_dir/", CONFIG]);
@@ -264,7 +264,7 @@ fn renewal_service_replaces_a_certificate_that_is_due() {
 }
 
 #[test]
-fn logrotate_rotates_the_audit_file_and_the_server_opens_a_new_one() {
+fn logrotate_rotates_audit_file_and_server_reopens_it() {
     let Some(machine) = installed() else { return };
     if !machine.command(&["logrotate", "--version"]).output().unwrap().status.success() {
         left_out("there is no logrotate");

@@ -147,6 +147,7 @@ fn release_of_a_program_is_the_same_in_every_folder() {
     assert!(listed.lines().all(at), "{time}: {listed}");
     let packed = run(&["sh", "-c", "dpkg-deb --contents signet_*.deb"]);
     assert!(packed.contains("./usr/lib/systemd/system/signet-backup.timer"), "{packed}");
-    let (version, field) = (run(&["sh", "-c", "dpkg-deb --field signet_*.deb Version"]), format!("{VERSION}-1"));
+    let version = run(&["sh", "-c", "dpkg-deb --field signet_*.deb Version"]);
+    let field = format!("{VERSION}-1");
     assert_eq!(version.trim(), field);
 }

@@ -85,7 +85,7 @@ fn use_of(info: &str) -> Option<Use> {
 }
 
 #[test]
-fn a_block_says_whether_it_is_run() {
+fn parser_reads_whether_a_block_is_run() {
     let text = "A page.\n\n1. A list\n   ```sh\n   one\n     two\n   ```\n\n```sh not-run: systemd\nthree\n```\n\n```toml\na = 1\n```\n";
     let found = blocks(text).unwrap();
     let uses: Vec<_> = found.iter().map(|block| (block.line, &block.is, block.text.as_str())).collect();

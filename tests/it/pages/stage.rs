@@ -134,7 +134,8 @@ impl Stage {
 
     /// Replaces the ports that follow `host`.
     fn with_ports(&mut self, script: &str, host: &str) -> String {
-        let (mut done, mut rest) = (String::new(), script);
+        let mut done = String::new();
+        let mut rest = script;
         while let Some((before, behind)) = rest.split_once(host) {
             done.push_str(before);
             done.push_str(host);
@@ -169,7 +170,7 @@ fn postgres(folder: &Path) -> Arc<Cluster> {
 }
 
 #[test]
-fn who_calls_postgresql_gets_in_as_nobody_else_and_without_a_superusers_rights() {
+fn stage_postgresql_users_are_separate_and_unprivileged() {
     let out = Stage::new().run(
         r#"
 runuser -u postgres -- createdb --owner signet own
@@ -189,7 +190,7 @@ signet operator verify-backup --data-dir absent --database-url "$own" 2>/dev/nul
 }
 
 #[test]
-fn a_script_is_told_paths_and_ports_that_are_free() {
+fn stage_replaces_paths_and_ports_in_scripts() {
     let mut stage = Stage::new();
     let folder = stage.path().display().to_string();
     let out =

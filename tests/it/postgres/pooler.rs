@@ -52,7 +52,7 @@ impl Drop for Pooler {
 }
 
 #[test]
-fn a_pooler_that_does_not_keep_sessions_is_refused_before_the_schema_is_made() {
+fn pooler_without_session_mode_is_rejected_before_migration() {
     let cluster = Cluster::over_tcp();
     for pool_mode in ["transaction", "statement"] {
         let database = cluster.database();
@@ -65,7 +65,7 @@ fn a_pooler_that_does_not_keep_sessions_is_refused_before_the_schema_is_made() {
 }
 
 #[test]
-fn a_pooler_that_keeps_sessions_is_taken() {
+fn pooler_in_session_mode_is_accepted() {
     let cluster = Cluster::over_tcp();
     let database = cluster.database();
     let pooler = Pooler::start(cluster.port(), "session");

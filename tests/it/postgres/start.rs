@@ -44,7 +44,7 @@ impl Drop for Waiting {
 }
 
 #[test]
-fn a_server_waits_for_a_database_that_comes_up_after_it() {
+fn server_waits_for_a_database_that_starts_later() {
     let cluster = Cluster::new();
     let database = cluster.database();
     let site = site(&database.url());
@@ -74,7 +74,7 @@ fn a_server_waits_for_a_database_that_comes_up_after_it() {
 }
 
 #[test]
-fn what_would_not_change_by_itself_is_not_waited_for() {
+fn permanent_database_problem_fails_the_start() {
     let cluster = Cluster::new();
     let database = cluster.database();
     let site = site(&database.url());

@@ -77,7 +77,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (cluster, files) = (Cluster::over_tcp(), tempfile::tempdir().unwrap());
+        let cluster = Cluster::over_tcp();
+        let files = tempfile::tempdir().unwrap();
         let world = Self { cluster, authority: Authority::new("Authority"), files };
         let roles = format!(
             "SET password_encryption = 'scram-sha-256'; ALTER ROLE signet PASSWORD '{PASSWORD}';
@@ -195,7 +196,8 @@ async fn every_connection_of_a_server_is_under_tls() {
         ("certified".to_owned(), client),
         (with_password("twofold"), both + "&channel_binding=require"),
     ] {
-        let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+        let database = world.cluster.database();
+        let folder = tempfile::tempdir().unwrap();
         let url = world.url_of(NAME, &user, &database.name, &format!("{}&{parameters}", world.full()));
         let dev = dev(&["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url]);
         assert_eq!(issue(&dev).await, 200);
@@ -209,7 +211,8 @@ async fn every_connection_of_a_server_is_under_tls() {
         assert_eq!(secret, all);
         dev.terminate();
     }
-    let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+    let database = world.cluster.database();
+    let folder = tempfile::tempdir().unwrap();
     let url = world.url_of(NAME, &with_password("signet"), &database.name, "sslrootcert=system");
     let arguments = ["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url];
     let text = refused(signet().args(["dev", "--listen", "127.0.0.1:0"]).args(arguments));
@@ -220,9 +223,10 @@ async fn every_connection_of_a_server_is_under_tls() {
 }
 
 #[actix_web::test]
-async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
+async fn wrong_server_certificate_is_rejected_with_the_reason() {
     let world = World::new();
-    let (user, full) = (with_password("signet"), world.full());
+    let user = with_password("signet");
+    let full = world.full();
     let ca = world.files.path().join("ca.pem").display().to_string();
     let good = world.url(&user, &full);
     open(&good).await.unwrap();
@@ -263,9 +267,10 @@ async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
 }
 
 #[actix_web::test]
-async fn a_client_that_the_server_does_not_take_hears_why() {
+async fn rejected_client_certificate_is_reported_with_the_reason() {
     let world = World::new();
-    let (full, stranger) = (world.full(), Authority::new("Stranger"));
+    let full = world.full();
+    let stranger = Authority::new("Stranger");
     let url = |user: &str, parameters: &str| world.url(user, &format!("{full}&{parameters}"));
     let client = |name: &str, pair: Pair| world.client(name, &pair);
     let good = client("good", world.authority.sign(&params("certified")));
@@ -295,7 +300,7 @@ async fn a_client_that_the_server_does_not_take_hears_why() {
 }
 
 #[actix_web::test]
-async fn a_password_is_taken_from_a_file() {
+async fn password_is_read_from_a_file() {
     let world = World::new();
     let file = world.file("pass", &format!("other.test:*:*:*:wrong\n{NAME}:*:*:signet:pass\\:w?rd\n"));
     let url = world.url("signet", &format!("{}&passfile={}", world.full(), file.display()));
@@ -310,7 +315,8 @@ async fn a_password_is_taken_from_a_file() {
 async fn certificates_that_were_renewed_are_used_without_a_restart() {
     let world = World::new();
     let client = world.client("client", &world.authority.sign(&params("certified")));
-    let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
+    let database = world.cluster.database();
+    let folder = tempfile::tempdir().unwrap();
     let url = world.url_of(NAME, "certified", &database.name, &format!("{}&{client}", world.full()));
     let dev = dev(&["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url]);
     assert_eq!(issue(&dev).await, 200);

@@ -74,7 +74,8 @@ impl State {
 impl Application {
     fn add(&mut self, wanted: &Value) -> Told {
         self.made += 1;
-        let (key_id, text) = (format!("made-{}", self.made), format!("rotated-cloudb-canary-{}", self.made));
+        let key_id = format!("made-{}", self.made);
+        let text = format!("rotated-cloudb-canary-{}", self.made);
         let told = json!({"keyId": key_id, "secretText": text, "displayName": wanted["displayName"],
             "endDateTime": wanted["endDateTime"]});
         self.secrets.push(Secret { key_id, text, name: wanted["displayName"].clone() });

@@ -26,7 +26,10 @@ pub fn assert_same(name: &str, recorded: &str) {
 
 fn difference(known: &str, recorded: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (known.lines().collect(), recorded.lines().collect());
-    let (mut i, mut j, mut hunks, mut text) = (0, 0, 0, String::new());
+    let mut i = 0;
+    let mut j = 0;
+    let mut hunks = 0;
+    let mut text = String::new();
     while (i < old.len() || j < new.len()) && hunks < MOST {
         if old.get(i) == new.get(j) {
             (i, j) = (i + 1, j + 1);
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_shown_with_what_is_around_it() {
+    fn difference_is_shown_with_context_lines() {
         let known = "a\nb\nc\nd\ne\nf\ng\nh";
         assert_eq!(difference(known, "a\nb\nc\nd\nX\nY\nf\ng\nh"), "@@ -5 +5 @@\n b\n c\n d\n-e\n+X\n+Y\n f\n g\n h\n");
         assert_eq!(difference(known, "a\nb\nc\nd\ne\nf\ng\nh\ni"), "@@ -9 +9 @@\n f\n g\n h\n+i\n");

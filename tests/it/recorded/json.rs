@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_and_spelling_are_kept() {
+    fn member_order_and_number_spelling_are_preserved() {
         let text = r#" {"b":1.50,"a":[ ],"c":[{},{"\u003c":"x \"y\\","n":null}], "s":"0a:1b:2c:3d:4e:5f:60:71"}"#;
         let wanted = "{\n  \"b\": 1.50,\n  \"a\": [],\n  \"c\": [\n    {},\n    {\n      \"\\u003c\": \"x \\\"y\\\\\",\n      \
                       \"n\": null\n    }\n  ],\n  \"s\": \"hex-1\"\n}\n";

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_random_is_named_by_its_first_sight() {
+    fn random_values_are_named_in_order_of_appearance() {
         let mut names = Names::default();
         let serial = "0a:1b:2c:3d:4e:5f:60:71:82";
         let text = format!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_left_alone() {
+    fn ordinary_words_are_not_replaced() {
         let text =
             "Endpoint ignored these unrecognized parameters: [deadbeef] pki/issue/web self-authentication 00:01:02";
         assert_eq!(Names::default().stable(text), text);

@@ -163,7 +163,8 @@ async fn workspaces(walk: &mut Walk<'_>) {
     ] {
         walk.get(&format!("{path}{query}")).await;
     }
-    let (one, second) = (format!("workspaces/{}", walk.id("workspace")), format!("workspaces/{}", walk.id("second")));
+    let one = format!("workspaces/{}", walk.id("workspace"));
+    let second = format!("workspaces/{}", walk.id("second"));
     walk.get(&one).await;
     walk.get(&format!("{one}?include=effective_tag_bindings")).await;
     walk.get(&format!("{path}/core")).await;
@@ -187,8 +188,8 @@ async fn workspaces(walk: &mut Walk<'_>) {
 
 async fn tags(walk: &mut Walk<'_>) {
     walk.recorder.heading("tags");
-    let (project, workspace) =
-        (format!("projects/{}", walk.id("project")), format!("workspaces/{}", walk.id("workspace")));
+    let project = format!("projects/{}", walk.id("project"));
+    let workspace = format!("workspaces/{}", walk.id("workspace"));
     for path in [project, workspace.clone()] {
         walk.get(&format!("{path}/tag-bindings")).await;
         walk.patch(&format!("{path}/tag-bindings"), json!({ "data": [tag("team", "net"), tag("env", "test")] })).await;
@@ -328,7 +329,8 @@ async fn tokens(walk: &mut Walk<'_>) {
     walk.get(&one).await;
     walk.delete(&one).await;
     walk.get(&one).await;
-    let (slot, team) = (format!("{ACME}/authentication-token"), format!("teams/{}", walk.id("team")));
+    let slot = format!("{ACME}/authentication-token");
+    let team = format!("teams/{}", walk.id("team"));
     for path in [slot.clone(), format!("{slot}?token=audit-trails"), format!("{team}/authentication-token")] {
         walk.get(&path).await;
         walk.post(&path, resource("authentication-tokens", json!({}))).await;
@@ -390,11 +392,13 @@ const BODIES: [&str; 5] =
 
 async fn refusals(walk: &mut Walk<'_>) {
     let outsider = walk.world.outsider("otto").await.api;
-    let (owner, stranger) = (walk.world.owner.clone(), walk.world.owner.with_token(""));
+    let owner = walk.world.owner.clone();
+    let stranger = walk.world.owner.with_token("");
     for (_, method, pattern) in routes::all().into_iter().filter(|(kind, ..)| *kind == "projects") {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         walk.recorder.heading(&format!("{method} {pattern}"));
-        let (path, absent) = (walk.path(pattern), example(pattern));
+        let path = walk.path(pattern);
+        let absent = example(pattern);
         let writes = matches!(method, Method::POST | Method::PATCH) || pattern.contains("relationships");
         let body = || writes.then(|| "{\"data\":{}}".to_owned());
         walk.brief("without a token", &stranger, method.clone(), &path, body()).await;

@@ -86,7 +86,8 @@ impl Recorder {
                 .map(Value::to_string)
                 .unwrap_or_default(),
         };
-        let (what, told) = (self.names.stable(what), self.names.stable(&told));
+        let what = self.names.stable(what);
+        let told = self.names.stable(&told);
         let line = format!("{what} -> {}{} {told}", answer.status, allow.unwrap_or_default());
         self.text += line.trim_end();
         self.text += "\n";
@@ -105,7 +106,8 @@ impl Recorder {
         let (client, request) = request.build_split();
         let request = request.unwrap();
         let response = client.execute(request.try_clone().unwrap()).await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         let bytes = response.bytes().await.unwrap().to_vec();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         if let Some(route) = routes::of(&request) {

@@ -164,7 +164,8 @@ async fn aside(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
             Some(Ask { path: "sys/health".to_owned(), body: Value::Null })
         }
         ("system", "leases/revoke" | "leases/revoke/*lease_id") => {
-            let (id, body) = (lease(stage).await, json!({}));
+            let id = lease(stage).await;
+            let body = json!({});
             let id_body = json!({ "lease_id": id });
             let (path, body) = match pattern {
                 "leases/revoke" => ("sys/leases/revoke".to_owned(), id_body.clone()),
@@ -246,7 +247,9 @@ async fn ocsp(recorder: &mut Recorder, stage: &Stage, pattern: &str) -> Ask {
 
 /// Rejected requests, one line each.
 async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route, ask: Ask, values: &[&str]) {
-    let (client, operation, path) = (&stage.app.client, route.operation, &ask.path);
+    let client = &stage.app.client;
+    let operation = route.operation;
+    let path = &ask.path;
     let mut line = async |what: &str, request| recorder.ask_briefly(what, request).await;
     let body = ask.body.to_string();
     if route.access != RouteAccess::Open {

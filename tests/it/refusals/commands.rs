@@ -9,7 +9,7 @@ use crate::process::{dev, refused, signet};
 use crate::serve::Site;
 
 #[test]
-fn a_file_that_cannot_be_renewed_is_named_once() {
+fn file_that_cannot_be_renewed_is_reported_once() {
     let mut command = signet();
     let text = refused(command.args(["renew", "/nonexistent.pem"]).env("SIGNET_TOKEN", "hunter2"));
     assert_eq!(text.trim_end(), "signet: FILE: file does not exist: /nonexistent.pem");
@@ -22,7 +22,7 @@ fn status(address: &str) -> Command {
 }
 
 #[test]
-fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_authority() {
+fn client_errors_for_tls_server_name_protocol_and_trust() {
     let site = Site::new().with_tls("0x1001");
     let token = site.init();
     let served = site.serve();
@@ -63,7 +63,7 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
 }
 
 #[actix_web::test]
-async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change() {
+async fn client_errors_for_plain_server_and_role_name_the_fix() {
     let dev = dev(&[]);
     let text = refused(&mut status(&dev.address.replace("http://", "https://")));
     assert!(text.contains("InvalidContentType; if that port speaks plain HTTP, SIGNET_ADDR begins with"), "{text}");

@@ -34,7 +34,7 @@ async fn refusal(actor: &SignerActor) -> String {
 
 #[cfg(not(feature = "keys-aws"))]
 #[test]
-fn a_build_without_the_sdk_says_so() {
+fn build_without_sdk_reports_missing_backend() {
     let error = signet::keys::cloudakms::backend(Default::default(), Default::default(), false).map(drop).unwrap_err();
     assert_eq!(error.text(), "this build has no cloudakms");
 }

@@ -77,7 +77,7 @@ pub fn actor(name: &str) -> SignerActor {
 }
 
 #[tokio::test]
-async fn a_key_of_this_process_behind_an_actor_holds_the_contract() {
+async fn in_process_key_behind_an_actor_meets_the_contract() {
     for kind in [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256), KeyKind::Ec(Curve::P521)] {
         let store = Store::default();
         let start = |generate| {

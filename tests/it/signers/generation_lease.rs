@@ -98,8 +98,8 @@ async fn test(keys: &ManagedKeys, name: &str) -> Result<()> {
 }
 
 #[test]
-fn a_key_that_is_there_waits_for_no_turn() {
-    alone(module_path!(), "a_key_that_is_there_waits_for_no_turn", |hsm: Hsm| async move {
+fn existing_key_needs_no_generation_lease() {
+    alone(module_path!(), "existing_key_needs_no_generation_lease", |hsm: Hsm| async move {
         hsm.token("one");
         let store = Arc::new(Store::default());
         let keys = registry(&hsm, &store).await;
@@ -118,21 +118,17 @@ fn a_key_that_is_there_waits_for_no_turn() {
 }
 
 #[test]
-fn a_wrong_pin_of_a_key_that_may_be_made_is_tried_once_by_each_test_signature() {
-    alone(
-        module_path!(),
-        "a_wrong_pin_of_a_key_that_may_be_made_is_tried_once_by_each_test_signature",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            let keys = registry(&hsm, &Arc::new(Store::default())).await;
-            write(&keys, "web", "wrong-pin").await;
-            hsm.calls("C_Login");
-            for _ in 0..2 {
-                let error = test(&keys, "web").await.unwrap_err();
-                assert_eq!(error.text(), "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT");
-                assert_eq!(hsm.calls("C_Login"), 1);
-            }
-            keys.stop(Duration::from_secs(5)).await;
-        },
-    );
+fn wrong_pin_is_tried_once_per_test_signature() {
+    alone(module_path!(), "wrong_pin_is_tried_once_per_test_signature", |hsm: Hsm| async move {
+        hsm.token("one");
+        let keys = registry(&hsm, &Arc::new(Store::default())).await;
+        write(&keys, "web", "wrong-pin").await;
+        hsm.calls("C_Login");
+        for _ in 0..2 {
+            let error = test(&keys, "web").await.unwrap_err();
+            assert_eq!(error.text(), "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT");
+            assert_eq!(hsm.calls("C_Login"), 1);
+        }
+        keys.stop(Duration::from_secs(5)).await;
+    });
 }

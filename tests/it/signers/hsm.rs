@@ -50,14 +50,16 @@ pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce
         .env("SHIM_ORDERS", folder.path())
         .output()
         .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
 }
 
 impl Hsm {
     /// An empty SoftHSM in this folder.
     pub fn new(folder: &Path) -> Self {
-        let (hsm, tokens) = (Self { folder: folder.to_owned() }, folder.join("tokens"));
+        let hsm = Self { folder: folder.to_owned() };
+        let tokens = folder.join("tokens");
         std::fs::create_dir(&tokens).unwrap();
         let tokens = format!("directories.tokendir = {}\n", tokens.display());
         std::fs::write(hsm.settings(), tokens + "objectstore.backend = file\nlog.level = ERROR\n").unwrap();
@@ -94,9 +96,11 @@ impl Hsm {
 
     /// Imports only the private key object of a PEM key.
     pub fn import_private(&self, token: &str, label: &str, pem: &str) {
-        let (key, der) = (self.folder.join("private.pem"), self.folder.join("private.der"));
+        let key = self.folder.join("private.pem");
+        let der = self.folder.join("private.der");
         std::fs::write(&key, pem).unwrap();
-        let (key, der) = (key.to_str().unwrap(), der.to_str().unwrap());
+        let key = key.to_str().unwrap();
+        let der = der.to_str().unwrap();
         self.run("openssl", &["pkcs8", "-topk8", "-nocrypt", "-in", key, "-outform", "DER", "-out", der]);
         let login = ["--module", SOFTHSM, "--token-label", token, "--login", "--pin", PIN];
         let object = ["--write-object", der, "--type", "privkey", "--label", label, "--usage-sign"];

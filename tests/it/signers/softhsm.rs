@@ -25,8 +25,8 @@ fn subject(libraries: &Libraries, mechanism: u64, kind: KeyKind, lacks: Vec<(Tes
 }
 
 #[test]
-fn rsa_keys_of_softhsm_hold_the_contract() {
-    alone(module_path!(), "rsa_keys_of_softhsm_hold_the_contract", |hsm: Hsm| async move {
+fn softhsm_rsa_keys_meet_the_contract() {
+    alone(module_path!(), "softhsm_rsa_keys_meet_the_contract", |hsm: Hsm| async move {
         hsm.token("one");
         // SoftHSM does not support PSS with SHA-3.
         let lacks = SHA3.into_iter().map(|hash| (hash, true)).collect();
@@ -35,8 +35,8 @@ fn rsa_keys_of_softhsm_hold_the_contract() {
 }
 
 #[test]
-fn ec_keys_of_softhsm_hold_the_contract() {
-    alone(module_path!(), "ec_keys_of_softhsm_hold_the_contract", |hsm: Hsm| async move {
+fn softhsm_ec_keys_meet_the_contract() {
+    alone(module_path!(), "softhsm_ec_keys_meet_the_contract", |hsm: Hsm| async move {
         hsm.token("one");
         for curve in [Curve::P256, Curve::P384, Curve::P521] {
             holds(subject(&hsm.libraries(), ECDSA, KeyKind::Ec(curve), vec![])).await;
@@ -45,8 +45,8 @@ fn ec_keys_of_softhsm_hold_the_contract() {
 }
 
 #[test]
-fn an_ed25519_key_of_softhsm_holds_the_contract() {
-    alone(module_path!(), "an_ed25519_key_of_softhsm_holds_the_contract", |hsm: Hsm| async move {
+fn softhsm_ed25519_key_meets_the_contract() {
+    alone(module_path!(), "softhsm_ed25519_key_meets_the_contract", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "ed25519-0", "0a0b", &["-algorithm", "ED25519"]);
         let lacks = TestHash::all().flat_map(|hash| [(hash, false), (hash, true)]).collect();
@@ -64,7 +64,8 @@ fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
         let libraries = hsm.libraries();
         let web = actor(&libraries, config(ECDSA, "web", None)).key(false).await.unwrap();
         let by = |token: TokenAddress, label: Option<&str>, id: Option<&[u8]>| {
-            let (key_label, key_id) = (label.map(str::to_owned), id.map(<[u8]>::to_vec));
+            let key_label = label.map(str::to_owned);
+            let key_id = id.map(<[u8]>::to_vec);
             actor(&libraries, Pkcs11Config { token, key_label, key_id, ..config(ECDSA, "web", Some(P256)) })
         };
         let slot = || TokenAddress::Slot(hsm.slot("one"));
@@ -145,8 +146,8 @@ fn keys_that_contradict_their_mechanism_or_are_weak_are_refused() {
 }
 
 #[test]
-fn a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else() {
-    let name = "a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else";
+fn hashing_mechanism_signs_messages_and_pss_signs_only_pss() {
+    let name = "hashing_mechanism_signs_messages_and_pss_signs_only_pss";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.libraries();
@@ -206,8 +207,8 @@ fn libraries_are_named_and_never_paths() {
 }
 
 #[test]
-fn a_library_whose_file_comes_after_the_start_is_used_then() {
-    alone(module_path!(), "a_library_whose_file_comes_after_the_start_is_used_then", |hsm: Hsm| async move {
+fn library_file_created_after_start_is_used() {
+    alone(module_path!(), "library_file_created_after_start_is_used", |hsm: Hsm| async move {
         hsm.token("one");
         let file = hsm.folder().join("late.so");
         let libraries = Libraries::at_start([("hsm".to_owned(), file.clone())]).unwrap();

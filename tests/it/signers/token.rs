@@ -25,8 +25,8 @@ async fn kind_of(actor: &SignerActor) -> (Kind, String) {
 }
 
 #[test]
-fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
-    alone(module_path!(), "a_wrong_pin_is_tried_once_and_a_right_one_heals", |hsm: Hsm| async move {
+fn wrong_pin_is_tried_once_and_right_pin_recovers() {
+    alone(module_path!(), "wrong_pin_is_tried_once_and_right_pin_recovers", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = wide(&libraries, with_pin("web", "wrong"), 4);
@@ -56,31 +56,30 @@ fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
 }
 
 #[test]
-fn two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
-    alone(
-        module_path!(),
-        "two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            let libraries = hsm.shim();
-            let (web, mail) = (wide(&libraries, with_pin("web", PIN), 4), wide(&libraries, with_pin("mail", PIN), 4));
-            let (web_key, mail_key) = (web.key(true).await.unwrap(), mail.key(true).await.unwrap());
-            let (web_signer, mail_signer) = (web.signer(web_key), mail.signer(mail_key));
-            join_all((0..16).map(|_| signs(&web_signer, usual(P256), b"web"))).await;
-            join_all((0..16).map(|_| signs(&mail_signer, usual(P256), b"mail"))).await;
-            assert_eq!(hsm.calls("C_Login"), 1);
-            let other = actor(&libraries, with_pin("other", "guess"));
-            let text = "a different pin is in use for this token".to_owned();
-            assert_eq!(kind_of(&other).await, (Kind::BadGateway, text));
-            assert_eq!(hsm.calls("C_Login"), 0);
-            signs(&web_signer, usual(P256), b"web").await;
-        },
-    );
+fn keys_of_one_token_share_its_login_and_other_pin_is_not_tried() {
+    alone(module_path!(), "keys_of_one_token_share_its_login_and_other_pin_is_not_tried", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let web = wide(&libraries, with_pin("web", PIN), 4);
+        let mail = wide(&libraries, with_pin("mail", PIN), 4);
+        let web_key = web.key(true).await.unwrap();
+        let mail_key = mail.key(true).await.unwrap();
+        let web_signer = web.signer(web_key);
+        let mail_signer = mail.signer(mail_key);
+        join_all((0..16).map(|_| signs(&web_signer, usual(P256), b"web"))).await;
+        join_all((0..16).map(|_| signs(&mail_signer, usual(P256), b"mail"))).await;
+        assert_eq!(hsm.calls("C_Login"), 1);
+        let other = actor(&libraries, with_pin("other", "guess"));
+        let text = "a different pin is in use for this token".to_owned();
+        assert_eq!(kind_of(&other).await, (Kind::BadGateway, text));
+        assert_eq!(hsm.calls("C_Login"), 0);
+        signs(&web_signer, usual(P256), b"web").await;
+    });
 }
 
 #[test]
-fn a_token_that_asks_for_its_last_try_is_not_tried() {
-    alone(module_path!(), "a_token_that_asks_for_its_last_try_is_not_tried", |hsm: Hsm| async move {
+fn token_at_its_last_pin_attempt_is_not_tried() {
+    alone(module_path!(), "token_at_its_last_pin_attempt_is_not_tried", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         // The third read of the token information precedes the login.
@@ -103,7 +102,8 @@ fn a_token_with_few_sessions_is_shared_and_none_starves() {
         actor(&libraries, with_pin("mail", PIN)).key(true).await.unwrap();
         // The first key uses the last free session, and releases it when another key needs it.
         hsm.order("C_OpenSession", &["", "0xb1"]);
-        let (web, other) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("mail", PIN)));
+        let web = actor(&libraries, with_pin("web", PIN));
+        let other = actor(&libraries, with_pin("mail", PIN));
         let signer = web.signer(made);
         signs(&signer, usual(P256), b"message").await;
         let since = Instant::now();
@@ -114,8 +114,8 @@ fn a_token_with_few_sessions_is_shared_and_none_starves() {
 }
 
 #[test]
-fn a_token_that_says_how_many_sessions_it_has_gets_no_more() {
-    alone(module_path!(), "a_token_that_says_how_many_sessions_it_has_gets_no_more", |hsm: Hsm| async move {
+fn session_limit_of_a_token_is_respected() {
+    alone(module_path!(), "session_limit_of_a_token_is_respected", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         // Of three sessions, one is left to other applications.
@@ -129,8 +129,8 @@ fn a_token_that_says_how_many_sessions_it_has_gets_no_more() {
 }
 
 #[test]
-fn a_token_whose_information_cannot_be_read_works_by_its_slot() {
-    alone(module_path!(), "a_token_whose_information_cannot_be_read_works_by_its_slot", |hsm: Hsm| async move {
+fn token_with_unreadable_information_works_by_slot() {
+    alone(module_path!(), "token_with_unreadable_information_works_by_slot", |hsm: Hsm| async move {
         hsm.token("one");
         let token = TokenAddress::Slot(hsm.slot("one"));
         let libraries = hsm.shim();
@@ -210,7 +210,8 @@ async fn loops(key: &SignerActor, time: Duration) {
 }
 
 async fn slowest(signer: &Arc<dyn RemoteSigner>, time: Duration) -> Duration {
-    let (since, mut slowest) = (Instant::now(), Duration::ZERO);
+    let since = Instant::now();
+    let mut slowest = Duration::ZERO;
     while since.elapsed() < time {
         let began = Instant::now();
         signs(signer, usual(P256), b"message").await;
@@ -221,31 +222,30 @@ async fn slowest(signer: &Arc<dyn RemoteSigner>, time: Duration) -> Duration {
 }
 
 #[test]
-fn absent_tokens_have_the_library_initialised_again_now_and_then_together() {
-    alone(
-        module_path!(),
-        "absent_tokens_have_the_library_initialised_again_now_and_then_together",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            let (libraries, time) = (hsm.shim(), Duration::from_millis(2500));
-            let web = actor(&libraries, with_pin("web", PIN));
-            let signer = web.signer(web.key(true).await.unwrap());
-            hsm.calls("C_Initialize");
-            let keys = ["a", "b", "c"].map(|label| absent(&libraries, label));
-            tokio::join!(slowest(&signer, time), loops(&keys[0], time), loops(&keys[1], time), loops(&keys[2], time));
-            // Immediately and after one second; the next is after three.
-            let initialised = hsm.calls("C_Initialize");
-            assert!((1..=3).contains(&initialised), "{initialised}");
-        },
-    );
+fn absent_tokens_share_rate_limited_reinitialization() {
+    alone(module_path!(), "absent_tokens_share_rate_limited_reinitialization", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let time = Duration::from_millis(2500);
+        let web = actor(&libraries, with_pin("web", PIN));
+        let signer = web.signer(web.key(true).await.unwrap());
+        hsm.calls("C_Initialize");
+        let keys = ["a", "b", "c"].map(|label| absent(&libraries, label));
+        tokio::join!(slowest(&signer, time), loops(&keys[0], time), loops(&keys[1], time), loops(&keys[2], time));
+        // Immediately and after one second; the next is after three.
+        let initialised = hsm.calls("C_Initialize");
+        assert!((1..=3).contains(&initialised), "{initialised}");
+    });
 }
 
 #[test]
-fn an_absent_token_holds_nobody_up_while_a_call_hangs() {
-    alone(module_path!(), "an_absent_token_holds_nobody_up_while_a_call_hangs", |hsm: Hsm| async move {
+fn absent_token_does_not_block_others_during_a_hanging_call() {
+    alone(module_path!(), "absent_token_does_not_block_others_during_a_hanging_call", |hsm: Hsm| async move {
         hsm.token("one");
-        let (libraries, time) = (hsm.shim(), Duration::from_secs(3));
-        let (web, stuck) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("stuck", PIN)));
+        let libraries = hsm.shim();
+        let time = Duration::from_secs(3);
+        let web = actor(&libraries, with_pin("web", PIN));
+        let stuck = actor(&libraries, with_pin("stuck", PIN));
         let signer = web.signer(web.key(true).await.unwrap());
         let hanging = stuck.signer(stuck.key(true).await.unwrap());
         hsm.order("C_SignInit", &["sleep 5000"]);
@@ -262,25 +262,21 @@ fn an_absent_token_holds_nobody_up_while_a_call_hangs() {
 }
 
 #[test]
-fn a_key_that_is_missing_on_its_token_is_called_that_and_disturbs_no_other() {
-    alone(
-        module_path!(),
-        "a_key_that_is_missing_on_its_token_is_called_that_and_disturbs_no_other",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            let libraries = hsm.shim();
-            let public = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
-            hsm.calls("C_Initialize");
-            let missing = actor(&libraries, config(ECDSA, "missing", None));
-            let signer = missing.signer(public);
-            let since = Instant::now();
-            while since.elapsed() < Duration::from_millis(1500) {
-                let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
-                let text = "the managed key is not in its backend any more";
-                assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            assert_eq!(hsm.calls("C_Initialize"), 0);
-        },
-    );
+fn missing_key_is_reported_without_reinitialization() {
+    alone(module_path!(), "missing_key_is_reported_without_reinitialization", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let public = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
+        hsm.calls("C_Initialize");
+        let missing = actor(&libraries, config(ECDSA, "missing", None));
+        let signer = missing.signer(public);
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(1500) {
+            let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
+            let text = "the managed key is not in its backend any more";
+            assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(hsm.calls("C_Initialize"), 0);
+    });
 }

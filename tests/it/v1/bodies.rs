@@ -86,7 +86,7 @@ fn token(token: &str) -> String {
 }
 
 #[actix_web::test]
-async fn who_has_no_right_is_refused_without_waiting_for_a_body() {
+async fn caller_without_right_is_rejected_before_the_body() {
     let app = App::builder().settings(|s| s.body_timeout = Duration::from_secs(3)).start().await;
     app.policy("nothing", "path \"unrelated\" { capabilities = [\"read\"] }").await;
     let body = json!({ "policies": ["nothing"], "no_default_policy": true });
@@ -106,7 +106,7 @@ async fn who_has_no_right_is_refused_without_waiting_for_a_body() {
 }
 
 #[actix_web::test]
-async fn a_body_that_nobody_reads_has_the_limit_of_its_route() {
+async fn unread_body_has_the_limit_of_its_route() {
     let app = App::start().await;
     let stranger = app.client.with_token("");
     for (size, status) in [(16 << 10, 200), ((16 << 10) + 1, 413), (200 << 10, 413)] {

@@ -26,7 +26,8 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     let commas = ",".repeat(1_000_000);
-    let (list, open) = (format!("[{}0]", "0,".repeat(500_000)), format!("[{}", "0,".repeat(500_000)));
+    let list = format!("[{}0]", "0,".repeat(500_000));
+    let open = format!("[{}", "0,".repeat(500_000));
     let map = format!("{{{}\"a\":0}}", "\"a\":0,".repeat(150_000));
     for field in ["alt_names", "ip_sans", "uri_sans", "other_sans", "user_ids"] {
         for text in [&commas, &list, &open] {
@@ -77,7 +78,7 @@ const ROLE_LISTS: &[(&str, usize, &str)] = &[
 ];
 
 #[actix_web::test]
-async fn lists_of_roles_are_capped_by_their_length_and_that_of_their_entries() {
+async fn role_lists_are_limited_in_count_and_entry_length() {
     let pki = Pki::start().await;
     for (field, cap, pattern) in ROLE_LISTS {
         let list = |count| entries(count, |n| pattern.replace('#', &n.to_string()));
@@ -102,7 +103,7 @@ async fn lists_of_roles_are_capped_by_their_length_and_that_of_their_entries() {
 }
 
 #[actix_web::test]
-async fn lists_of_a_mounts_configuration_are_capped() {
+async fn mount_configuration_lists_are_limited() {
     let pki = Pki::start().await;
     let urls = entries(17, |n| format!("http://a{n}.test/"));
     for field in ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"] {
@@ -137,7 +138,7 @@ async fn lists_of_a_mounts_configuration_are_capped() {
 }
 
 #[actix_web::test]
-async fn lists_of_requests_for_authorities_and_verbatim_names_are_capped() {
+async fn ca_request_lists_and_verbatim_names_are_limited() {
     let pki = Pki::start().await;
     let root = |more: Value| super::pki::mount::with(&json!({ "common_name": "a", "key_type": "ec" }), more);
     for form in forms(&entries(65, |n| format!("a{n}"))) {
@@ -159,7 +160,7 @@ async fn lists_of_requests_for_authorities_and_verbatim_names_are_capped() {
 }
 
 #[actix_web::test]
-async fn lists_of_mounts_tokens_and_policies_are_capped() {
+async fn mount_token_and_policy_lists_are_limited() {
     let app = App::start().await;
     let client = &app.client;
     let headers = ["allowed_managed_keys", "audit_non_hmac_request_keys", "audit_non_hmac_response_keys"];
@@ -193,7 +194,7 @@ async fn lists_of_mounts_tokens_and_policies_are_capped() {
 }
 
 #[actix_web::test]
-async fn what_a_managed_key_is_configured_with_is_capped() {
+async fn managed_key_parameters_are_limited() {
     let app = App::start().await;
     let path = "sys/managed-keys/pkcs11/new";
     for form in forms(&entries(17, |_| "sign".to_owned())) {

@@ -177,7 +177,7 @@ async fn plays(text: &str) {
 }
 
 #[actix_web::test]
-async fn consul_template_renders_and_renews_what_it_is_answered() {
+async fn consul_template_renders_and_renews_certificates() {
     plays(include_str!("clients/consul_template.json")).await;
 }
 
@@ -192,17 +192,17 @@ async fn the_agent_finds_its_token_and_renders_a_certificate() {
 }
 
 #[actix_web::test]
-async fn the_terraform_provider_reads_what_it_wrote_and_settles() {
+async fn terraform_provider_reads_back_its_writes_without_changes() {
     plays(include_str!("clients/terraform_provider.json")).await;
 }
 
 #[actix_web::test]
-async fn the_command_line_moves_unwraps_and_shows_what_the_server_is() {
+async fn peer_command_line_moves_unwraps_and_shows_status() {
     plays(include_str!("clients/command_line.json")).await;
 }
 
 #[test]
-fn the_judge_of_types_tells_them_apart() {
+fn type_check_distinguishes_json_types() {
     for (word, good, bad) in [
         ("integer", json!(5), json!("5")),
         ("integer", json!(-5), json!(5.5)),

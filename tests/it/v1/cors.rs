@@ -31,7 +31,7 @@ fn told(answer: &Answer) -> [&str; 4] {
 }
 
 #[actix_web::test]
-async fn h24_other_origins_are_told_nothing_until_they_are_configured() {
+async fn cors_headers_are_absent_until_origins_are_configured() {
     let app = App::start().await;
     let off = app.client.get(CONFIG).await;
     assert_eq!((off.status, &off.body["data"]), (200, &json!({ "enabled": false })), "{}", off.text);
@@ -46,7 +46,7 @@ async fn h24_other_origins_are_told_nothing_until_they_are_configured() {
 }
 
 #[actix_web::test]
-async fn h24_configured_origins_are_served_and_others_refused() {
+async fn configured_origins_are_served_and_others_rejected() {
     let app = App::start().await;
     let body = json!({ "allowed_origins": format!("{PAGE},http://localhost"), "allowed_headers": ["X-Mine", "x-vault-token"] });
     assert_eq!(app.client.post(CONFIG, body).await.status, 204);
@@ -107,7 +107,7 @@ async fn h24_configured_origins_are_served_and_others_refused() {
 }
 
 #[actix_web::test]
-async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
+async fn invalid_cors_configuration_is_rejected_without_change() {
     let app = App::start().await;
     assert_eq!(app.client.post(CONFIG, json!({ "allowed_origins": [PAGE] })).await.status, 204);
     let before = app.client.get(CONFIG).await.body["data"].clone();
@@ -147,7 +147,7 @@ async fn h24_what_is_no_origin_is_refused_and_changes_nothing() {
 }
 
 #[actix_web::test]
-async fn origins_are_configured_by_whoever_has_the_right_with_sudo_alone() {
+async fn cors_configuration_needs_its_right_and_sudo() {
     let app = App::start().await;
     let body = || json!({ "allowed_origins": PAGE });
     const WORDS: [&str; 7] = ["create", "read", "update", "patch", "delete", "list", "sudo"];
@@ -168,7 +168,7 @@ async fn origins_are_configured_by_whoever_has_the_right_with_sudo_alone() {
 }
 
 #[actix_web::test]
-async fn the_audit_hears_of_origins_that_are_refused_and_not_of_preflights() {
+async fn rejected_origins_are_audited_and_preflights_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.log");
     let app = App::builder().audit_devices([DeviceSettings::file("main", &file)]).start().await;

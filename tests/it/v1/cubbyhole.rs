@@ -6,9 +6,10 @@ use super::rights::{granted, only};
 use crate::support::App;
 
 #[actix_web::test]
-async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
+async fn token_writes_reads_lists_and_deletes_its_own_entries() {
     let app = App::start().await;
-    let (one, other) = (app.with_policies(&["default"]).await, app.with_policies(&["default"]).await);
+    let one = app.with_policies(&["default"]).await;
+    let other = app.with_policies(&["default"]).await;
     let entry = json!({ "user": "a", "list": [1, "2", null], "token": "kept as it is" });
     assert_eq!(one.post("cubbyhole/team/login", entry.clone()).await.status, 204);
     assert_eq!(one.post("cubbyhole/note", json!({ "text": "b" })).await.status, 204);
@@ -37,7 +38,7 @@ async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
 }
 
 #[actix_web::test]
-async fn what_a_token_kept_is_gone_with_it() {
+async fn entries_are_deleted_with_their_token() {
     let app = App::start().await;
     let child = app.with_policies(&["default"]).await;
     assert_eq!(child.post("cubbyhole/a", json!({ "b": 1 })).await.status, 204);
@@ -51,12 +52,13 @@ async fn what_a_token_kept_is_gone_with_it() {
 }
 
 #[actix_web::test]
-async fn an_entry_and_a_cubbyhole_have_an_end() {
+async fn entry_and_cubbyhole_sizes_are_limited() {
     let app = App::start().await;
     let client = app.with_policies(&["default"]).await;
     let large = client.post("cubbyhole/a", json!({ "a": "x".repeat(70_000) })).await;
     assert_eq!(large.status, 413, "{}", large.text);
-    let (mut kept, text) = (0, "x".repeat(60_000));
+    let mut kept = 0;
+    let text = "x".repeat(60_000);
     let full = loop {
         let answer = client.post(&format!("cubbyhole/{kept}"), json!({ "a": text })).await;
         if answer.status != 204 {
@@ -93,7 +95,7 @@ async fn one_right_is_enough_for_each_operation() {
 }
 
 #[actix_web::test]
-async fn a_token_that_is_stored_nowhere_keeps_nothing() {
+async fn batch_token_has_no_cubbyhole() {
     let app = App::start().await;
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
     let batch = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());

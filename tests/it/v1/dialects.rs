@@ -51,10 +51,11 @@ fn assert_renewal(data: &Value, certificate: &Certificate, sender: Sender<'_>) {
 }
 
 #[actix_web::test]
-async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_for_the_contracts() {
+async fn certificate_dates_are_numbers_with_the_peer_header_only() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
-    let (csr, name) = (csr("ec-256", "/CN=a.test", ""), json!({ "common_name": "a.test" }));
+    let csr = csr("ec-256", "/CN=a.test", "");
+    let name = json!({ "common_name": "a.test" });
     for (headers, peers) in &senders(&pki.app.client.token) {
         let sender: Sender<'_> = (headers, *peers);
         for (path, body) in [
@@ -87,7 +88,7 @@ async fn the_dates_of_certificates_are_numbers_for_the_peers_header_and_texts_fo
 }
 
 #[actix_web::test]
-async fn a_roles_lifetimes_are_seconds_for_the_peers_header_and_texts_for_the_contracts() {
+async fn role_lifetimes_are_seconds_with_the_peer_header_only() {
     let pki = Pki::start().await;
     for (headers, peers) in &senders(&pki.app.client.token) {
         let (ttl, max_ttl) = if *peers { (json!(21_600), json!(86_400)) } else { (json!("6h"), json!("24h")) };
@@ -108,7 +109,7 @@ async fn a_roles_lifetimes_are_seconds_for_the_peers_header_and_texts_for_the_co
 }
 
 #[actix_web::test]
-async fn ttl_above_its_limit_is_capped_for_the_peers_and_refused_for_the_contract() {
+async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "ttl": "1h", "max_ttl": "720h" })).await;
     let csr = csr("ec-256", "/CN=a.test", "");
@@ -154,7 +155,7 @@ async fn ttl_above_its_limit_is_capped_for_the_peers_and_refused_for_the_contrac
 }
 
 #[actix_web::test]
-async fn without_compat_there_are_the_contracts_types_alone() {
+async fn without_compat_only_the_contract_types_are_used() {
     let pki = Pki::on(App::builder().settings(|settings| settings.compat = false).start().await).await;
     pki.role(&json!({ "allow_any_name": true, "ttl": "6h" })).await;
     let headers = [("X-Service-Token", pki.app.client.token.clone()), ("X-Vault-Request", "true".to_owned())];
@@ -165,7 +166,7 @@ async fn without_compat_there_are_the_contracts_types_alone() {
 }
 
 #[actix_web::test]
-async fn what_is_a_number_for_everyone_is_one_in_both_dialects() {
+async fn common_number_fields_are_numbers_in_both_dialects() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
     for (headers, _) in &senders(&pki.app.client.token) {
@@ -184,7 +185,7 @@ async fn what_is_a_number_for_everyone_is_one_in_both_dialects() {
 }
 
 #[actix_web::test]
-async fn reads_of_mounts_and_their_settings_repeat_their_data_at_the_top_level() {
+async fn mount_reads_repeat_their_data_at_the_top_level() {
     let app = App::start().await;
     for path in
         ["sys/mounts/pki", "sys/mounts/pki/tune", "sys/mounts/auth/token/tune", "sys/auth/token", "sys/auth/token/tune"]
@@ -208,7 +209,8 @@ async fn a_list_of_serials_begins_after_any_text() {
         pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
     }
     let all = pki.list("certs").await;
-    let (first, third) = (&all[0], &all[2]);
+    let first = &all[0];
+    let third = &all[2];
     for (after, expected) in [
         ("", &all[..]),
         ("!", &all[..]),

@@ -26,7 +26,7 @@ async fn with_parameters(client: &Client, parameters: Value) -> Answer {
 }
 
 #[actix_web::test]
-async fn parameters_are_held_against_the_rule_and_bounded() {
+async fn parameters_are_checked_against_the_rule_and_limited() {
     let app = App::start().await;
     let text = rule(
         "pki/roles/written",
@@ -60,7 +60,7 @@ async fn about(client: &Client, mut subject: Value, method: &str, path: &str) ->
 }
 
 #[actix_web::test]
-async fn what_is_told_is_what_happens() {
+async fn explanation_matches_the_actual_decision() {
     let app = App::start().await;
     let text = [
         granted("pki/roles/*", &["read", "list"]),
@@ -106,7 +106,7 @@ async fn what_is_told_is_what_happens() {
 }
 
 #[actix_web::test]
-async fn a_token_that_is_stored_nowhere_can_be_asked_about_as_long_as_it_lives() {
+async fn batch_token_is_explained_while_it_is_valid() {
     let app = App::start().await;
     app.policy("some", &granted("pki/roles/*", &["read"])).await;
     let parent = app.client.post("auth/token/create", json!({ "policies": ["some"] })).await;
@@ -131,7 +131,7 @@ async fn a_token_that_is_stored_nowhere_can_be_asked_about_as_long_as_it_lives()
 }
 
 #[actix_web::test]
-async fn the_deciding_rule_is_told_with_its_policies_and_those_that_lost() {
+async fn explanation_names_deciding_and_overridden_rules() {
     let app = App::start().await;
     app.policy("one", &(granted("pki/issue/web", &["read"]) + &granted("pki/issue/*", &["update"]))).await;
     app.policy("two", &rule("pki/issue/web", "capabilities = [\"list\"] comment = \"of two\"")).await;
@@ -155,12 +155,13 @@ async fn the_deciding_rule_is_told_with_its_policies_and_those_that_lost() {
 }
 
 #[actix_web::test]
-async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_ended() {
+async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
     app.policy("reader", &granted("pki/roles/*", &["read"])).await;
     let body = json!({ "policies": ["reader"], "ttl": "10s", "num_uses": 1 });
     let made = app.client.post("auth/token/create", body).await.body["auth"].clone();
-    let (token, accessor) = (made["client_token"].as_str().unwrap(), made["accessor"].as_str().unwrap());
+    let token = made["client_token"].as_str().unwrap();
+    let accessor = made["accessor"].as_str().unwrap();
     let asker = only(&app, "asker", &granted("sys/internal/explain", &["update"])).await;
     let other = only(&app, "other", &granted("sys/internal/*", &["read", "list", "delete"])).await;
     for subject in [json!({ "accessor": accessor }), json!({ "token": token })] {
@@ -207,7 +208,7 @@ async fn who_asks_about_others_has_the_right_to_and_hears_of_tokens_that_have_en
 }
 
 #[actix_web::test]
-async fn a_token_whose_entity_is_disabled_is_known_and_said_to_be_so() {
+async fn token_of_disabled_entity_is_explained_as_such() {
     let app = App::start().await;
     method(&app, "one").await;
     app.policy("reader", &granted("pki/roles/*", &["read"])).await;
@@ -280,13 +281,14 @@ async fn the_rules_of_a_token_as_one_table() {
 }
 
 #[actix_web::test]
-async fn the_command_tells_the_same_and_takes_no_token_as_an_argument() {
+async fn command_prints_the_explanation_and_rejects_token_arguments() {
     let dev = dev(&[]);
     let client = dev.client();
     let policy = json!({ "policy": granted("pki/issue/*", &["update"]) });
     assert_eq!(client.post("sys/policies/acl/issuing", policy).await.status, 204);
     let made = client.post("auth/token/create", json!({ "policies": ["issuing"] })).await.body["auth"].clone();
-    let (token, accessor) = (made["client_token"].as_str().unwrap(), made["accessor"].as_str().unwrap());
+    let token = made["client_token"].as_str().unwrap();
+    let accessor = made["accessor"].as_str().unwrap();
     let run = |asker: &str, arguments: &[&str], input: &str| {
         let mut command = signet();
         command.args(["explain", "--address", &dev.address]).args(arguments);
@@ -323,7 +325,7 @@ async fn the_command_tells_the_same_and_takes_no_token_as_an_argument() {
 }
 
 #[test]
-fn a_token_that_is_typed_on_a_terminal_is_asked_for_and_not_shown() {
+fn token_prompt_on_a_terminal_does_not_echo() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{LocalModes, tcgetattr};
     let dev = dev(&[]);
@@ -362,7 +364,7 @@ fn a_token_that_is_typed_on_a_terminal_is_asked_for_and_not_shown() {
 }
 
 #[actix_web::test]
-async fn of_a_right_to_make_and_a_right_to_change_the_one_is_told_that_is_needed() {
+async fn explanation_names_create_or_update_as_needed() {
     let app = App::start().await;
     assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
     assert_eq!(app.client.post("auth/approle/role/there", json!({})).await.status, 204);
@@ -429,7 +431,7 @@ async fn of_a_right_to_make_and_a_right_to_change_the_one_is_told_that_is_needed
 }
 
 #[actix_web::test]
-async fn what_a_token_behind_a_wrapped_answer_may_do_is_explained() {
+async fn permissions_of_a_wrapping_token_are_explained() {
     let app = App::start().await;
     let wrapped = send(app.client.request("GET", "sys/mounts").header("X-Service-Wrap-TTL", "60s")).await;
     let token = &wrapped.body["wrap_info"]["token"];

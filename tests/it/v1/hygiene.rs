@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{App, send};
 
 #[actix_web::test]
-async fn h21_booleans_have_known_words_only() {
+async fn booleans_accept_only_known_spellings() {
     let app = App::start().await;
     for (value, status) in [
         (json!("yes"), 400),
@@ -22,7 +22,7 @@ async fn h21_booleans_have_known_words_only() {
 }
 
 #[actix_web::test]
-async fn h22_durations_have_four_spellings() {
+async fn durations_have_four_spellings() {
     let app = App::start().await;
     for (value, status) in [
         (json!("1h30m"), 200),
@@ -43,7 +43,7 @@ async fn h22_durations_have_four_spellings() {
 }
 
 #[actix_web::test]
-async fn h26_null_is_absent() {
+async fn null_counts_as_absent() {
     let app = App::start().await;
     let body = json!({ "type": "pki", "config": null, "options": null, "description": null, "plugin_name": null });
     assert_eq!(app.client.post("sys/mounts/other", body).await.status, 204);
@@ -55,7 +55,7 @@ async fn h26_null_is_absent() {
 }
 
 #[actix_web::test]
-async fn a_field_that_nobody_knows_is_named_in_a_refusal_too() {
+async fn rejection_names_unknown_fields() {
     let app = App::start().await;
     let ignored = "Endpoint ignored these unrecognized parameters: [keytype]";
     // A misspelt field is often the reason of the error.
@@ -94,7 +94,7 @@ async fn unknown_fields_are_named_where_there_is_a_body() {
 }
 
 #[actix_web::test]
-async fn a_warning_about_unknown_fields_repeats_twenty_names_and_the_begin_of_each() {
+async fn unknown_field_warning_truncates_count_and_names() {
     let app = App::start().await;
     let mut body = json!({ "path": "x" });
     for n in 0..500 {
@@ -108,7 +108,7 @@ async fn a_warning_about_unknown_fields_repeats_twenty_names_and_the_begin_of_ea
 }
 
 #[actix_web::test]
-async fn the_refusal_of_a_mount_type_repeats_its_begin_only() {
+async fn unknown_mount_type_error_truncates_the_type() {
     let app = App::start().await;
     for path in ["sys/mounts/x", "sys/auth/x"] {
         let answer = app.client.post(path, json!({ "type": "k\u{1F600}".repeat(100_000) })).await;

@@ -68,7 +68,7 @@ async fn write(app: &App, path: &str, body: Value) {
 }
 
 #[actix_web::test]
-async fn a_login_makes_one_entity_and_tells_its_alias_what_is_new() {
+async fn login_creates_one_entity_and_updates_alias_metadata() {
     let app = App::start().await;
     let accessor = method(&app, "one").await;
     let first = login(&app, "one", "bob", json!({ "team": "red" })).await;
@@ -108,7 +108,7 @@ async fn a_login_makes_one_entity_and_tells_its_alias_what_is_new() {
 }
 
 #[actix_web::test]
-async fn logins_of_one_name_at_the_same_moment_have_one_entity() {
+async fn concurrent_logins_of_one_name_create_one_entity() {
     let app = App::start().await;
     method(&app, "one").await;
     let logins = (0..16).map(|n| login(&app, "one", "bob", json!({ "n": n.to_string() })));
@@ -122,7 +122,7 @@ async fn logins_of_one_name_at_the_same_moment_have_one_entity() {
 }
 
 #[actix_web::test]
-async fn names_that_nobody_can_have_do_not_log_in() {
+async fn logins_with_invalid_names_are_rejected() {
     let app = App::start().await;
     method(&app, "one").await;
     for name in ["", "a\u{0}b", "a\nb", &"x".repeat(1_025)] {
@@ -134,7 +134,7 @@ async fn names_that_nobody_can_have_do_not_log_in() {
 }
 
 #[actix_web::test]
-async fn entities_are_made_changed_and_removed_by_hand() {
+async fn entities_are_created_changed_and_deleted_manually() {
     let app = App::start().await;
     let body = json!({ "name": " Bob ", "policies": ["Web", "web", "a"], "metadata": { "team": "red" } });
     let made = app.client.post("identity/entity", body).await;
@@ -225,7 +225,7 @@ async fn entities_are_made_changed_and_removed_by_hand() {
 }
 
 #[actix_web::test]
-async fn a_token_of_a_role_that_names_an_alias_may_what_that_entity_may() {
+async fn token_with_entity_alias_has_the_rights_of_the_entity() {
     let app = App::start().await;
     app.policy("maker", r#"path "auth/token/create/r" { capabilities = ["update"] }"#).await;
     app.policy("reader", r#"path "sys/policies/acl/maker" { capabilities = ["read"] }"#).await;
@@ -266,9 +266,10 @@ async fn a_token_of_a_role_that_names_an_alias_may_what_that_entity_may() {
 }
 
 #[actix_web::test]
-async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
+async fn login_uses_the_entity_of_a_manually_created_alias() {
     let app = App::start().await;
-    let (one, two) = (method(&app, "one").await, method(&app, "two").await);
+    let one = method(&app, "one").await;
+    let two = method(&app, "two").await;
     write(&app, "identity/entity/name/bob", json!({})).await;
     let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
     let body = json!({ "name": "b@x", "canonical_id": bob, "mount_accessor": one, "custom_metadata": { "seat": "4" } });
@@ -285,7 +286,8 @@ async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
 
     // An alias without an entity creates one, and can move to another.
     let made = app.client.post("identity/entity-alias", json!({ "name": "al", "mount_accessor": two })).await;
-    let (al, owner) = (made.body["data"]["id"].as_str().unwrap().to_owned(), made.body["data"]["canonical_id"].clone());
+    let al = made.body["data"]["id"].as_str().unwrap().to_owned();
+    let owner = made.body["data"]["canonical_id"].clone();
     assert_ne!(owner, bob);
     for (path, body, rule) in [
         ("identity/entity-alias", json!({ "name": "x" }), "'id' or 'mount_accessor' and 'name' must be provided"),
@@ -322,7 +324,7 @@ async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
 }
 
 #[actix_web::test]
-async fn policies_of_an_entity_are_its_tokens_and_end_with_a_word() {
+async fn entity_policies_apply_to_its_tokens_until_removed() {
     let app = App::start().await;
     method(&app, "one").await;
     app.policy("reader", &granted("sys/mounts", &["read"])).await;
@@ -371,7 +373,7 @@ async fn policies_of_an_entity_are_its_tokens_and_end_with_a_word() {
 }
 
 #[actix_web::test]
-async fn a_disabled_or_deleted_entity_ends_what_its_tokens_may() {
+async fn disabled_or_deleted_entity_denies_its_tokens() {
     let app = App::start().await;
     method(&app, "one").await;
     let client = login(&app, "one", "bob", json!({})).await;
@@ -394,11 +396,13 @@ async fn a_disabled_or_deleted_entity_ends_what_its_tokens_may() {
 }
 
 #[actix_web::test]
-async fn the_default_policy_lets_everybody_read_their_own_entity_only() {
+async fn default_policy_allows_reading_only_the_own_entity() {
     let app = App::start().await;
     method(&app, "one").await;
-    let (bob, al) = (login(&app, "one", "bob", json!({})).await, login(&app, "one", "al", json!({})).await);
-    let (bobs, als) = (entity_id(&bob).await, entity_id(&al).await);
+    let bob = login(&app, "one", "bob", json!({})).await;
+    let al = login(&app, "one", "al", json!({})).await;
+    let bobs = entity_id(&bob).await;
+    let als = entity_id(&al).await;
     for (client, own, other) in [(&bob, &bobs, &als), (&al, &als, &bobs)] {
         let entity = read(client, &format!("identity/entity/id/{own}")).await;
         read(client, &format!("identity/entity/name/{}", entity["name"].as_str().unwrap())).await;
@@ -411,7 +415,7 @@ async fn the_default_policy_lets_everybody_read_their_own_entity_only() {
 }
 
 #[actix_web::test]
-async fn p12_a_value_that_could_be_a_pattern_fills_no_rule() {
+async fn template_values_with_pattern_characters_match_no_rule() {
     let app = App::start().await;
     let accessor = method(&app, "one").await;
     let path = format!("sys/policies/acl/{{{{identity.entity.aliases.{accessor}.name}}}}");
@@ -433,9 +437,10 @@ async fn p12_a_value_that_could_be_a_pattern_fills_no_rule() {
 }
 
 #[actix_web::test]
-async fn p13_a_template_takes_the_alias_of_its_accessor_cve_2021_43998() {
+async fn cve_2021_43998_template_uses_the_alias_of_its_accessor() {
     let app = App::start().await;
-    let (one, two) = (method(&app, "one").await, method(&app, "two").await);
+    let one = method(&app, "one").await;
+    let two = method(&app, "two").await;
     write(&app, "identity/entity/name/bob", json!({ "metadata": { "team": "red" } })).await;
     let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
     for (name, accessor) in [("b1", &one), ("b2", &two)] {
@@ -472,7 +477,7 @@ async fn p13_a_template_takes_the_alias_of_its_accessor_cve_2021_43998() {
 }
 
 #[actix_web::test]
-async fn an_entity_that_nobody_needs_goes() {
+async fn unused_entity_is_removed() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
     method(&app, "one").await;
     let terms = json!({ "token_ttl": "3h", "token_max_ttl": "3h" });
@@ -532,7 +537,7 @@ async fn each_right_on_identities_is_one_right() {
 }
 
 #[actix_web::test]
-async fn who_may_change_one_entity_by_its_name_reaches_no_other() {
+async fn right_to_one_entity_name_does_not_reach_other_entities() {
     let app = App::start().await;
     for name in ["admin", "bob"] {
         write(&app, &format!("identity/entity/name/{name}"), json!({})).await;
@@ -549,7 +554,7 @@ async fn who_may_change_one_entity_by_its_name_reaches_no_other() {
 }
 
 #[actix_web::test]
-async fn an_entity_that_an_operator_gives_an_alias_is_kept() {
+async fn entity_with_manually_created_alias_is_not_removed() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
     method(&app, "one").await;
     let accessor = method(&app, "two").await;

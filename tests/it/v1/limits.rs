@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{App, send};
 
 #[actix_web::test]
-async fn h12_ambiguous_paths_never_reach_a_policy() {
+async fn ambiguous_paths_are_rejected_before_policies() {
     let app = App::start().await;
     for path in [
         "/v1/sys/policies/acl/../../mounts",
@@ -39,7 +39,7 @@ async fn a_header_block_above_the_limit_is_431() {
 }
 
 #[actix_web::test]
-async fn h13_a_body_above_the_limit_is_413_with_and_without_a_token() {
+async fn body_above_the_limit_is_413_with_and_without_token() {
     let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
     let fill = |length: usize| format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11));
     for client in [app.client.clone(), app.client.with_token("")] {
@@ -54,7 +54,7 @@ async fn h13_a_body_above_the_limit_is_413_with_and_without_a_token() {
 }
 
 #[actix_web::test]
-async fn h13_a_chunked_body_above_the_limit_is_413_too() {
+async fn chunked_body_above_the_limit_is_413() {
     let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
     let chunks = format!("{:x}\r\n{}\r\n", 4096, "a".repeat(4096)).repeat(4);
     let token = &app.client.token;
@@ -66,7 +66,7 @@ async fn h13_a_chunked_body_above_the_limit_is_413_too() {
 }
 
 #[actix_web::test]
-async fn h14_deep_or_wide_json_is_refused_quickly() {
+async fn deep_or_wide_json_is_rejected_quickly() {
     let app = App::builder().settings(|s| s.max_body = 32 << 20).start().await;
     let started = Instant::now();
     for body in ["[".repeat(10_000_000), format!("{{\"a\":[{}\"\"]}}", "\"\",".repeat(100_000))] {
@@ -79,7 +79,7 @@ async fn h14_deep_or_wide_json_is_refused_quickly() {
 }
 
 #[actix_web::test]
-async fn h15_malformed_json_is_never_quoted() {
+async fn malformed_json_is_not_quoted_in_errors() {
     let app = App::start().await;
     let answer = send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await;
     assert_eq!(answer.status, 400);
@@ -88,7 +88,7 @@ async fn h15_malformed_json_is_never_quoted() {
 }
 
 #[actix_web::test]
-async fn h17_only_the_root_namespace_exists() {
+async fn only_the_root_namespace_exists() {
     let app = App::start().await;
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
         for (name, status) in [
@@ -110,7 +110,7 @@ async fn h17_only_the_root_namespace_exists() {
 }
 
 #[actix_web::test]
-async fn h19_nothing_that_is_sent_chooses_another_operation() {
+async fn query_body_and_headers_do_not_change_the_operation() {
     let app = App::start().await;
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
     let client = app.with_policies(&["reader"]).await;
@@ -125,7 +125,7 @@ async fn h19_nothing_that_is_sent_chooses_another_operation() {
 }
 
 #[actix_web::test]
-async fn names_metadata_and_policies_of_a_token_are_bounded() {
+async fn token_names_metadata_and_policies_are_limited() {
     let app = App::start().await;
     let long = app.client.get(&format!("pki/roles/{}", "r".repeat(129))).await;
     assert_eq!((long.status, long.error()), (400, "name: longer than 128 characters"));
@@ -159,7 +159,7 @@ async fn a_body_that_takes_too_long_to_arrive_ends_its_request() {
 }
 
 #[actix_web::test]
-async fn h25_a_body_is_exactly_one_object() {
+async fn body_is_exactly_one_json_object() {
     let app = App::start().await;
     let policy = "{\"policy\":\"path \\\"x\\\" { capabilities = [\\\"read\\\"] }\"}";
     for tail in [" {}", " x", "]"] {
@@ -173,7 +173,7 @@ async fn h25_a_body_is_exactly_one_object() {
 }
 
 #[actix_web::test]
-async fn whoever_wants_a_wrapped_answer_never_gets_it_in_clear() {
+async fn wrapped_response_is_never_returned_in_plain_text() {
     let app = App::start().await;
     let wrapped = app.client.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "1m0s");
     let answer = send(wrapped).await;

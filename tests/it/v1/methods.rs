@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{App, send};
 
 #[actix_web::test]
-async fn h1_health_has_its_keys_and_no_envelope() {
+async fn health_has_its_keys_and_no_envelope() {
     let app = App::start().await;
     let health = app.client.with_token("").get("sys/health").await;
     assert_eq!((health.status, health.header("cache-control")), (200, "no-store"));
@@ -29,7 +29,7 @@ async fn h1_health_has_its_keys_and_no_envelope() {
 }
 
 #[actix_web::test]
-async fn h2_head_of_health_has_no_body_and_bad_flags_are_refused() {
+async fn health_head_has_no_body_and_bad_flags_are_rejected() {
     let app = App::start().await;
     let head = send(app.client.request("HEAD", "sys/health")).await;
     assert_eq!((head.status, head.text.as_str()), (200, ""));
@@ -40,7 +40,7 @@ async fn h2_head_of_health_has_no_body_and_bad_flags_are_refused() {
 }
 
 #[actix_web::test]
-async fn h5_an_absent_object_is_404_with_an_empty_error_list() {
+async fn absent_object_is_404_with_an_empty_error_list() {
     let app = App::start().await;
     for path in ["sys/policies/acl/absent", "pki/roles/absent"] {
         let answer = app.client.get(path).await;
@@ -50,7 +50,7 @@ async fn h5_an_absent_object_is_404_with_an_empty_error_list() {
 }
 
 #[actix_web::test]
-async fn h6_a_list_of_nothing_is_404_in_every_spelling() {
+async fn empty_list_is_404_in_every_spelling() {
     let app = App::start().await;
     let verb = app.client.list("pki/roles").await;
     assert_eq!((verb.status, verb.text.as_str()), (404, "{\"errors\":[]}"));
@@ -87,7 +87,7 @@ async fn write_without_output_is_204_unless_it_warns() {
 }
 
 #[actix_web::test]
-async fn h8_token_aliases_must_agree() {
+async fn token_headers_must_agree() {
     let app = App::start().await;
     let bare = app.client.with_token("");
     let token = &app.client.token;
@@ -107,7 +107,7 @@ async fn h8_token_aliases_must_agree() {
 }
 
 #[actix_web::test]
-async fn h9_json_under_the_form_type_is_json() {
+async fn form_content_type_accepts_json_and_form_bodies() {
     let app = App::start().await;
     let form = |body: &'static str| {
         let request = app.client.request("POST", "sys/capabilities-self");
@@ -121,7 +121,7 @@ async fn h9_json_under_the_form_type_is_json() {
 }
 
 #[actix_web::test]
-async fn h10_patch_has_its_own_type_and_unknown_verbs_are_405() {
+async fn patch_needs_its_content_type_and_unknown_methods_are_405() {
     let app = App::start().await;
     let patch = app.client.request("PATCH", "pki/roles/web").header("Content-Type", "application/json").body("{}");
     assert_eq!(send(patch).await.status, 415);
@@ -135,7 +135,7 @@ async fn h10_patch_has_its_own_type_and_unknown_verbs_are_405() {
 }
 
 #[actix_web::test]
-async fn h11_a_write_to_a_path_ending_in_a_slash_is_refused() {
+async fn write_to_a_path_ending_in_slash_is_rejected() {
     let app = App::start().await;
     let answer = app.client.post("pki/roles/", json!({})).await;
     assert_eq!((answer.status, answer.error()), (400, "cannot write to a path ending in '/'"));
@@ -143,7 +143,7 @@ async fn h11_a_write_to_a_path_ending_in_a_slash_is_refused() {
 }
 
 #[actix_web::test]
-async fn h20_mounts_are_not_told_to_the_powerless() {
+async fn mounts_are_not_revealed_without_rights() {
     let app = App::start().await;
     let absent = app.client.get("nowhere/x").await;
     assert_eq!((absent.status, absent.error()), (404, "no handler for route \"nowhere/x\""));
@@ -159,7 +159,7 @@ async fn h20_mounts_are_not_told_to_the_powerless() {
 }
 
 #[actix_web::test]
-async fn h23_errors_are_exactly_json_with_an_id() {
+async fn responses_are_json_with_a_request_id() {
     let app = App::start().await;
     for answer in [
         app.client.get("nowhere").await,
@@ -188,7 +188,7 @@ async fn help_is_given_for_paths() {
 }
 
 #[actix_web::test]
-async fn h19_no_field_or_header_chooses_another_operation() {
+async fn fields_and_headers_do_not_change_the_operation() {
     let app = App::start().await;
     assert!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status < 300);
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;

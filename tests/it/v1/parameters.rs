@@ -6,7 +6,7 @@ use super::rights::{granted, only, rule};
 use crate::support::App;
 
 #[actix_web::test]
-async fn required_parameters_are_met_by_what_the_endpoint_reads_alone() {
+async fn required_parameters_count_only_fields_the_endpoint_reads() {
     let app = App::start().await;
     let required = "capabilities = [\"update\"] required_parameters = [\"ttl\"]";
     let client = only(&app, "creator", &rule("auth/token/create", required)).await;
@@ -30,7 +30,7 @@ async fn required_parameters_are_met_by_what_the_endpoint_reads_alone() {
 }
 
 #[actix_web::test]
-async fn allowed_parameters_count_only_what_the_endpoint_reads() {
+async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
     let app = App::start().await;
     let listed = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"bogus\" = [] }";
     let client = only(&app, "creator", &rule("auth/token/create", listed)).await;
@@ -62,7 +62,7 @@ async fn allowed_parameters_count_only_what_the_endpoint_reads() {
 }
 
 #[actix_web::test]
-async fn denied_values_are_found_in_every_form_that_the_endpoint_reads() {
+async fn denied_values_match_in_every_form_the_endpoint_reads() {
     let app = App::start().await;
     let root = json!({ "common_name": "Root", "key_type": "ec", "key_bits": 256 });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
@@ -154,7 +154,7 @@ async fn a_verbatim_body_has_no_member_that_is_not_read() {
 }
 
 #[actix_web::test]
-async fn a_denied_value_is_denied_in_every_spelling_that_the_endpoint_takes() {
+async fn denied_value_matches_in_every_spelling_of_the_value() {
     let app = App::start().await;
     let denied = "capabilities = [\"update\"] denied_parameters = { \"reason\" = [\"keyCompromise\"] }";
     let client = only(&app, "revokes", &rule("pki/revoke", denied)).await;
@@ -176,7 +176,7 @@ async fn a_denied_value_is_denied_in_every_spelling_that_the_endpoint_takes() {
 }
 
 #[actix_web::test]
-async fn a_denied_value_is_denied_in_whatever_it_is_put() {
+async fn denied_value_matches_in_every_json_structure() {
     let app = App::start().await;
     app.client.post("sys/mounts/other", json!({ "type": "pki" })).await;
     for (path, field, denied, values) in [
@@ -219,7 +219,7 @@ async fn a_denied_value_is_denied_in_whatever_it_is_put() {
 }
 
 #[actix_web::test]
-async fn a_delete_is_held_to_the_rules_of_what_it_reads() {
+async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
     let app = App::start().await;
     app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
     app.client.post("auth/approle/role/machine", json!({ "bind_secret_id": true })).await;

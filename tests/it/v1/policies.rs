@@ -15,7 +15,7 @@ use crate::support::App;
 const ACL: &str = "sys/policies/acl";
 
 #[actix_web::test]
-async fn p1_an_exact_deny_stands_before_a_glob_that_grants() {
+async fn exact_deny_overrides_a_granting_glob() {
     let app = App::start().await;
     let text = granted("pki/issue/web", &["deny"]) + &granted("pki/issue/*", &["update"]);
     let client = only(&app, "issuing", &text).await;
@@ -25,7 +25,7 @@ async fn p1_an_exact_deny_stands_before_a_glob_that_grants() {
 }
 
 #[actix_web::test]
-async fn p6_a_text_that_cannot_be_read_is_400_and_not_kept() {
+async fn invalid_policy_is_400_and_not_stored() {
     let app = App::start().await;
     for (text, problem) in [
         (r#"path "a/+*" { capabilities = ["read"] }"#, "\"+*\" is forbidden"),
@@ -45,7 +45,7 @@ async fn p6_a_text_that_cannot_be_read_is_400_and_not_kept() {
 }
 
 #[actix_web::test]
-async fn p7_p9_parameters_are_held_to_the_rule_in_every_spelling() {
+async fn parameter_rules_apply_to_every_spelling_of_a_value() {
     let app = App::start().await;
     let text = rule(
         "pki/roles/r",
@@ -71,7 +71,7 @@ async fn p7_p9_parameters_are_held_to_the_rule_in_every_spelling() {
 }
 
 #[actix_web::test]
-async fn p11_sudo_is_needed_where_the_table_says_whether_anything_answers_there_or_not() {
+async fn sudo_paths_need_sudo_even_if_unimplemented() {
     let app = App::start().await;
     let paths = ["pki/root/sign-self-issued", "sys/seal", "sys/config/cors", "sys/raw/x", "sys/auth/none/tune"];
     let with = |words: &[&str]| paths.map(|path| granted(path, words)).concat();
@@ -95,7 +95,7 @@ fn seen(route: &Route) -> String {
 }
 
 #[test]
-fn p11_the_routes_that_need_sudo_are_those_of_the_table() {
+fn sudo_routes_match_the_sudo_table() {
     for (kind, route) in all_routes() {
         let kind = signet::auth::mounts::MountKind::from(kind.to_owned());
         let needed = sudo::is_needed(&kind, &seen(route), route.operation);
@@ -104,7 +104,7 @@ fn p11_the_routes_that_need_sudo_are_those_of_the_table() {
 }
 
 #[actix_web::test]
-async fn p14_built_in_policies_cannot_be_written_or_deleted_and_are_read() {
+async fn built_in_policies_are_read_only() {
     let app = App::start().await;
     let text = json!({ "policy": granted("x", &["read"]) });
     for name in ["ROOT", "Root%20", "root", "response-wrapping"] {
@@ -153,7 +153,7 @@ const EVERYBODYS: [(&str, &[&str]); 15] = [
 ];
 
 #[actix_web::test]
-async fn p15_capabilities_are_told_for_one_path_or_several_by_token_and_accessor() {
+async fn capabilities_are_listed_by_token_and_accessor() {
     let app = App::start().await;
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await.body["auth"].clone();
     let client = app.client.with_token(made["client_token"].as_str().unwrap());
@@ -194,7 +194,7 @@ async fn p15_capabilities_are_told_for_one_path_or_several_by_token_and_accessor
 }
 
 #[actix_web::test]
-async fn p18_a_policy_is_taken_in_three_forms_and_read_as_it_was_written() {
+async fn policy_is_accepted_in_three_forms_and_read_unchanged() {
     let app = App::start().await;
     let forms = [
         "path \"pki/roles/*\" { capabilities = [\"read\"] }".to_owned(),
@@ -218,7 +218,7 @@ async fn p18_a_policy_is_taken_in_three_forms_and_read_as_it_was_written() {
 }
 
 #[actix_web::test]
-async fn p19_a_deny_on_one_segment_covers_the_list_of_its_folder() {
+async fn deny_on_a_segment_covers_the_list_of_its_folder() {
     let app = App::start().await;
     let client = only(&app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
     client.list("pki/roles").await.assert_denied();
@@ -227,7 +227,7 @@ async fn p19_a_deny_on_one_segment_covers_the_list_of_its_folder() {
 }
 
 #[actix_web::test]
-async fn p20_names_are_folded_versions_compared_and_ends_kept() {
+async fn policy_names_are_folded_and_version_and_expiry_are_checked() {
     let app = App::start().await;
     let text = granted("x", &["read"]);
     let path = &format!("{ACL}/Team/App");
@@ -272,7 +272,7 @@ async fn a_policy_that_has_expired_counts_as_absent() {
 }
 
 #[actix_web::test]
-async fn a_policy_that_would_be_over_takes_no_living_one_away() {
+async fn write_of_an_expired_policy_does_not_replace_a_valid_one() {
     let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
     app.policy("web", &granted("pki/roles/*", &["read"])).await;
     let client = app.with_policies(&["web", "default"]).await;

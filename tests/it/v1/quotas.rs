@@ -28,7 +28,7 @@ fn assert_exceeded(answer: &Answer, path: &str) {
 }
 
 #[actix_web::test]
-async fn m12_the_sixth_request_in_a_second_is_429_with_and_without_headers() {
+async fn request_above_the_rate_is_429_with_and_without_headers() {
     let app = builder().start().await;
     quota(&app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
     for shown in [false, true] {
@@ -60,7 +60,7 @@ async fn m12_the_sixth_request_in_a_second_is_429_with_and_without_headers() {
 }
 
 #[actix_web::test]
-async fn a_request_is_counted_before_anybody_is_known_and_before_its_body() {
+async fn request_is_counted_before_authentication_and_body() {
     let app = builder().start().await;
     quota(&app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
     let stranger = app.client.with_token("");
@@ -79,7 +79,7 @@ async fn a_request_is_counted_before_anybody_is_known_and_before_its_body() {
 }
 
 #[actix_web::test]
-async fn paths_may_be_exempt_and_whoever_asks_too_often_may_wait_longer() {
+async fn exempt_paths_are_not_counted_and_block_interval_applies() {
     let app = builder().start().await;
     quota(&app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
     let exempt = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"] });
@@ -103,7 +103,7 @@ async fn paths_may_be_exempt_and_whoever_asks_too_often_may_wait_longer() {
 }
 
 #[actix_web::test]
-async fn a_path_is_counted_in_whatever_spelling_its_quota_was_written() {
+async fn quota_path_matches_every_spelling() {
     let app = builder().start().await;
     let paths = [
         ("sys/policies/acl/Secret", "sys/policies/acl/SECRET"),
@@ -127,7 +127,7 @@ async fn a_path_is_counted_in_whatever_spelling_its_quota_was_written() {
 }
 
 #[actix_web::test]
-async fn a_role_has_a_quota_of_its_own_wherever_it_is_asked_for() {
+async fn role_quota_applies_on_every_path_of_the_role() {
     let app = builder().start().await;
     quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
     for path in ["pki/issue/web", "pki/issuer/default/sign/web"] {
@@ -144,7 +144,7 @@ async fn a_role_has_a_quota_of_its_own_wherever_it_is_asked_for() {
 }
 
 #[actix_web::test]
-async fn h18_the_header_of_an_untrusted_peer_is_no_address_of_its_own() {
+async fn forwarded_header_of_untrusted_peer_is_ignored() {
     let app = builder().start().await;
     quota(&app, "pki", json!({ "path": "pki", "rate": 1, "interval": "1h" })).await;
     let from =
@@ -167,7 +167,7 @@ async fn h18_the_header_of_an_untrusted_peer_is_no_address_of_its_own() {
 }
 
 #[actix_web::test]
-async fn however_many_quotas_and_clients_there_are_a_new_client_has_a_bucket_of_its_own() {
+async fn new_client_gets_its_own_bucket_despite_many_quotas() {
     let app = builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
     for n in 0..250 {
         quota(&app, &format!("other-{n}"), json!({ "path": format!("pki/other/{n}"), "rate": 1 })).await;
@@ -190,7 +190,7 @@ async fn however_many_quotas_and_clients_there_are_a_new_client_has_a_bucket_of_
 }
 
 #[actix_web::test]
-async fn a_quota_of_everything_is_of_the_secrets_service_alone() {
+async fn global_quota_applies_to_the_secrets_service_only() {
     let app = builder().start().await;
     quota(&app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200);
@@ -202,7 +202,7 @@ async fn a_quota_of_everything_is_of_the_secrets_service_alone() {
 }
 
 #[actix_web::test]
-async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
+async fn quotas_are_written_read_listed_and_deleted_with_the_right() {
     let app = builder().start().await;
     assert_eq!(app.client.list(QUOTA).await.status, 404);
     quota(&app, "a", json!({ "path": "pki/issue/*", "rate": "2.5", "interval": "2m", "block_interval": 300 })).await;
@@ -247,7 +247,7 @@ async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
 
 /// A login without a role counts for the default role, and one with invalid JSON for the quota of the path.
 #[actix_web::test]
-async fn a_quota_of_a_role_is_no_way_around_it_or_another() {
+async fn role_quota_does_not_bypass_other_quotas() {
     let bed = Bed::of(builder()).await;
     bed.configure(json!({ "default_role": "ci" })).await;
     // Role names are case-insensitive in quotas, as in logins.

@@ -42,7 +42,7 @@ const BEYOND: [(&str, &str); 5] = [
 ];
 
 #[actix_web::test]
-async fn a_token_with_update_on_create_orphan_gives_no_policy_away() {
+async fn update_on_create_orphan_grants_no_other_policy() {
     let app = App::start().await;
     app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
     let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update"])).await;
@@ -61,7 +61,7 @@ async fn a_token_with_update_on_create_orphan_gives_no_policy_away() {
 }
 
 #[actix_web::test]
-async fn sudo_on_create_orphan_is_still_what_it_was() {
+async fn sudo_on_create_orphan_allows_other_policies_but_not_root() {
     let app = App::start().await;
     let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update", "sudo"])).await;
     let made = client.post("auth/token/create-orphan", json!({ "policies": ["default"], "period": "1h" })).await;
@@ -72,7 +72,7 @@ async fn sudo_on_create_orphan_is_still_what_it_was() {
 }
 
 #[actix_web::test]
-async fn a_token_with_update_on_create_makes_children_of_its_own_policies_only() {
+async fn update_on_create_makes_children_with_own_policies_only() {
     let app = App::start().await;
     app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
     let client = only(&app, "creator", &granted("auth/token/create", &["update"])).await;
@@ -95,7 +95,7 @@ async fn a_token_with_update_on_create_makes_children_of_its_own_policies_only()
 }
 
 #[actix_web::test]
-async fn sudo_on_create_lifts_what_it_should_and_never_makes_root() {
+async fn sudo_on_create_lifts_restrictions_except_root() {
     let app = App::start().await;
     let client = only(&app, "creator", &granted("auth/token/create", &["update", "sudo"])).await;
     let body = json!({ "policies": ["other"], "no_parent": true, "period": "1h", "no_default_policy": true });
@@ -108,7 +108,7 @@ async fn sudo_on_create_lifts_what_it_should_and_never_makes_root() {
 }
 
 #[actix_web::test]
-async fn a_token_may_be_refused_as_often_as_it_may_be_used() {
+async fn rejected_requests_count_as_token_uses() {
     let app = App::start().await;
     app.policy("ask", &granted("sys/capabilities-self", &["update"])).await;
     let body = json!({ "policies": ["ask"], "no_default_policy": true, "num_uses": 3 });
@@ -127,7 +127,7 @@ async fn a_token_may_be_refused_as_often_as_it_may_be_used() {
 }
 
 #[actix_web::test]
-async fn who_may_only_create_changes_nothing_and_who_may_only_update_makes_nothing() {
+async fn create_right_cannot_update_and_update_right_cannot_create() {
     let app = App::start().await;
     for (path, kind) in [("roles", "approle"), ("tokens", "jwt"), ("cloud", "cloudb")] {
         assert_eq!(app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await.status, 204);
@@ -165,7 +165,7 @@ async fn who_may_only_create_changes_nothing_and_who_may_only_update_makes_nothi
 }
 
 #[actix_web::test]
-async fn what_was_made_while_a_body_came_is_changed_by_nobody_who_may_only_create() {
+async fn create_right_cannot_update_a_concurrently_created_object() {
     let app = App::start().await;
     assert_eq!(app.client.post("sys/auth/roles", json!({ "type": "approle" })).await.status, 204);
     let creator = only(&app, "creator", &granted("auth/roles/role/web", &["create"])).await;

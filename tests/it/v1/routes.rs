@@ -34,7 +34,7 @@ fn example(pattern: &str) -> String {
 
 fn mounted(kind: &str) -> String {
     let kind = MountKind::from(kind.to_owned());
-    match kind.family() {
+    match kind.class() {
         MountClass::Methods => format!("auth/{}", kind.word()),
         MountClass::Secrets => kind.word().to_owned(),
         MountClass::BuiltIn => match kind {
@@ -48,7 +48,7 @@ fn mounted(kind: &str) -> String {
 
 async fn with_all_mounts() -> App {
     let app = App::start().await;
-    for kind in MountKind::ALL.iter().filter(|kind| kind.family() == MountClass::Methods) {
+    for kind in MountKind::ALL.iter().filter(|kind| kind.class() == MountClass::Methods) {
         let enabled = app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await;
         assert_eq!(enabled.status, 204, "{}", enabled.text);
     }
@@ -90,7 +90,7 @@ fn seen(route: &Route, path: &str) -> String {
 }
 
 #[actix_web::test]
-async fn no_route_answers_whom_it_should_not() {
+async fn every_route_rejects_callers_without_the_right() {
     let app = with_all_mounts().await;
     let powerless = only(&app, "nothing", &granted("unrelated", &["read"])).await;
     let all = ["create", "read", "update", "patch", "delete", "list", "sudo"];
@@ -128,7 +128,7 @@ async fn no_route_answers_whom_it_should_not() {
 }
 
 #[actix_web::test]
-async fn every_route_answers_whoever_has_its_one_right() {
+async fn every_route_accepts_its_single_right() {
     let app = with_all_mounts().await;
     for (kind, route) in all_routes().filter(|(_, route)| route.access != RouteAccess::Open) {
         let row = row(kind, route);
@@ -150,7 +150,7 @@ async fn every_route_answers_whoever_has_its_one_right() {
 }
 
 #[test]
-fn every_row_is_of_a_route() {
+fn every_row_names_a_route() {
     for row in ROWS {
         let is = |(kind, route): (&str, &Route)| self::row(kind, route).is_some_and(|found| std::ptr::eq(found, row));
         assert!(all_routes().any(is), "{} {}", row.kind, row.pattern);
@@ -158,7 +158,7 @@ fn every_row_is_of_a_route() {
 }
 
 #[actix_web::test]
-async fn every_route_reads_its_body_within_bounds() {
+async fn every_update_route_rejects_a_truncated_body() {
     let app = with_all_mounts().await;
     for (kind, route) in all_routes() {
         if route.operation != Operation::Update || route.body == BodyKind::Raw {

@@ -11,7 +11,7 @@ async fn ways(client: &Client, path: &str) -> Vec<Answer> {
 }
 
 #[actix_web::test]
-async fn a_deny_of_a_policy_holds_in_every_spelling_of_its_name() {
+async fn policy_deny_applies_to_every_spelling_of_its_name() {
     let app = App::start().await;
     for (prefix, denied) in [
         ("sys/policies/acl", "admin"),
@@ -45,7 +45,7 @@ async fn a_deny_of_a_policy_holds_in_every_spelling_of_its_name() {
 }
 
 #[actix_web::test]
-async fn a_grant_of_a_policy_holds_in_every_spelling_of_its_name_and_a_write_tells_the_kept_one() {
+async fn policy_grant_applies_to_every_spelling_and_write_warns() {
     let app = App::start().await;
     let client = only(&app, "writer", &granted("sys/policies/acl/Team/App", &["read", "update"])).await;
     let text = granted("x", &["read"]);
@@ -66,7 +66,7 @@ async fn a_grant_of_a_policy_holds_in_every_spelling_of_its_name_and_a_write_tel
 }
 
 #[actix_web::test]
-async fn a_rule_of_a_serial_holds_in_every_spelling() {
+async fn serial_rule_applies_to_every_spelling() {
     let app = App::start().await;
     let spellings = ["0a:0b:0c", "0A-0b-0C", "0A:0B:0C", "00:0a:0b:0c", "00-0A-0b-0c"];
     let all = granted("pki/cert-metadata/*", &["read"]);
@@ -90,7 +90,7 @@ async fn a_rule_of_a_serial_holds_in_every_spelling() {
 }
 
 #[actix_web::test]
-async fn a_rule_of_the_default_issuer_or_key_holds_in_every_case_of_the_word() {
+async fn rule_for_default_issuer_or_key_ignores_letter_case() {
     let app = App::start().await;
     let spellings = ["default", "DEFAULT", "Default"];
     for denied in ["default", "DEFAULT", "Def*"] {
@@ -119,7 +119,7 @@ async fn a_rule_of_the_default_issuer_or_key_holds_in_every_case_of_the_word() {
 }
 
 #[actix_web::test]
-async fn capabilities_are_those_of_the_path_that_a_request_is_decided_on() {
+async fn capabilities_use_the_same_normalized_path_as_requests() {
     let app = App::start().await;
     let text = granted("sys/policies/acl/*", &["read"])
         + &granted("sys/policies/acl/admin", &["deny"])

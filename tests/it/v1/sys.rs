@@ -37,7 +37,7 @@ async fn mounts_are_listed_in_data_and_at_top_level() {
 }
 
 #[actix_web::test]
-async fn a_mount_of_which_no_path_is_answered_is_not_listed() {
+async fn mount_without_any_route_is_not_listed() {
     let app = App::start().await;
     for (list, prefix) in [("sys/mounts", ""), ("sys/auth", "auth/")] {
         let mounts = app.client.get(list).await.body["data"].clone();
@@ -60,7 +60,7 @@ async fn a_mount_of_which_no_path_is_answered_is_not_listed() {
 }
 
 #[actix_web::test]
-async fn a_mount_comes_is_tuned_and_goes() {
+async fn mount_is_enabled_tuned_and_disabled() {
     let app = App::start().await;
     assert_eq!(app.client.post("sys/mounts/team/ca", json!({ "type": "pki" })).await.status, 204);
     let tune = json!({ "max_lease_ttl": "8760h", "default_lease_ttl": "", "options": null, "force_no_cache": false });
@@ -76,7 +76,7 @@ async fn a_mount_comes_is_tuned_and_goes() {
 }
 
 #[actix_web::test]
-async fn m5_the_preflight_does_not_tell_what_exists() {
+async fn mount_preflight_does_not_reveal_mounts() {
     let app = App::start().await;
     let powerless = app.with_policies(&["default"]).await;
     for path in ["pki", "absent"] {
@@ -107,7 +107,7 @@ async fn policies_are_written_read_and_listed_in_both_generations() {
 }
 
 #[actix_web::test]
-async fn capabilities_are_told_per_path() {
+async fn capabilities_are_listed_per_path() {
     let app = App::start().await;
     let one = app.client.post("sys/capabilities-self", json!({ "path": "pki/x", "token": "ignored" })).await;
     assert_eq!(one.body["data"], json!({ "pki/x": ["root"], "capabilities": ["root"] }));
@@ -123,7 +123,7 @@ async fn capabilities_are_told_per_path() {
 }
 
 #[actix_web::test]
-async fn m13_metrics_count_requests_by_route_and_never_by_name() {
+async fn metrics_count_requests_by_route_and_not_by_name() {
     let app = App::start().await;
     app.client.get("sys/policies/acl/very-secret-name").await;
     let page = app.client.page("/metrics").await;
@@ -145,7 +145,7 @@ async fn m13_metrics_count_requests_by_route_and_never_by_name() {
 }
 
 #[actix_web::test]
-async fn m13_closed_metrics_want_a_token() {
+async fn closed_metrics_need_a_token() {
     let app = App::builder().settings(|s| s.open_metrics = false).start().await;
     assert_eq!(app.client.page("/metrics").await.status, 403);
     assert_eq!(app.client.get("sys/metrics").await.status, 200);
@@ -164,7 +164,7 @@ async fn m13_closed_metrics_want_a_token() {
 }
 
 #[actix_web::test]
-async fn h1_health_tells_clients_a_version_that_they_know_and_its_own_beside_it() {
+async fn health_reports_a_compatible_and_the_product_version() {
     let app = App::start().await;
     let stranger = app.client.with_token("");
     for path in ["sys/health", "sys/seal-status"] {
@@ -203,7 +203,7 @@ async fn root_tokens_that_never_expire_are_counted() {
 }
 
 #[actix_web::test]
-async fn no_lease_is_given_up() {
+async fn irrevocable_lease_list_is_empty_and_old_paths_are_404() {
     let app = App::start().await;
     let none = app.client.get("sys/leases?type=irrevocable").await.body["data"].clone();
     assert_eq!(none, json!({ "lease_count": 0, "counts": {}, "leases": [] }));
@@ -220,7 +220,7 @@ async fn no_lease_is_given_up() {
 }
 
 #[actix_web::test]
-async fn m14_cve_2025_52894_and_2026_5807_nobody_ends_what_others_began() {
+async fn cve_2025_52894_and_2026_5807_no_attempt_can_be_cancelled() {
     let app = App::start().await;
     for path in ["sys/generate-root/attempt", "sys/rekey/init", "sys/rekey-recovery-key/init"] {
         app.client.with_token("").delete(path).await.assert_denied();
@@ -243,7 +243,7 @@ async fn the_key_that_seals_has_a_number_and_a_time() {
 }
 
 #[actix_web::test]
-async fn a_mount_tells_what_it_takes() {
+async fn mount_help_lists_its_operations() {
     let app = App::start().await;
     for (path, parts) in [
         ("sys", &["system at sys/", "mounts/*path/tune: read, update", "wrapping/unwrap: update"][..]),

@@ -59,7 +59,7 @@ async fn a_token_ends_with_all_of_its_descendants_however_many() {
 }
 
 #[actix_web::test]
-async fn a_token_is_renewed_with_what_clients_send() {
+async fn token_renewal_accepts_every_client_body() {
     let app = App::start().await;
     let created = app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1h" })).await;
     let client = app.client.with_token(created.body["auth"]["client_token"].as_str().unwrap());
@@ -75,7 +75,8 @@ async fn a_token_is_renewed_with_what_clients_send() {
 async fn tokens_are_managed_by_text_and_by_accessor() {
     let app = App::start().await;
     let created = app.client.post("auth/token/create-orphan", json!({ "policies": ["default"] })).await;
-    let (token, accessor) = (&created.body["auth"]["client_token"], &created.body["auth"]["accessor"]);
+    let token = &created.body["auth"]["client_token"];
+    let accessor = &created.body["auth"]["accessor"];
     let looked = app.client.post("auth/token/lookup", json!({ "token": token })).await;
     assert_eq!(&looked.body["data"]["accessor"], accessor);
     let looked = app.client.post("auth/token/lookup-accessor", json!({ "accessor": accessor })).await;
@@ -108,7 +109,7 @@ async fn a_token_ends_at_its_time_and_then_looks_unknown() {
 }
 
 #[actix_web::test]
-async fn t13_no_bit_of_a_batch_token_can_be_another() {
+async fn altered_batch_token_is_rejected() {
     let app = App::start().await;
     let body = json!({ "type": "batch", "policies": ["default"], "ttl": "1h" });
     let made = app.client.post("auth/token/create", body).await;
@@ -134,7 +135,7 @@ async fn t13_no_bit_of_a_batch_token_can_be_another() {
 }
 
 #[actix_web::test]
-async fn t10_only_sudo_makes_orphans_of_children() {
+async fn revoke_orphan_needs_sudo() {
     let app = App::start().await;
     let path = "auth/token/revoke-orphan";
     let parent = app.with_policies(&["default"]).await;
@@ -150,7 +151,7 @@ async fn t10_only_sudo_makes_orphans_of_children() {
 }
 
 #[actix_web::test]
-async fn accessors_are_for_sudo_and_come_in_pages() {
+async fn accessor_list_needs_sudo_and_is_paged() {
     let app = App::start().await;
     let path = "auth/token/accessors";
     let list = only(&app, "lists", &granted("auth/token/accessors/", &["list"])).await;
@@ -173,7 +174,7 @@ async fn accessors_are_for_sudo_and_come_in_pages() {
 }
 
 #[actix_web::test]
-async fn a_tidy_is_answered_at_once_and_removes_what_ended() {
+async fn tidy_returns_immediately_and_removes_expired_tokens() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
     let rows = async || app.shared().auth.sweep().await.unwrap();
     for _ in 0..5 {
@@ -203,7 +204,7 @@ async fn a_tidy_is_answered_at_once_and_removes_what_ended() {
 }
 
 #[actix_web::test]
-async fn token_roles_are_kept_under_their_names() {
+async fn token_roles_are_stored_under_case_sensitive_names() {
     let app = App::start().await;
     assert_eq!(app.client.list("auth/token/roles").await.status, 404);
     let absent = app.client.get("auth/token/roles/web").await;
@@ -231,7 +232,7 @@ async fn token_roles_are_kept_under_their_names() {
 }
 
 #[actix_web::test]
-async fn a_role_is_used_by_whoever_may_use_its_path_only() {
+async fn token_role_needs_the_right_to_its_path() {
     let app = App::start().await;
     app.client.post("auth/token/roles/dev", json!({ "allowed_policies": "dev" })).await;
     app.client.post("auth/token/roles/ops", json!({ "allowed_policies": "ops" })).await;
@@ -246,7 +247,7 @@ async fn a_role_is_used_by_whoever_may_use_its_path_only() {
 }
 
 #[actix_web::test]
-async fn a_bound_token_is_judged_by_the_address_that_proxies_tell() {
+async fn bound_token_is_checked_against_the_forwarded_address() {
     let app = App::builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
     let role = json!({ "allowed_policies": "default", "token_bound_cidrs": "192.0.2.0/24" });
     app.client.post("auth/token/roles/bound", role).await;
@@ -264,7 +265,7 @@ async fn a_bound_token_is_judged_by_the_address_that_proxies_tell() {
 }
 
 #[actix_web::test]
-async fn t18_no_accessor_is_found_through_another_namespace() {
+async fn accessor_is_not_found_through_another_namespace() {
     let app = App::start().await;
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let accessor = json!({ "accessor": made.body["auth"]["accessor"] });
@@ -279,7 +280,7 @@ async fn t18_no_accessor_is_found_through_another_namespace() {
 }
 
 #[actix_web::test]
-async fn leases_of_a_batch_token_end_with_its_parent_and_an_orphan_has_none() {
+async fn batch_token_leases_end_with_its_parent_and_orphan_has_none() {
     let app = App::start().await;
     let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "100h" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);

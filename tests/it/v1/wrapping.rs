@@ -47,7 +47,7 @@ async fn authority(app: &App) {
 }
 
 #[actix_web::test]
-async fn m11_a_wrapped_answer_is_fetched_once_and_whole() {
+async fn wrapped_response_is_unwrapped_once_and_complete() {
     let app = App::start().await;
     authority(&app).await;
     let answer = wrapped(&app.client, "POST", "pki/issue/web", json!({ "common_name": "a.test", "bogus": 1 })).await;
@@ -81,7 +81,7 @@ async fn m11_a_wrapped_answer_is_fetched_once_and_whole() {
 }
 
 #[actix_web::test]
-async fn m11_raw_bodies_are_wrapped_like_any_other() {
+async fn raw_bodies_are_wrapped() {
     let app = App::start().await;
     authority(&app).await;
     let stranger = app.client.with_token("");
@@ -98,7 +98,7 @@ async fn m11_raw_bodies_are_wrapped_like_any_other() {
 }
 
 #[actix_web::test]
-async fn m11_a_token_that_was_used_or_has_ended_gives_nothing() {
+async fn used_or_expired_wrapping_token_returns_nothing() {
     let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
     let made = |client: Client| async move { token_in(&wrapped(&client, "GET", "sys/mounts", Value::Null).await) };
     let token = made(app.client.clone()).await;
@@ -155,7 +155,7 @@ async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too() {
 }
 
 #[actix_web::test]
-async fn what_is_sent_to_be_wrapped_is_fetched_as_data() {
+async fn data_of_the_wrap_endpoint_is_returned_on_unwrap() {
     let app = App::start().await;
     let data = json!({ "user": "a", "password": "hunter2", "nested": { "list": [1, "two", null] } });
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", data.clone()).await;
@@ -167,7 +167,7 @@ async fn what_is_sent_to_be_wrapped_is_fetched_as_data() {
 }
 
 #[actix_web::test]
-async fn another_token_for_the_same_answer_ends_the_first() {
+async fn rewrap_invalidates_the_first_token() {
     let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
     let first = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
     app.clock.advance(Duration::from_secs(50));
@@ -188,7 +188,7 @@ async fn another_token_for_the_same_answer_ends_the_first() {
 }
 
 #[actix_web::test]
-async fn a_token_that_is_handed_out_wrapped_is_named_by_its_accessor_only() {
+async fn wrapped_token_is_named_by_its_accessor_only() {
     let app = App::start().await;
     let answer = wrapped(&app.client, "POST", "auth/token/create", json!({ "policies": ["default"] })).await;
     assert!(answer.body["auth"].is_null());
@@ -212,7 +212,7 @@ async fn a_token_that_is_handed_out_wrapped_is_named_by_its_accessor_only() {
 }
 
 #[actix_web::test]
-async fn what_has_no_body_and_what_is_no_success_is_answered_as_always() {
+async fn empty_and_error_responses_are_not_wrapped() {
     let app = App::start().await;
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
     for (method, path, body, status) in [
@@ -233,7 +233,7 @@ async fn what_has_no_body_and_what_is_no_success_is_answered_as_always() {
 }
 
 #[actix_web::test]
-async fn times_that_no_answer_is_wrapped_for() {
+async fn invalid_wrap_ttls_are_rejected() {
     let app = App::start().await;
     for (header, value) in [
         ("X-Vault-Wrap-TTL", "-1s"),
@@ -252,7 +252,7 @@ async fn times_that_no_answer_is_wrapped_for() {
 }
 
 #[actix_web::test]
-async fn p10_policies_say_how_long_an_answer_is_wrapped() {
+async fn policy_wrapping_ttl_limits_apply() {
     let app = App::start().await;
     let limits = "min_wrapping_ttl = \"30s\"\n max_wrapping_ttl = \"90s\"";
     let text = rule("sys/mounts", &format!("capabilities = [\"read\"]\n {limits}"));
@@ -268,7 +268,7 @@ async fn p10_policies_say_how_long_an_answer_is_wrapped() {
 
 /// A process of its own: the metrics of all tests in this one exceed the size limit.
 #[actix_web::test]
-async fn p10_metrics_are_wrapped_where_a_policy_demands_it() {
+async fn metrics_are_wrapped_if_a_policy_requires_it() {
     let site = Site::new();
     let token = site.init();
     let served = site.serve();
@@ -297,7 +297,7 @@ async fn one_right_is_enough_for_each_of_the_paths() {
 }
 
 #[actix_web::test]
-async fn of_an_answer_that_cannot_be_put_away_nothing_is_told() {
+async fn response_that_cannot_be_stored_is_not_revealed() {
     let faults = Arc::new(Faults::default());
     let app = App::builder().faults(&faults).start().await;
     // The commits of the token and of the wrapped response.
@@ -320,7 +320,7 @@ async fn of_an_answer_that_cannot_be_put_away_nothing_is_told() {
 }
 
 #[actix_web::test]
-async fn what_is_too_long_is_not_wrapped_and_less_so_for_strangers() {
+async fn too_long_response_is_not_wrapped() {
     let app = App::start().await;
     authority(&app).await;
     app.policy("long", &format!("# {}\npath \"x\" {{ capabilities = [\"read\"] }}", "a".repeat(200_000))).await;
@@ -334,7 +334,7 @@ async fn what_is_too_long_is_not_wrapped_and_less_so_for_strangers() {
 }
 
 #[actix_web::test]
-async fn what_is_wrapped_for_strangers_goes_soon() {
+async fn wrapping_without_token_is_limited_to_five_minutes() {
     let app = App::start().await;
     authority(&app).await;
     let stranger = app.client.with_token("");
@@ -353,7 +353,7 @@ async fn what_is_wrapped_for_strangers_goes_soon() {
 }
 
 #[actix_web::test]
-async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
+async fn wrap_quota_limits_each_caller_separately() {
     let app = App::start().await;
     app.policy("makes", &granted("auth/token/create", &["update"])).await;
     let one = app.with_policies(&["default", "makes"]).await;

@@ -9,12 +9,12 @@ use super::fixture::{World, assert_refused, attribute, on_both_stores, resource}
 use crate::support::Answer;
 
 on_both_stores!(
-    vector_143_pools,
+    pools_are_created_changed_and_deleted,
     a_pool_is_used_within_its_scope,
     lists_of_pools,
-    who_sees_a_pool_sees_no_more_of_others,
-    pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_pages,
-    a_list_is_no_longer_for_what_others_have_named,
+    pool_lists_and_filters_hide_invisible_resources,
+    pools_with_too_many_references_need_smaller_pages,
+    hidden_entries_count_towards_the_list_limit,
 );
 
 const PATH: &str = "organizations/acme/agent-pools";
@@ -38,7 +38,7 @@ fn related(answer: &Answer, name: &str) -> Vec<String> {
     data.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn vector_143_pools(world: World) {
+async fn pools_are_created_changed_and_deleted(world: World) {
     let owner = &world.owner;
     let made = owner.post(PATH, pool(json!({ "name": "cool-pool" }), &[])).await;
     let first = id(&made);
@@ -124,8 +124,8 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     let own = json!({ "execution-mode": "agent", "agent-pool-id": narrow });
     let inherited = json!({ "setting-overwrites": { "execution-mode": false } });
     let default = json!({ "default-execution-mode": "agent", "default-agent-pool-id": narrow });
-    let (place, text) =
-        ("/data/attributes/agent-pool-id", "Agent pool workspace does not have access to use this agent pool");
+    let place = "/data/attributes/agent-pool-id";
+    let text = "Agent pool workspace does not have access to use this agent pool";
     let of_project = "/data/attributes/default-agent-pool-id";
     let no_project = "Default agent pool project does not have access to use this agent pool";
     let one = id(&workspace("one", &project, json!({})).await);
@@ -269,7 +269,7 @@ async fn lists_of_pools(world: World) {
 }
 
 /// Every member sees pools; their lists and filters do not disclose resources that the member does not see.
-async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
+async fn pool_lists_and_filters_hide_invisible_resources(world: World) {
     let owner = &world.owner;
     let project = world.project("Hidden").await;
     let mut body = resource("workspaces", json!({ "name": "secret" }));
@@ -332,7 +332,7 @@ async fn pools_for_projects(world: &World, pools: &'static [(&'static str, usize
     run.await;
 }
 
-async fn pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_pages(world: World) {
+async fn pools_with_too_many_references_need_smaller_pages(world: World) {
     pools_for_projects(&world, &[("a", 10_000), ("b", 10_000), ("c", 1)]).await;
     let list = async |query: &str| world.owner.get(&format!("{PATH}?sort=name&{query}")).await;
     let refused = list("page[size]=3").await;
@@ -346,9 +346,10 @@ async fn pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_page
 }
 
 /// Entries that the caller does not see are kept, and count towards the maximum length.
-async fn a_list_is_no_longer_for_what_others_have_named(world: World) {
+async fn hidden_entries_count_towards_the_list_limit(world: World) {
     let owner = &world.owner;
-    let (hidden, own) = (world.project("Hidden").await, world.project("Own").await);
+    let hidden = world.project("Hidden").await;
+    let own = world.project("Own").await;
     let name = "allowed-projects";
     let path = format!("agent-pools/{}", id(&owner.post(PATH, pool(json!({ "name": "p" }), &[])).await));
     world

@@ -16,12 +16,12 @@ use super::routes::{Scene, access_of, access_to};
 use crate::support::{Answer, send};
 
 on_both_stores!(
-    of_changes_under_one_condition_one_is_done_whatever_they_change,
-    a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it,
-    nothing_is_made_under_a_condition_that_nothing_can_meet,
-    tags_are_named_in_any_line_and_weak_ones_are_of_no_use_to_a_change,
-    what_the_caller_has_is_not_sent_again,
-    of_deletions_at_once_one_is_done,
+    concurrent_changes_under_one_condition_apply_one,
+    conditional_change_never_overwrites_an_unconditional_one,
+    creation_with_if_match_is_rejected,
+    if_match_accepts_several_lines_and_ignores_weak_tags,
+    if_none_match_returns_304,
+    one_of_concurrent_deletions_succeeds,
 );
 
 /// The routes that change something; the deletion of the organization is last.
@@ -168,9 +168,10 @@ fn one_done(what: &str, answers: &[Answer], faults: &mut Vec<String>) {
     }
 }
 
-async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: World) {
+async fn concurrent_changes_under_one_condition_apply_one(world: World) {
     let rounds = if world.app.is_postgres() { 3 } else { 1 };
-    let (mut faults, mut number) = (Vec::new(), 0);
+    let mut faults = Vec::new();
+    let mut number = 0;
     for route in changes().into_iter().filter(|route| read_route_of(route).is_some()) {
         // It can be deleted only once.
         for _ in 0..if route.name == "organization_delete" { 1 } else { rounds } {
@@ -216,9 +217,10 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
 }
 
 /// A conditional change either precedes an unconditional one or is rejected: its condition still holds when it commits.
-async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it(world: World) {
+async fn conditional_change_never_overwrites_an_unconditional_one(world: World) {
     let rounds = if world.app.is_postgres() { 12 } else { 2 };
-    let (mut faults, mut number) = (Vec::new(), 0);
+    let mut faults = Vec::new();
+    let mut number = 0;
     let updates = |route: &&ProjectsRoute| *route.method == "PATCH" && !route.pattern.contains("/relationships/");
     for route in changes().into_iter().filter(updates) {
         number += 1;
@@ -227,7 +229,8 @@ async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_
             let tag = target.tag().await;
             let asked = [target.ask(2 * round, Some(&tag)), target.ask(2 * round + 1, None)];
             let answers = join_all(asked).await;
-            let (demanding, plain) = (&answers[0], &answers[1]);
+            let demanding = &answers[0];
+            let plain = &answers[1];
             let last = plain.header("etag") == target.tag().await;
             if plain.status != 200 || !(demanding.status == 412 || (demanding.status == 200 && last)) {
                 faults.push(format!("{}: {} and {}, {last}", route.name, demanding.status, plain.status));
@@ -238,7 +241,7 @@ async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_
     world.app.stop().await;
 }
 
-async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
+async fn creation_with_if_match_is_rejected(world: World) {
     let scene = Scene::new(&world, 1).await;
     let olga = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
     let nothing = "If-Match: the resource has no entity tag";
@@ -273,7 +276,7 @@ async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
     world.app.stop().await;
 }
 
-async fn tags_are_named_in_any_line_and_weak_ones_are_of_no_use_to_a_change(world: World) {
+async fn if_match_accepts_several_lines_and_ignores_weak_tags(world: World) {
     let path = format!("projects/{}", world.project("Guarded").await);
     let change = async |lines: &[&str]| {
         let body = resource("projects", json!({ "description": format!("{lines:?}") })).to_string();
@@ -290,7 +293,7 @@ async fn tags_are_named_in_any_line_and_weak_ones_are_of_no_use_to_a_change(worl
     world.app.stop().await;
 }
 
-async fn what_the_caller_has_is_not_sent_again(world: World) {
+async fn if_none_match_returns_304(world: World) {
     for n in 0..30 {
         world.project(&format!("Project-{n}")).await;
     }
@@ -322,7 +325,8 @@ async fn what_the_caller_has_is_not_sent_again(world: World) {
         assert!(status == 200 && length > 0, "{path}");
     }
     // The compressed representation has its own tag.
-    let (list, packed) = ("organizations/acme/projects?page[size]=100", ("Accept-Encoding", "gzip"));
+    let list = "organizations/acme/projects?page[size]=100";
+    let packed = ("Accept-Encoding", "gzip");
     let (_, headers, _) = ask(Method::GET, list, &[packed]).await;
     let tag = header(&headers, "etag").unwrap();
     assert!(tag.ends_with("-gzip\""), "{tag}");
@@ -335,7 +339,7 @@ async fn what_the_caller_has_is_not_sent_again(world: World) {
     world.app.stop().await;
 }
 
-async fn of_deletions_at_once_one_is_done(world: World) {
+async fn one_of_concurrent_deletions_succeeds(world: World) {
     let mut outcomes: HashMap<&str, Vec<String>> = HashMap::new();
     let deletions =
         changes().into_iter().filter(|route| *route.method == "DELETE" && !route.pattern.contains("relationships"));
@@ -357,7 +361,7 @@ async fn of_deletions_at_once_one_is_done(world: World) {
 
 /// Conditional deletions lock rows in the same order as all other requests.
 #[actix_web::test]
-async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_each_other_out() {
+async fn conditional_deletions_do_not_deadlock_with_other_requests() {
     let world = World::start(Store::Postgres).await;
     let owner = &world.owner;
     for round in 0..20 {
@@ -365,7 +369,8 @@ async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_ea
         let tag = async |path: &str| owner.get(path).await.header("etag").to_owned();
         let delete =
             async |path: &str| send(owner.request(Method::DELETE, path).header("If-Match", tag(path).await)).await;
-        let (team, workspace) = (format!("teams/{}", scene.team), format!("workspaces/{}", scene.workspace));
+        let team = format!("teams/{}", scene.team);
+        let workspace = format!("workspaces/{}", scene.workspace);
         let spare = world.project(&format!("Spare {round}")).await;
         let mut new = resource("workspaces", json!({ "name": format!("new-{round}") }));
         new["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": spare } } });
@@ -391,7 +396,7 @@ async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_ea
 
 /// Deleting the token of a slot empties the slot, even if the token is being replaced.
 #[actix_web::test]
-async fn the_slot_of_a_token_is_empty_when_its_deletion_is_answered() {
+async fn token_slot_is_free_when_its_deletion_is_confirmed() {
     let world = World::start(Store::Postgres).await;
     let owner = &world.owner;
     let team = owner.post("organizations/acme/teams", resource("teams", json!({ "name": "slotted" }))).await;

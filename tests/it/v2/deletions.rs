@@ -14,8 +14,8 @@ use super::fixture::{Api, World, attribute, on_both_stores, resource};
 on_both_stores!(
     a_team_with_many_people_and_grants,
     a_project_with_many_teams,
-    what_nobody_waits_for_is_gone_and_is_swept,
-    of_deleting_a_project_and_filling_it_one_is_refused,
+    abandoned_deletion_is_effective_and_completed_later,
+    concurrent_delete_and_fill_of_a_project_rejects_one,
 );
 
 /// More rows than two transactions remove.
@@ -165,9 +165,11 @@ async fn a_project_with_many_teams(world: World) {
 
 /// Commits only the first transaction of a deletion, as if the request or the server had ended after it.
 async fn cut_off(world: &World, path: &str) {
-    let (token, path) = (world.owner.token.clone(), path.to_owned());
+    let token = world.owner.token.clone();
+    let path = path.to_owned();
     let run = world.run(move |mut tx| {
-        let (token, path) = (token.clone(), path.clone());
+        let token = token.clone();
+        let path = path.clone();
         async move {
             let caller = ProjectsCaller::identify(&mut tx, &token).await?;
             match path.split_once('/') {
@@ -188,7 +190,7 @@ async fn cut_off(world: &World, path: &str) {
     run.await;
 }
 
-async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
+async fn abandoned_deletion_is_effective_and_completed_later(world: World) {
     let owner = &world.owner;
     let mia = world.member("mia", OrganizationRights::NONE.with(Flag::ManageTeams, true)).await;
     crowd(&world, &mia.team).await;
@@ -200,7 +202,8 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
     world.grant(&mia.team, &wide, ProjectRights::READ).await;
     let noah = world.member("noah", OrganizationRights::NONE).await;
     world.grant(&noah.team, &wide, ProjectRights::READ).await;
-    let (team, project) = (format!("teams/{}", mia.team), format!("projects/{wide}"));
+    let team = format!("teams/{}", mia.team);
+    let project = format!("projects/{wide}");
     cut_off(&world, &team).await;
     assert_eq!((owner.get(&team).await.status, owner.delete(&team).await.status), (404, 404));
     assert_eq!(of_team.get("organizations").await.status, 401);
@@ -241,7 +244,7 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
     world.app.stop().await;
 }
 
-async fn of_deleting_a_project_and_filling_it_one_is_refused(world: World) {
+async fn concurrent_delete_and_fill_of_a_project_rejects_one(world: World) {
     for round in 0..if world.app.is_postgres() { 10 } else { 3 } {
         let project = world.project(&format!("Wide {round}")).await;
         open_to_many(&world, &project).await;

@@ -10,14 +10,14 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, reso
 use crate::support::Answer;
 
 on_both_stores!(
-    a_manager_of_teams_makes_no_token_of_a_team_that_may_do_more,
-    a_manager_of_membership_puts_nobody_into_a_team_that_may_do_more,
-    nobody_is_invited_into_a_team_that_may_do_more_than_the_inviter,
-    a_team_gets_no_right_of_the_organization_that_its_giver_has_not,
-    access_to_a_project_is_given_only_as_far_as_the_giver_has_it,
-    a_manager_of_workspaces_compares_by_what_that_means,
-    a_team_with_more_access_than_is_compared_is_given_away_by_owners_alone,
-    owners_give_everything,
+    team_manager_creates_no_token_of_a_stronger_team,
+    membership_manager_adds_no_member_to_a_stronger_team,
+    membership_manager_cannot_invite_into_a_stronger_team,
+    team_manager_grants_no_organization_right_beyond_own,
+    project_access_is_granted_up_to_the_own_access,
+    workspace_manager_flag_counts_as_access_to_workspaces,
+    team_with_too_many_grants_is_managed_by_owners_only,
+    owners_can_grant_everything,
 );
 
 const TEAMS: &str = "organizations/acme/teams";
@@ -58,7 +58,8 @@ struct Teams {
 /// Creates teams to compare with one that has `custom` access to a project and nothing else.
 async fn teams(world: &World, own: &str) -> Teams {
     let owner = &world.owner;
-    let (shared, other) = (world.project("Shared").await, world.project("Other").await);
+    let shared = world.project("Shared").await;
+    let other = world.project("Other").await;
     let keys = json!({ "access": "custom", "workspace-access": { "runs": "plan", "create": true } });
     assert_eq!(give(owner, own, &shared, keys.clone()).await.status, 201);
     let mut stronger = vec![
@@ -76,17 +77,15 @@ async fn teams(world: &World, own: &str) -> Teams {
         assert_eq!(give(owner, &made, project, access).await.status, 201);
         stronger.push(made);
     }
-    let (empty, equal, less) = (
-        team(world, "empty", json!({})).await,
-        team(world, "equal", json!({})).await,
-        team(world, "less", json!({})).await,
-    );
+    let empty = team(world, "empty", json!({})).await;
+    let equal = team(world, "equal", json!({})).await;
+    let less = team(world, "less", json!({})).await;
     assert_eq!(give(owner, &equal, &shared, keys).await.status, 201);
     assert_eq!(give(owner, &less, &shared, json!({ "access": "custom" })).await.status, 201);
     Teams { stronger, weaker: vec![empty, equal, less, own.to_owned()] }
 }
 
-async fn a_manager_of_teams_makes_no_token_of_a_team_that_may_do_more(world: World) {
+async fn team_manager_creates_no_token_of_a_stronger_team(world: World) {
     let mara = world.member("mara", rights(&["manage-teams"])).await;
     let Teams { stronger, weaker } = teams(&world, &mara.team).await;
     let own = format!("teams/{}/authentication-tokens", mara.team);
@@ -113,7 +112,7 @@ async fn a_manager_of_teams_makes_no_token_of_a_team_that_may_do_more(world: Wor
     world.app.stop().await;
 }
 
-async fn a_manager_of_membership_puts_nobody_into_a_team_that_may_do_more(world: World) {
+async fn membership_manager_adds_no_member_to_a_stronger_team(world: World) {
     let mara = world.member("mara", rights(&["manage-membership"])).await;
     world.member("mia", OrganizationRights::NONE).await;
     let Teams { stronger, weaker } = teams(&world, &mara.team).await;
@@ -148,7 +147,7 @@ async fn a_manager_of_membership_puts_nobody_into_a_team_that_may_do_more(world:
     world.app.stop().await;
 }
 
-async fn nobody_is_invited_into_a_team_that_may_do_more_than_the_inviter(world: World) {
+async fn membership_manager_cannot_invite_into_a_stronger_team(world: World) {
     let mara = world.member("mara", rights(&["manage-membership"])).await;
     let Teams { stronger, weaker } = teams(&world, &mara.team).await;
     let invite = async |email: &str, teams: &[&str]| {
@@ -170,7 +169,7 @@ async fn nobody_is_invited_into_a_team_that_may_do_more_than_the_inviter(world: 
     world.app.stop().await;
 }
 
-async fn a_team_gets_no_right_of_the_organization_that_its_giver_has_not(world: World) {
+async fn team_manager_grants_no_organization_right_beyond_own(world: World) {
     let flags = ["manage-teams", "manage-membership", "manage-organization-access"];
     let mara = world.member("mara", rights(&flags)).await;
     let target = team(&world, "target", json!({ "manage-agent-pools": true })).await;
@@ -200,7 +199,7 @@ async fn a_team_gets_no_right_of_the_organization_that_its_giver_has_not(world: 
     world.app.stop().await;
 }
 
-async fn access_to_a_project_is_given_only_as_far_as_the_giver_has_it(world: World) {
+async fn project_access_is_granted_up_to_the_own_access(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
     let mara = world.member("mara", OrganizationRights::NONE).await;
@@ -254,7 +253,7 @@ async fn access_to_a_project_is_given_only_as_far_as_the_giver_has_it(world: Wor
     world.app.stop().await;
 }
 
-async fn a_manager_of_workspaces_compares_by_what_that_means(world: World) {
+async fn workspace_manager_flag_counts_as_access_to_workspaces(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
     let default = owner.get("organizations/acme?include=default-project").await;
@@ -289,13 +288,15 @@ async fn a_manager_of_workspaces_compares_by_what_that_means(world: World) {
     world.app.stop().await;
 }
 
-async fn a_team_with_more_access_than_is_compared_is_given_away_by_owners_alone(world: World) {
+async fn team_with_too_many_grants_is_managed_by_owners_only(world: World) {
     let mara = world.member("mara", rights(&["manage-teams", "manage-membership"])).await;
     let wide = team(&world, "wide", json!({})).await;
-    let (own, other) = (mara.team.clone(), wide.clone());
+    let own = mara.team.clone();
+    let other = wide.clone();
     world
         .run(move |mut tx| {
-            let (own, other) = (own.clone(), other.clone());
+            let own = own.clone();
+            let other = other.clone();
             Box::pin(async move {
                 let now = tx.now;
                 for n in 0..1001 {
@@ -335,7 +336,7 @@ async fn a_team_with_more_access_than_is_compared_is_given_away_by_owners_alone(
     world.app.stop().await;
 }
 
-async fn owners_give_everything(world: World) {
+async fn owners_can_grant_everything(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
     world.member("mia", OrganizationRights::NONE).await;

@@ -106,9 +106,11 @@ impl World {
 
     /// Grants a team rights on a project, both by external id, like custom access.
     pub async fn grant(&self, team: &str, project: &str, rights: ProjectRights) {
-        let (team, project) = (team.to_owned(), project.to_owned());
+        let team = team.to_owned();
+        let project = project.to_owned();
         run(&self.app, move |mut tx| {
-            let (team, project) = (team.clone(), project.clone());
+            let team = team.clone();
+            let project = project.clone();
             async move {
                 let grant = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits)
                     SELECT $1, t.id, p.id, $2, $3 FROM teams t, projects p WHERE t.ext_id = $4 AND p.ext_id = $5";

@@ -13,14 +13,14 @@ use super::moves::{count, move_into, workspace};
 use super::routes::access_to;
 
 on_both_stores!(
-    a_body_of_too_many_values_is_refused_while_it_is_parsed,
-    a_list_of_a_body_is_too_long_by_the_same_rule_however_long_it_is,
-    who_may_not_act_hears_so_before_the_body_is_judged,
+    body_with_too_many_values_is_rejected_while_parsing,
+    too_long_body_list_gets_the_same_error_at_any_length,
+    missing_right_is_reported_before_body_errors,
     every_list_of_a_body_is_counted_before_it_is_walked,
     faults_stop_at_one_hundred,
-    the_longest_lists_that_are_legal_are_taken,
-    a_tag_bindings_body_of_megabytes_is_refused_at_once,
-    a_text_of_megabytes_is_neither_kept_nor_quoted,
+    longest_permitted_lists_are_accepted,
+    tag_bindings_body_of_megabytes_is_rejected_quickly,
+    text_of_megabytes_is_neither_stored_nor_quoted,
     a_workspace_has_a_thousand_flat_tags_at_most,
 );
 
@@ -89,7 +89,7 @@ fn numbers(many: usize) -> String {
     format!("{{\"data\":[{}0]}}", "0,".repeat(many - 1))
 }
 
-async fn a_body_of_too_many_values_is_refused_while_it_is_parsed(world: World) {
+async fn body_with_too_many_values_is_rejected_while_parsing(world: World) {
     let setting = setting(&world).await;
     let mut asked = 0;
     for route in all_routes() {
@@ -116,7 +116,7 @@ async fn a_body_of_too_many_values_is_refused_while_it_is_parsed(world: World) {
     world.app.stop().await;
 }
 
-async fn a_list_of_a_body_is_too_long_by_the_same_rule_however_long_it_is(world: World) {
+async fn too_long_body_list_gets_the_same_error_at_any_length(world: World) {
     let setting = setting(&world).await;
     for (pattern, called) in [
         ("projects/:project_id/relationships/workspaces", "workspaces"),
@@ -143,7 +143,7 @@ async fn a_list_of_a_body_is_too_long_by_the_same_rule_however_long_it_is(world:
     world.app.stop().await;
 }
 
-async fn who_may_not_act_hears_so_before_the_body_is_judged(world: World) {
+async fn missing_right_is_reported_before_body_errors(world: World) {
     let setting = setting(&world).await;
     let member = world.member("mia", OrganizationRights::NONE).await.api;
     let outsider = world.outsider("xaver").await.api;
@@ -247,13 +247,16 @@ async fn faults_stop_at_one_hundred(world: World) {
     world.app.stop().await;
 }
 
-async fn the_longest_lists_that_are_legal_are_taken(world: World) {
-    let (owner, setting) = (&world.owner, setting(&world).await);
+async fn longest_permitted_lists_are_accepted(world: World) {
+    let owner = &world.owner;
+    let setting = setting(&world).await;
     let ids: Vec<String> = (0..1000).map(|_| id::new("ws")).collect();
-    let (made, project) = (ids.clone(), setting.project.clone());
+    let made = ids.clone();
+    let project = setting.project.clone();
     world
         .run(move |mut tx| {
-            let (made, project) = (made.clone(), project.clone());
+            let made = made.clone();
+            let project = project.clone();
             Box::pin(async move {
                 for id in &made {
                     let insert =
@@ -298,13 +301,14 @@ async fn the_longest_lists_that_are_legal_are_taken(world: World) {
     world.app.stop().await;
 }
 
-async fn a_tag_bindings_body_of_megabytes_is_refused_at_once(world: World) {
+async fn tag_bindings_body_of_megabytes_is_rejected_quickly(world: World) {
     let setting = setting(&world).await;
     let binding = |n: usize| format!("{{\"attributes\":{{\"key\":\"k{n:07}\"}}}}");
     let body = |many| format!("{{\"data\":[{}]}}", (0..many).map(binding).collect::<Vec<_>>().join(","));
     for pattern in ["projects/:project_id/tag-bindings", "workspaces/:workspace_id/tag-bindings"] {
         let path = setting.path(pattern);
-        let (large, started) = (body(110_000), Instant::now());
+        let large = body(110_000);
+        let started = Instant::now();
         assert!(large.len() > 3_700_000);
         assert_refused(&world.owner.send_text(Method::PATCH, &path, large).await, 422, &[("", LONG_LIST)]);
         let many = world.owner.send_text(Method::PATCH, &path, body(3_000)).await;
@@ -332,8 +336,9 @@ async fn a_workspace_has_a_thousand_flat_tags_at_most(world: World) {
     world.app.stop().await;
 }
 
-async fn a_text_of_megabytes_is_neither_kept_nor_quoted(world: World) {
-    let (owner, setting) = (&world.owner, setting(&world).await);
+async fn text_of_megabytes_is_neither_stored_nor_quoted(world: World) {
+    let owner = &world.owner;
+    let setting = setting(&world).await;
     let long = "x".repeat(1 << 20);
     let users = setting.path("teams/:team_id/relationships/users");
     let answer = owner.post(&users, json!({ "data": [{ "type": "users", "id": long }] })).await;

@@ -8,8 +8,8 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, reso
 use crate::support::Answer;
 
 on_both_stores!(
-    vectors_106_and_136_lock_and_unlock,
-    vector_137_a_locked_workspace_is_not_deleted_safely,
+    lock_and_unlock,
+    safe_delete_rejects_a_locked_workspace,
     teams_and_organizations_hold_locks,
     one_of_many_locks,
 );
@@ -37,7 +37,7 @@ async fn default_project(world: &World) -> String {
     list.body["data"][0]["id"].as_str().unwrap().to_owned()
 }
 
-async fn vectors_106_and_136_lock_and_unlock(world: World) {
+async fn lock_and_unlock(world: World) {
     let id = workspace(&world).await;
     let path = format!("workspaces/{id}/actions/lock");
     let locked = world.owner.post(&path, json!({ "data": { "type": "" } })).await;
@@ -60,7 +60,7 @@ async fn vectors_106_and_136_lock_and_unlock(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_137_a_locked_workspace_is_not_deleted_safely(world: World) {
+async fn safe_delete_rejects_a_locked_workspace(world: World) {
     let id = workspace(&world).await;
     assert_eq!(act(&world.owner, &id, "lock").await.status, 200);
     assert_refused(&act(&world.owner, &id, "safe-delete").await, 409, &[("", "the workspace is locked")]);

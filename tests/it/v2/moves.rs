@@ -8,19 +8,23 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores};
 use crate::support::Answer;
 
 on_both_stores!(
-    vectors_79_and_80_a_workspace_moves_with_its_count,
-    vectors_81_to_85_who_may_move_what,
-    vectors_86_and_87_what_a_move_is_asked_for,
-    vector_88_the_right_to_move_is_enough_on_both_sides,
+    moved_workspace_updates_the_project_counts,
+    move_needs_rights_on_both_projects,
+    invalid_move_bodies_are_rejected,
+    move_right_on_both_projects_suffices,
     many_workspaces_leave_many_projects_at_once,
 );
 
 pub async fn workspace(world: &World, project: &str, name: &str) -> String {
-    let (ext_id, project, name) = (id::new("ws"), project.to_owned(), name.to_owned());
+    let ext_id = id::new("ws");
+    let project = project.to_owned();
+    let name = name.to_owned();
     let made = ext_id.clone();
     world
         .run(move |mut tx| {
-            let (ext_id, project, name) = (ext_id.clone(), project.clone(), name.clone());
+            let ext_id = ext_id.clone();
+            let project = project.clone();
+            let name = name.clone();
             Box::pin(async move {
                 let now = tx.now;
                 let insert =
@@ -82,8 +86,9 @@ pub async fn count(world: &World, project: &str) -> i64 {
     rows
 }
 
-async fn vectors_79_and_80_a_workspace_moves_with_its_count(world: World) {
-    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
+async fn moved_workspace_updates_the_project_counts(world: World) {
+    let one = world.project("P-one").await;
+    let two = world.project("P-two").await;
     let moved = workspace(&world, &one, "w1").await;
     let admin = world.member("ada", OrganizationRights::NONE).await;
     for project in [&one, &two] {
@@ -101,8 +106,9 @@ async fn vectors_79_and_80_a_workspace_moves_with_its_count(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_81_to_85_who_may_move_what(world: World) {
-    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
+async fn move_needs_rights_on_both_projects(world: World) {
+    let one = world.project("P-one").await;
+    let two = world.project("P-two").await;
     let moved = workspace(&world, &one, "w1").await;
     let kept = workspace(&world, &two, "w2").await;
     let foreign = foreign_workspace(&world).await;
@@ -152,15 +158,17 @@ async fn foreign_workspace(world: &World) -> String {
     workspace(world, &project, "w1").await
 }
 
-async fn vectors_86_and_87_what_a_move_is_asked_for(world: World) {
-    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
+async fn invalid_move_bodies_are_rejected(world: World) {
+    let one = world.project("P-one").await;
+    let two = world.project("P-two").await;
     let moved = workspace(&world, &one, "w1").await;
     let path = format!("projects/{two}/relationships/workspaces");
     let ask = async |body: Value| world.owner.post(&path, body).await;
     assert_refused(&ask(json!({ "data": {} })).await, 422, &[("/data", "data must be an array")]);
     assert_refused(&ask(json!({})).await, 422, &[("/data", "data is missing")]);
     let wrong = json!({ "data": [{ "type": "workspaces", "id": moved }, { "type": "projects", "id": moved }, 7] });
-    let (kind, name) = ("type must be workspaces", "id must be a string");
+    let kind = "type must be workspaces";
+    let name = "id must be a string";
     assert_refused(&ask(wrong).await, 422, &[("/data/1/type", kind), ("/data/2/type", kind), ("/data/2/id", name)]);
     let too_many: Vec<&str> = std::iter::repeat_n(moved.as_str(), 1001).collect();
     assert_refused(&ask(these(&too_many)).await, 422, &[("/data", "data may have at most 1000 workspaces")]);
@@ -171,8 +179,9 @@ async fn vectors_86_and_87_what_a_move_is_asked_for(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_88_the_right_to_move_is_enough_on_both_sides(world: World) {
-    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
+async fn move_right_on_both_projects_suffices(world: World) {
+    let one = world.project("P-one").await;
+    let two = world.project("P-two").await;
     let moved = workspace(&world, &one, "w1").await;
     let mover = world.member("mona", OrganizationRights::NONE).await;
     let may = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE);

@@ -11,16 +11,16 @@ use super::fixture::{World, assert_refused, attribute, on_both_stores, resource}
 
 on_both_stores!(
     many_are_listed_whole,
-    vector_98_a_new_organization_has_owners_and_a_default_project,
-    vector_127_made_shown_listed_and_equal,
+    new_organization_has_owners_and_a_default_project,
+    organization_is_created_shown_and_listed_alike,
     attributes_have_rules,
-    vectors_128_and_130_modes_are_inherited,
-    vector_138_a_new_name_is_the_id_everywhere,
-    vector_139_tokens_of_users_can_be_switched_off,
+    execution_mode_is_inherited_from_the_organization,
+    renamed_organization_has_its_new_id_everywhere,
+    user_tokens_can_be_disabled,
     settings_are_stored_and_returned,
-    who_may_do_what,
-    deleted_with_everything_in_it,
-    entitlements_are_those_of_a_store_of_nothing,
+    organization_access_by_members_outsiders_and_tokens,
+    organization_is_deleted_with_its_contents,
+    entitlement_set_for_members_has_no_state_storage,
     teams_of_other_organizations_are_not_read,
 );
 
@@ -30,7 +30,7 @@ fn organization(name: &str) -> Value {
     resource("organizations", json!({ "name": name, "email": "info@example.test" }))
 }
 
-async fn vector_98_a_new_organization_has_owners_and_a_default_project(world: World) {
+async fn new_organization_has_owners_and_a_default_project(world: World) {
     let owner = &world.owner;
     assert_eq!(owner.post("organizations", organization("Umbrella")).await.status, 201);
     let teams = owner.get("organizations/umbrella/teams").await;
@@ -82,7 +82,7 @@ async fn teams_of_other_organizations_are_not_read(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_127_made_shown_listed_and_equal(world: World) {
+async fn organization_is_created_shown_and_listed_alike(world: World) {
     let owner = &world.owner;
     let made = owner.post("organizations", organization("Umbrella")).await;
     assert_eq!((made.status, made.header("location")), (201, "/api/v2/organizations/Umbrella"), "{}", made.text);
@@ -139,7 +139,8 @@ async fn many_are_listed_whole(world: World) {
 }
 
 async fn attributes_have_rules(world: World) {
-    let (name, email) = ("/data/attributes/name", "/data/attributes/email");
+    let name = "/data/attributes/name";
+    let email = "/data/attributes/email";
     for (attributes, faults) in [
         (json!({}), vec![(name, "Name can't be blank"), (email, "Email can't be blank")]),
         (json!({ "name": null, "email": "" }), vec![(name, "Name can't be blank"), (email, "Email can't be blank")]),
@@ -158,7 +159,7 @@ async fn attributes_have_rules(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_128_and_130_modes_are_inherited(world: World) {
+async fn execution_mode_is_inherited_from_the_organization(world: World) {
     let pool = world.run(|mut tx| {
         async move {
             let pool = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, created_at)
@@ -204,7 +205,7 @@ async fn vectors_128_and_130_modes_are_inherited(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_138_a_new_name_is_the_id_everywhere(world: World) {
+async fn renamed_organization_has_its_new_id_everywhere(world: World) {
     let project = format!("projects/{}", world.project("Net").await);
     let renamed = world.owner.patch(ACME, resource("organizations", json!({ "name": "Umbrella" }))).await;
     assert_eq!((renamed.status, &renamed.body["data"]["id"]), (200, &json!("Umbrella")));
@@ -218,7 +219,7 @@ async fn vector_138_a_new_name_is_the_id_everywhere(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_139_tokens_of_users_can_be_switched_off(world: World) {
+async fn user_tokens_can_be_disabled(world: World) {
     let owner = &world.owner;
     let found = owner.get("organizations/acme/teams?filter[names]=owners").await;
     let team = found.body["data"][0]["id"].as_str().unwrap();
@@ -266,7 +267,7 @@ async fn settings_are_stored_and_returned(world: World) {
     world.app.stop().await;
 }
 
-async fn who_may_do_what(world: World) {
+async fn organization_access_by_members_outsiders_and_tokens(world: World) {
     let member = world.member("mia", OrganizationRights::NONE.with(Flag::ManageProjects, true)).await.api;
     let outsider = world.outsider("xaver").await.api;
     let shown = member.get(ACME).await;
@@ -293,7 +294,7 @@ async fn who_may_do_what(world: World) {
     world.app.stop().await;
 }
 
-async fn deleted_with_everything_in_it(world: World) {
+async fn organization_is_deleted_with_its_contents(world: World) {
     let owner = &world.owner;
     let person = world.member("mia", OrganizationRights::NONE).await;
     let project = world.project("Net").await;
@@ -372,7 +373,7 @@ async fn deleted_with_everything_in_it(world: World) {
     world.app.stop().await;
 }
 
-async fn entitlements_are_those_of_a_store_of_nothing(world: World) {
+async fn entitlement_set_for_members_has_no_state_storage(world: World) {
     let member = world.member("mia", OrganizationRights::NONE).await.api;
     let set = member.get("organizations/acme/entitlement-set").await;
     assert_eq!((set.status, &set.body["data"]["type"]), (200, &json!("entitlement-sets")));

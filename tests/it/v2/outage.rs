@@ -76,7 +76,7 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
 }
 
 #[actix_web::test]
-async fn a_restart_of_postgres_under_load_is_503_and_leaves_nothing_half_done() {
+async fn postgres_restart_under_load_is_503_and_changes_stay_complete() {
     let cluster = Cluster::new();
     let world = World::of(App::builder().postgres_of(&cluster)).await;
     let told = Rc::new(Told::default());

@@ -7,8 +7,8 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, reso
 use crate::support::Answer;
 
 on_both_stores!(
-    users_know_whom_they_share_an_organization_with,
-    a_user_changes_the_own_name,
+    users_see_only_users_of_a_shared_organization,
+    user_can_change_their_own_name,
     own_memberships_of_every_organization,
     people_of_a_team_are_listed,
     tokens_of_all_teams_are_listed,
@@ -27,9 +27,11 @@ fn ids(answer: &Answer) -> Vec<&str> {
     answer.body["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect()
 }
 
-async fn users_know_whom_they_share_an_organization_with(world: World) {
-    let (mia, outsider) = (world.member("mia", NONE).await, world.outsider("xaver").await);
-    let (olga, mia_id) = (id_of(&world.owner).await, id_of(&mia.api).await);
+async fn users_see_only_users_of_a_shared_organization(world: World) {
+    let mia = world.member("mia", NONE).await;
+    let outsider = world.outsider("xaver").await;
+    let olga = id_of(&world.owner).await;
+    let mia_id = id_of(&mia.api).await;
     let shown = mia.api.get(&format!("users/{olga}")).await;
     assert_eq!((shown.status, attribute(&shown, "username")), (200, &json!("olga")));
     assert!(attribute(&shown, "two-factor").is_null(), "that is the account's");
@@ -52,7 +54,7 @@ async fn users_know_whom_they_share_an_organization_with(world: World) {
     world.app.stop().await;
 }
 
-async fn a_user_changes_the_own_name(world: World) {
+async fn user_can_change_their_own_name(world: World) {
     let mia = world.member("mia", NONE).await.api;
     let update = async |attributes: Value| mia.patch("account/update", resource("users", attributes)).await;
     let changed = update(json!({ "username": "maria", "email": "MIA@acme.test" })).await;
@@ -96,7 +98,8 @@ async fn own_memberships_of_every_organization(world: World) {
 }
 
 async fn people_of_a_team_are_listed(world: World) {
-    let (mia, other) = (world.member("mia", NONE).await, world.member("otto", NONE).await);
+    let mia = world.member("mia", NONE).await;
+    let other = world.member("otto", NONE).await;
     let path = format!("teams/{}/relationships/organization-memberships", mia.team);
     let listed = mia.api.get(&path).await;
     assert_eq!(listed.body["meta"]["pagination"]["total-count"], 1, "{}", listed.text);
@@ -132,7 +135,8 @@ async fn people_of_a_team_are_listed(world: World) {
 async fn tokens_of_all_teams_are_listed(world: World) {
     let owner = &world.owner;
     let teams = NONE.with(Flag::ManageTeams, true).with(Flag::ManageMembership, true);
-    let (manager, plain) = (world.member("max", teams).await, world.member("pia", NONE).await);
+    let manager = world.member("max", teams).await;
+    let plain = world.member("pia", NONE).await;
     let open = owner
         .post("organizations/acme/teams", resource("teams", json!({ "name": "open", "visibility": "organization" })));
     let open = open.await.body["data"]["id"].as_str().unwrap().to_owned();

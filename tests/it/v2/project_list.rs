@@ -8,13 +8,13 @@ use super::moves::workspace;
 use crate::support::Answer;
 
 on_both_stores!(
-    vectors_48_to_51_and_66_67_everyone_sees_their_own,
-    vectors_52_to_57_pages,
-    vectors_58_to_65_orders_and_filters,
-    vectors_68_and_69_links,
-    vectors_70_many_projects_are_walked_in_every_order,
-    vectors_108_109_and_callers_with_many_grants,
-    vectors_124_and_125_tags,
+    project_list_shows_only_accessible_projects,
+    project_list_pages,
+    project_list_sorting_and_filters,
+    project_list_links_keep_the_query,
+    many_projects_are_paged_in_every_order,
+    project_list_for_several_teams_and_many_grants,
+    project_list_filters_and_includes_tags,
 );
 
 const PATH: &str = "organizations/acme/projects";
@@ -28,7 +28,8 @@ struct Two {
 
 impl Two {
     async fn in_world(world: World) -> Self {
-        let (one, two) = (world.project("P-1").await, world.project("P-2").await);
+        let one = world.project("P-1").await;
+        let two = world.project("P-2").await;
         workspace(&world, &one, "w1").await;
         Self { world, one, two }
     }
@@ -60,7 +61,7 @@ fn counts(answer: &Answer) -> (i64, i64) {
     (counts["total"].as_i64().unwrap(), counts["matching"].as_i64().unwrap())
 }
 
-async fn vectors_48_to_51_and_66_67_everyone_sees_their_own(world: World) {
+async fn project_list_shows_only_accessible_projects(world: World) {
     let two = Two::in_world(world).await;
     let world = &two.world;
     let owners = list(&world.owner, "").await;
@@ -97,7 +98,7 @@ async fn vectors_48_to_51_and_66_67_everyone_sees_their_own(world: World) {
     two.world.app.stop().await;
 }
 
-async fn vectors_52_to_57_pages(world: World) {
+async fn project_list_pages(world: World) {
     let two = Two::in_world(world).await;
     let owner = &two.world.owner;
     let page = |answer: &Answer| answer.body["meta"]["pagination"].clone();
@@ -127,7 +128,7 @@ async fn vectors_52_to_57_pages(world: World) {
     two.world.app.stop().await;
 }
 
-async fn vectors_58_to_65_orders_and_filters(world: World) {
+async fn project_list_sorting_and_filters(world: World) {
     for name in ["Payments", "Repay", "Ops", "a_b", "axb", "P-1", "p-22"] {
         world.project(name).await;
     }
@@ -166,7 +167,7 @@ async fn vectors_58_to_65_orders_and_filters(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_68_and_69_links(world: World) {
+async fn project_list_links_keep_the_query(world: World) {
     let two = Two::in_world(world).await;
     let owner = &two.world.owner;
     assert_eq!(counts(&list(owner, "TagBindings={%20env%20dev}&page[size]=1").await), (3, 3));
@@ -220,7 +221,7 @@ async fn walk(api: &Api, query: &str, size: i64) -> Vec<String> {
     ids
 }
 
-async fn vectors_70_many_projects_are_walked_in_every_order(world: World) {
+async fn many_projects_are_paged_in_every_order(world: World) {
     many(&world, 1249).await;
     let owner = &world.owner;
     for query in ["", "sort=name", "sort=-name", "q=many"] {
@@ -240,7 +241,8 @@ async fn vectors_70_many_projects_are_walked_in_every_order(world: World) {
             assert_eq!(walk(owner, query, 100).await, ids, "the same every time");
         }
     }
-    let (mut up, down) = (walk(owner, "sort=name", 100).await, walk(owner, "sort=-name", 100).await);
+    let mut up = walk(owner, "sort=name", 100).await;
+    let down = walk(owner, "sort=-name", 100).await;
     up.reverse();
     assert_eq!(up, down);
     world.app.stop().await;
@@ -263,7 +265,7 @@ async fn grant_half(world: &World, team: &str, bits: i64) {
         .await;
 }
 
-async fn vectors_108_109_and_callers_with_many_grants(world: World) {
+async fn project_list_for_several_teams_and_many_grants(world: World) {
     let project = world.project("Granted").await;
     let two_teams = world.member("tom", OrganizationRights::NONE).await;
     world.grant(&two_teams.team, &project, ProjectRights::READ).await;
@@ -322,7 +324,7 @@ async fn join(world: &World, team: &str, username: &'static str) {
         .await;
 }
 
-async fn vectors_124_and_125_tags(world: World) {
+async fn project_list_filters_and_includes_tags(world: World) {
     let owner = &world.owner;
     let tag = |key: &str, value: &str| json!({ "type": "tag-bindings", "attributes": { "key": key, "value": value } });
     let with_tags = |name: &str, tags: Value| {

@@ -9,19 +9,19 @@ use super::moves::{place, workspace};
 use crate::support::send;
 
 on_both_stores!(
-    vectors_7_to_13_a_project_is_made_shown_and_listed,
-    vectors_14_to_28_attributes_of_a_create,
-    vectors_36_to_47_updating,
-    vectors_71_and_72_showing,
-    vectors_73_to_78_deleting,
-    vectors_129_to_131_modes,
+    project_is_created_shown_and_listed,
+    project_create_validates_attributes,
+    project_update_changes_only_given_attributes,
+    project_shows_the_permissions_of_the_caller,
+    project_deletion_needs_an_empty_project_and_the_right,
+    project_execution_mode_and_agent_pool,
     tags_of_an_update_replace_all,
     an_update_or_a_delete_may_demand_an_entity_tag,
 );
 
 const PATH: &str = "organizations/acme/projects";
 
-async fn vectors_7_to_13_a_project_is_made_shown_and_listed(world: World) {
+async fn project_is_created_shown_and_listed(world: World) {
     let owner = &world.owner;
     let made = owner.post(PATH, resource("projects", json!({ "name": "Net" }))).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -44,7 +44,7 @@ async fn vectors_7_to_13_a_project_is_made_shown_and_listed(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_14_to_28_attributes_of_a_create(world: World) {
+async fn project_create_validates_attributes(world: World) {
     let create = async |attributes| world.owner.post(PATH, resource("projects", attributes)).await;
     let name = "/data/attributes/name";
     assert_refused(&create(json!({ "name": "ab" })).await, 422, &[(name, "Name is too short")]);
@@ -86,7 +86,7 @@ async fn vectors_14_to_28_attributes_of_a_create(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_36_to_47_updating(world: World) {
+async fn project_update_changes_only_given_attributes(world: World) {
     let owner = &world.owner;
     let given = json!({ "name": "P-1", "description": "first", "auto-destroy-activity-duration": "3d" });
     let one = owner.post(PATH, resource("projects", given)).await;
@@ -109,7 +109,8 @@ async fn vectors_36_to_47_updating(world: World) {
         assert_refused(&patch(json!({ "name": blank })).await, 422, &[(name, "Name can't be blank")]);
     }
     let all = patch(json!({ "name": "x", "description": "d".repeat(257), "auto-destroy-activity-duration": 3 })).await;
-    let (description, duration) = ("/data/attributes/description", "/data/attributes/auto-destroy-activity-duration");
+    let description = "/data/attributes/description";
+    let duration = "/data/attributes/auto-destroy-activity-duration";
     assert_refused(
         &all,
         422,
@@ -157,8 +158,9 @@ async fn vectors_36_to_47_updating(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_71_and_72_showing(world: World) {
-    let (one, two) = (world.project("P-1").await, world.project("P-2").await);
+async fn project_shows_the_permissions_of_the_caller(world: World) {
+    let one = world.project("P-1").await;
+    let two = world.project("P-2").await;
     let reader = world.member("rita", OrganizationRights::NONE).await;
     world.grant(&reader.team, &one, ProjectRights::READ).await;
     let shown = reader.api.get(&format!("projects/{one}")).await;
@@ -173,7 +175,7 @@ async fn vectors_71_and_72_showing(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_73_to_78_deleting(world: World) {
+async fn project_deletion_needs_an_empty_project_and_the_right(world: World) {
     let id = world.project("Two").await;
     let path = format!("projects/{id}");
     let deleted = world.owner.delete(&path).await;
@@ -206,7 +208,8 @@ async fn vectors_73_to_78_deleting(world: World) {
         )
         .await;
     let outsider = world.outsider("xaver").await;
-    let (hidden, unknown) = (reader.api.delete(&path).await, outsider.api.delete(&path).await);
+    let hidden = reader.api.delete(&path).await;
+    let unknown = outsider.api.delete(&path).await;
     assert_eq!((hidden.status, unknown.status), (404, 404));
     assert_eq!(hidden.body, unknown.body);
 
@@ -247,11 +250,12 @@ async fn pool(world: &World) -> String {
         .await
 }
 
-async fn vectors_129_to_131_modes(world: World) {
+async fn project_execution_mode_and_agent_pool(world: World) {
     let owner = &world.owner;
     let pool = pool(&world).await;
     let create = async |attributes| owner.post(PATH, resource("projects", attributes)).await;
-    let (mode, at_pool) = ("default-execution-mode", "/data/attributes/default-agent-pool-id");
+    let mode = "default-execution-mode";
+    let at_pool = "/data/attributes/default-agent-pool-id";
     let stray = create(json!({ "name": "abc", mode: "remote", "default-agent-pool-id": pool })).await;
     assert_refused(
         &stray,

@@ -8,13 +8,13 @@ use super::fixture::{World, assert_refused, on_both_stores};
 use super::moves::workspace;
 
 on_both_stores!(
-    filter_tagged_with_a_thousand_terms_is_the_callers_mistake,
+    tag_filter_with_a_thousand_terms_is_rejected,
     every_list_of_a_query_has_a_limit,
-    a_pattern_of_many_stars_is_the_callers_mistake,
+    pattern_with_many_stars_is_rejected,
     a_long_name_in_a_query_is_not_quoted_whole,
     a_project_that_is_named_twice_is_one_of_two,
-    blanks_at_the_ends_of_tags_are_theirs,
-    members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pages,
+    blanks_at_the_ends_of_tags_are_preserved,
+    members_of_too_many_teams_need_smaller_pages,
 );
 
 const PROJECTS: &str = "organizations/acme/projects";
@@ -29,7 +29,7 @@ fn tagged(terms: usize) -> String {
         .join("&")
 }
 
-async fn filter_tagged_with_a_thousand_terms_is_the_callers_mistake(world: World) {
+async fn tag_filter_with_a_thousand_terms_is_rejected(world: World) {
     for path in [PROJECTS, WORKSPACES] {
         let list = async |terms| world.owner.get(&format!("{path}?{}", tagged(terms))).await;
         for terms in [21, 400, 1000] {
@@ -68,7 +68,7 @@ async fn every_list_of_a_query_has_a_limit(world: World) {
     world.app.stop().await;
 }
 
-async fn a_pattern_of_many_stars_is_the_callers_mistake(world: World) {
+async fn pattern_with_many_stars_is_rejected(world: World) {
     let project = world.project("Net").await;
     workspace(&world, &project, "w1").await;
     let list = async |pattern: &str| world.owner.get(&format!("{WORKSPACES}?search[wildcard-name]={pattern}")).await;
@@ -101,7 +101,8 @@ async fn found(world: &World, query: &str) -> Vec<String> {
 }
 
 async fn a_project_that_is_named_twice_is_one_of_two(world: World) {
-    let (one, two) = (world.project("One").await, world.project("Two").await);
+    let one = world.project("One").await;
+    let two = world.project("Two").await;
     for (project, name) in [(&one, "w1"), (&two, "w2"), (&world.project("Three").await, "w3")] {
         workspace(&world, project, name).await;
     }
@@ -114,7 +115,7 @@ async fn a_project_that_is_named_twice_is_one_of_two(world: World) {
     world.app.stop().await;
 }
 
-async fn blanks_at_the_ends_of_tags_are_theirs(world: World) {
+async fn blanks_at_the_ends_of_tags_are_preserved(world: World) {
     let project = world.project("Net").await;
     let tagged = workspace(&world, &project, "w1").await;
     let tag = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": " sp ", "value": " v " } }] });
@@ -127,7 +128,7 @@ async fn blanks_at_the_ends_of_tags_are_theirs(world: World) {
     world.app.stop().await;
 }
 
-async fn members_of_more_teams_than_an_answer_tells_are_asked_for_in_smaller_pages(world: World) {
+async fn members_of_too_many_teams_need_smaller_pages(world: World) {
     let run = world.run(|mut tx| {
         async move {
             let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;

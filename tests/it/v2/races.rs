@@ -15,12 +15,12 @@ use crate::support::{Answer, send};
 const PATH: &str = "organizations/acme/projects";
 
 on_both_stores!(
-    vector_94_a_move_into_a_project_that_is_being_deleted,
-    vector_95_one_of_ten_gets_the_name,
-    vector_96_moves_in_opposite_directions,
-    of_two_changes_under_one_condition_one_is_refused,
+    move_into_a_project_races_with_its_deletion,
+    one_of_ten_concurrent_creates_gets_the_name,
+    concurrent_moves_in_opposite_directions_succeed,
+    concurrent_changes_under_one_condition_reject_one,
     changes_of_different_attributes_both_survive,
-    two_organizations_invite_the_same_stranger,
+    two_organizations_invite_the_same_new_user,
 );
 
 /// Rounds of a race; fewer on the embedded store, which has only one writer.
@@ -28,7 +28,7 @@ fn rounds(world: &World) -> usize {
     if world.app.is_postgres() { 200 } else { 20 }
 }
 
-async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
+async fn move_into_a_project_races_with_its_deletion(world: World) {
     let mut home = world.project("Home").await;
     let moved = workspace(&world, &home, "w1").await;
     let mut outcomes = [0, 0];
@@ -36,7 +36,8 @@ async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
         let target = world.project(&format!("Target {round}")).await;
         let path = format!("projects/{target}");
         let ids = [moved.as_str()];
-        let (moving, deleting) = (move_into(&world.owner, &target, &ids), world.owner.delete(&path));
+        let moving = move_into(&world.owner, &target, &ids);
+        let deleting = world.owner.delete(&path);
         // Both orders.
         let (moving, deleting) = if round % 2 == 0 {
             tokio::join!(moving, deleting)
@@ -59,7 +60,7 @@ async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_95_one_of_ten_gets_the_name(world: World) {
+async fn one_of_ten_concurrent_creates_gets_the_name(world: World) {
     for round in 0..10 {
         let names = (0..10).map(|n| format!("{} {round}", if n % 2 == 0 { "Same" } else { "same" }));
         let creates = names.map(|name| {
@@ -77,10 +78,13 @@ async fn vector_95_one_of_ten_gets_the_name(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_96_moves_in_opposite_directions(world: World) {
-    let (one, two) = (world.project("P-one").await, world.project("P-two").await);
-    let (first, second) = (workspace(&world, &one, "w1").await, workspace(&world, &two, "w2").await);
-    let (there, back) = ([first.as_str(), second.as_str()], [second.as_str(), first.as_str()]);
+async fn concurrent_moves_in_opposite_directions_succeed(world: World) {
+    let one = world.project("P-one").await;
+    let two = world.project("P-two").await;
+    let first = workspace(&world, &one, "w1").await;
+    let second = workspace(&world, &two, "w2").await;
+    let there = [first.as_str(), second.as_str()];
+    let back = [second.as_str(), first.as_str()];
     for round in 0..rounds(&world) {
         let (into_two, into_one) =
             tokio::join!(move_into(&world.owner, &two, &there), move_into(&world.owner, &one, &back));
@@ -91,7 +95,7 @@ async fn vector_96_moves_in_opposite_directions(world: World) {
     world.app.stop().await;
 }
 
-async fn of_two_changes_under_one_condition_one_is_refused(world: World) {
+async fn concurrent_changes_under_one_condition_reject_one(world: World) {
     let path = format!("projects/{}", world.project("Contended").await);
     for round in 0..rounds(&world) / 4 {
         let tag = world.owner.get(&path).await.header("etag").to_owned();
@@ -112,7 +116,8 @@ async fn changes_of_different_attributes_both_survive(world: World) {
     let path = format!("projects/{}", world.project("Shared").await);
     for round in 0..rounds(&world) / 4 {
         let change = |attributes| world.owner.patch(&path, resource("projects", attributes));
-        let (duration, text) = (format!("{}d", round + 1), format!("text {round}"));
+        let duration = format!("{}d", round + 1);
+        let text = format!("text {round}");
         let (one, other) = tokio::join!(
             change(json!({ "auto-destroy-activity-duration": duration })),
             change(json!({ "description": text }))
@@ -124,7 +129,7 @@ async fn changes_of_different_attributes_both_survive(world: World) {
     world.app.stop().await;
 }
 
-async fn two_organizations_invite_the_same_stranger(world: World) {
+async fn two_organizations_invite_the_same_new_user(world: World) {
     let umbrella = resource("organizations", json!({ "name": "umbrella", "email": "info@example.test" }));
     assert_eq!(world.owner.post("organizations", umbrella).await.status, 201);
     for round in 0..rounds(&world) / 4 {
@@ -143,7 +148,7 @@ async fn two_organizations_invite_the_same_stranger(world: World) {
 
 /// Other organizations concurrently lock the same users. A new team member needs only a compatible lock.
 #[actix_web::test]
-async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
+async fn team_membership_changes_do_not_block_other_organizations() {
     let world = World::start(Store::Postgres).await;
     let team = world.member("mia", OrganizationRights::NONE).await.team;
     let path = format!("teams/{team}/relationships/users");
@@ -172,7 +177,8 @@ async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
 /// Runs a deletion in a transaction that commits once `request` waits for it.
 async fn while_deleting(world: &World, deletion: &str, request: impl Future<Output = Answer>) -> Answer {
     let database = world.app.database();
-    let (holder, deletion) = (Arc::clone(database), deletion.to_owned());
+    let holder = Arc::clone(database);
+    let deletion = deletion.to_owned();
     let deleted = std::thread::spawn(move || {
         holder.psql(&format!(
             "BEGIN; {deletion}; SELECT pg_advisory_xact_lock(7);
@@ -195,7 +201,7 @@ async fn while_deleting(world: &World, deletion: &str, request: impl Future<Outp
 
 /// The result is the same as on the embedded store, where one of the two comes first.
 #[actix_web::test]
-async fn what_is_deleted_while_a_request_names_it_is_not_there() {
+async fn resource_deleted_during_a_request_is_404() {
     let world = World::start(Store::Postgres).await;
     let owner = &world.owner;
     let empty = |kind: &str| resource(kind, json!({}));
@@ -264,7 +270,7 @@ async fn what_is_deleted_while_a_request_names_it_is_not_there() {
 }
 
 #[actix_web::test]
-async fn what_waits_or_looks_for_too_long_is_503_with_a_clear_text() {
+async fn lock_wait_or_slow_query_is_503_with_a_clear_message() {
     let world = World::start(Store::Postgres).await;
     let id = world.project("Waited for").await;
     let database = world.app.database();

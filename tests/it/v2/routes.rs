@@ -13,7 +13,7 @@ use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 use super::fixture::{Api, Person, World, on_both_stores, resource};
 use crate::support::{Answer, send};
 
-on_both_stores!(every_route_answers_whoever_has_its_one_right_and_nobody_without);
+on_both_stores!(every_route_accepts_exactly_its_single_right);
 
 #[derive(Clone, Copy)]
 enum Needs {
@@ -281,7 +281,8 @@ async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api
             (member(world, name("one"), none.with(flag, true)).await.api, Some(lacking.api))
         }
         On(right) => {
-            let (one, but) = (member(world, name("one"), none).await, member(world, name("but"), none).await);
+            let one = member(world, name("one"), none).await;
+            let but = member(world, name("but"), none).await;
             world.grant(&one.team, &scene.project, ProjectRights::READ.and(right)).await;
             if right != ProjectRights::READ {
                 let others = ProjectRights::from_bits(ProjectRights::ALL.bits() & !right.bits());
@@ -297,7 +298,7 @@ async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api
     }
 }
 
-async fn every_route_answers_whoever_has_its_one_right_and_nobody_without(world: World) {
+async fn every_route_accepts_exactly_its_single_right(world: World) {
     let mut faults = Vec::new();
     for (number, (name, needs)) in ROWS.iter().enumerate() {
         let route = all_routes().find(|route| route.name == *name).unwrap();

@@ -33,11 +33,12 @@ async fn token_of(api: &Api, team: &str) -> Api {
 async fn access_of_secret_teams_is_hidden(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
-    let (secret, known) = (team(owner, "hush", "secret").await, team(owner, "loud", "organization").await);
+    let secret = team(owner, "hush", "secret").await;
+    let known = team(owner, "loud", "organization").await;
     let hidden = made(owner, "team-projects", access_of(&secret, &project)).await;
     let shown = made(owner, "team-projects", access_of(&known, &project)).await;
-    let (admin, knows) =
-        (world.member("adam", NONE).await, world.member("kate", NONE.with(Flag::AccessSecretTeams, true)).await);
+    let admin = world.member("adam", NONE).await;
+    let knows = world.member("kate", NONE.with(Flag::AccessSecretTeams, true)).await;
     let manager = world.member("mara", NONE.with(Flag::ManageProjects, true)).await;
     for person in [&admin, &knows] {
         world.grant(&person.team, &project, ProjectRights::ALL).await;
@@ -76,7 +77,8 @@ async fn access_of_secret_teams_is_hidden(world: World) {
 async fn locks_and_tokens_do_not_name_secret_teams(world: World) {
     let owner = &world.owner;
     let workspaces = OrganizationRights::NONE.with(Flag::ManageWorkspaces, true);
-    let (locker, other) = (world.member("lena", workspaces).await, world.member("otto", workspaces).await);
+    let locker = world.member("lena", workspaces).await;
+    let other = world.member("otto", workspaces).await;
     let workspace = made(owner, "organizations/acme/workspaces", resource("workspaces", json!({ "name": "w" }))).await;
     let path = format!("workspaces/{workspace}");
     let act = async |api: &Api, action: &str| {
@@ -109,7 +111,8 @@ async fn locks_and_tokens_do_not_name_secret_teams(world: World) {
 
     // A team token that was created with the token of a secret team.
     let teams = NONE.with(Flag::ManageTeams, true).with(Flag::ManageMembership, true);
-    let (maker, manager) = (world.member("maya", teams).await, world.member("max", teams).await);
+    let maker = world.member("maya", teams).await;
+    let manager = world.member("max", teams).await;
     let open = team(owner, "open", "organization").await;
     let maker_token = token_of(owner, &maker.team).await;
     let token = resource("authentication-tokens", json!({ "description": "ci" }));

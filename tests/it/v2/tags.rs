@@ -8,11 +8,11 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, reso
 use crate::support::Answer;
 
 on_both_stores!(
-    vector_122_merging_and_replacing,
-    vectors_123_and_124_what_is_inherited,
+    tag_bindings_are_merged_and_replaced,
+    workspace_inherits_tags_of_its_project,
     flat_tags,
-    flat_tags_are_taken_away,
-    flat_tags_are_taken_away_at_once,
+    flat_tags_are_removed,
+    flat_tags_are_removed_concurrently,
     many_merges_at_once,
 );
 
@@ -62,7 +62,7 @@ async fn holders(world: &World) -> [(String, &'static str); 2] {
     [(format!("projects/{project}"), "projects"), (format!("workspaces/{id}"), "workspaces")]
 }
 
-async fn vector_122_merging_and_replacing(world: World) {
+async fn tag_bindings_are_merged_and_replaced(world: World) {
     let api = &world.owner;
     for (path, kind) in holders(&world).await {
         assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), []);
@@ -105,7 +105,7 @@ async fn vector_122_merging_and_replacing(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_123_and_124_what_is_inherited(world: World) {
+async fn workspace_inherits_tags_of_its_project(world: World) {
     let api = &world.owner;
     let [(project, _), (workspace_path, _)] = holders(&world).await;
     merge(api, &project, &[("a", "9"), ("z", "2")]).await;
@@ -215,7 +215,7 @@ async fn flat_tags(world: World) {
     world.app.stop().await;
 }
 
-async fn flat_tags_are_taken_away(world: World) {
+async fn flat_tags_are_removed(world: World) {
     let owner = &world.owner;
     let made = workspace(&world, "flat", json!({ "tags": flat(&["a", "b", "c", "d", "e"]) })).await;
     let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
@@ -259,7 +259,7 @@ async fn flat_tags_are_taken_away(world: World) {
     world.app.stop().await;
 }
 
-async fn flat_tags_are_taken_away_at_once(world: World) {
+async fn flat_tags_are_removed_concurrently(world: World) {
     let tags: Vec<String> = (0..20).map(|n| format!("t{n}")).collect();
     let all: Vec<&str> = tags.iter().map(String::as_str).collect();
     let made = workspace(&world, "busy", json!({ "tags": flat(&all) })).await;
@@ -277,7 +277,8 @@ async fn many_merges_at_once(world: World) {
     let [(project, _), _] = holders(&world).await;
     let keys: Vec<String> = (0..14).map(|n| format!("k{n}")).collect();
     let merges = keys.iter().map(|key| {
-        let (api, project) = (&world.owner, &project);
+        let api = &world.owner;
+        let project = &project;
         async move { merge(api, project, &[(key, "v")]).await.status }
     });
     let mut answers = futures_util::future::join_all(merges).await;

@@ -7,13 +7,13 @@ use super::fixture::{Api, Person, World, assert_refused, attribute, on_both_stor
 use crate::support::Answer;
 
 on_both_stores!(
-    vectors_100_and_101_refusals,
-    vector_102_fixed_levels_have_their_values,
-    vectors_120_and_121_custom_keys,
-    vector_108_rights_add_up,
-    vector_109_managers_of_workspaces_see_the_default_project,
+    invalid_project_access_is_rejected,
+    fixed_access_levels_have_their_values,
+    custom_access_keys_are_merged_and_validated,
+    rights_of_several_teams_are_combined,
+    workspace_managers_see_the_default_project,
     custom_keys_are_rights,
-    who_sees_and_changes_access,
+    project_access_is_visible_and_changeable_by_right,
     listed_by_project,
 );
 
@@ -40,8 +40,9 @@ async fn team_count(api: &Api, project: &str) -> Value {
     attribute(&api.get(&format!("projects/{project}")).await, "team-count").clone()
 }
 
-async fn vectors_100_and_101_refusals(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+async fn invalid_project_access_is_rejected(world: World) {
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let give = async |attributes| owner.post(PATH, access(&mia.team, &project, attributes)).await;
     let place = "/data/attributes/workspace-access/create";
     let named = give(json!({ "access": "read", "workspace-access": { "create": true } })).await;
@@ -78,7 +79,8 @@ async fn vectors_100_and_101_refusals(world: World) {
 fn table() -> Vec<(&'static str, &'static str, [Value; 5])> {
     let words = |words: [&str; 5]| words.map(Value::from);
     let flags = |flags: [u8; 5]| flags.map(|flag| Value::from(flag == 1));
-    let (project, workspace) = ("project-access", "workspace-access");
+    let project = "project-access";
+    let workspace = "workspace-access";
     vec![
         (project, "settings", words(["read", "read", "read", "delete", "read"])),
         (project, "teams", words(["none", "none", "none", "manage", "none"])),
@@ -109,8 +111,9 @@ fn assert_level(answer: &Answer, level: usize, but: &[(&str, &str, Value)]) {
     assert_eq!(shown[0] + shown[1], keys);
 }
 
-async fn vector_102_fixed_levels_have_their_values(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+async fn fixed_access_levels_have_their_values(world: World) {
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let made = owner.post(PATH, access(&mia.team, &project, json!({ "access": "read" }))).await;
     assert_eq!((made.status, made.header("location")), (201, &format!("/api/v2/{}", path(&made))[..]));
     assert_eq!(made.body["data"]["relationships"]["team"]["data"]["id"], json!(mia.team));
@@ -122,7 +125,8 @@ async fn vector_102_fixed_levels_have_their_values(world: World) {
         assert_eq!(owner.get(&path(&made)).await.body, changed.body);
         let granted = mia.api.get(&format!("projects/{project}")).await;
         let granted = attribute(&granted, "permissions");
-        let (creates, all) = ((2..4).contains(&n), n == 3);
+        let creates = (2..4).contains(&n);
+        let all = n == 3;
         for (name, expected) in [
             ("can-read", true),
             ("can-update", all),
@@ -137,8 +141,9 @@ async fn vector_102_fixed_levels_have_their_values(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_120_and_121_custom_keys(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+async fn custom_access_keys_are_merged_and_validated(world: World) {
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let made = owner.post(PATH, access(&mia.team, &project, json!({ "access": "custom", "project-access": {} }))).await;
     assert_eq!(made.status, 201, "{}", made.text);
     assert_level(&made, 4, &[]);
@@ -163,8 +168,9 @@ async fn vectors_120_and_121_custom_keys(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_108_rights_add_up(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+async fn rights_of_several_teams_are_combined(world: World) {
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let second = owner.post("organizations/acme/teams", resource("teams", json!({ "name": "second" }))).await;
     let second = second.body["data"]["id"].as_str().unwrap().to_owned();
     let users = json!({ "data": [{ "type": "users", "id": "mia" }] });
@@ -183,7 +189,7 @@ async fn vector_108_rights_add_up(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_109_managers_of_workspaces_see_the_default_project(world: World) {
+async fn workspace_managers_see_the_default_project(world: World) {
     world.project("Net").await;
     let flags = json!({ "name": "workspaces", "organization-access": { "manage-workspaces": true } });
     let team = world.owner.post("organizations/acme/teams", resource("teams", flags)).await;
@@ -200,7 +206,8 @@ async fn vector_109_managers_of_workspaces_see_the_default_project(world: World)
 }
 
 async fn custom_keys_are_rights(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let made = owner.post(PATH, access(&mia.team, &project, json!({ "access": "custom" }))).await;
     let shown = format!("projects/{project}");
     for (keys, granted) in [
@@ -222,8 +229,9 @@ async fn custom_keys_are_rights(world: World) {
     world.app.stop().await;
 }
 
-async fn who_sees_and_changes_access(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+async fn project_access_is_visible_and_changeable_by_right(world: World) {
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let otto = world.member("otto", OrganizationRights::NONE).await;
     let admin = world.member("ada", OrganizationRights::NONE).await;
     world.grant(&admin.team, &project, ProjectRights::ALL).await;
@@ -261,7 +269,8 @@ async fn who_sees_and_changes_access(world: World) {
 }
 
 async fn listed_by_project(world: World) {
-    let (owner, (mia, project)) = (&world.owner, setting(&world).await);
+    let owner = &world.owner;
+    let (mia, project) = setting(&world).await;
     let other = world.project("Other").await;
     let first = owner.post(PATH, access(&mia.team, &project, json!({ "access": "read" }))).await;
     owner.post(PATH, access(&mia.team, &other, json!({ "access": "read" }))).await;

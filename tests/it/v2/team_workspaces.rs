@@ -10,14 +10,14 @@ use super::routes::access_to;
 use crate::support::{Answer, send};
 
 on_both_stores!(
-    refusals_name_what_is_wrong,
+    invalid_workspace_access_is_rejected_with_the_field,
     fixed_levels_have_their_values,
-    custom_keys_are_kept,
+    custom_access_keys_are_stored,
     access_to_one_workspace_shows_it_and_no_other,
     levels_are_rights_on_the_workspace,
     lists_of_workspaces_join_projects_and_access,
-    who_sees_and_changes_access,
-    nobody_gives_more_than_they_have,
+    workspace_access_is_visible_and_changeable_by_right,
+    workspace_access_is_granted_up_to_the_own_access,
     access_ends_with_its_team_and_its_workspace,
 );
 
@@ -67,8 +67,9 @@ async fn setting(world: &World) -> (Person, String) {
     (world.member("mia", NONE).await, workspace(world, "alone", None).await)
 }
 
-async fn refusals_name_what_is_wrong(world: World) {
-    let (owner, (mia, workspace)) = (&world.owner, setting(&world).await);
+async fn invalid_workspace_access_is_rejected_with_the_field(world: World) {
+    let owner = &world.owner;
+    let (mia, workspace) = setting(&world).await;
     let give = async |attributes| give(owner, &mia.team, &workspace, attributes).await;
     let named = give(json!({ "access": "read", "runs": "apply" })).await;
     assert_refused(&named, 422, &[("/data/attributes/runs", "runs can only be set with custom access")]);
@@ -104,7 +105,8 @@ async fn refusals_name_what_is_wrong(world: World) {
 }
 
 async fn fixed_levels_have_their_values(world: World) {
-    let (owner, (mia, workspace)) = (&world.owner, setting(&world).await);
+    let owner = &world.owner;
+    let (mia, workspace) = setting(&world).await;
     let path = given(&world, &mia.team, &workspace, json!({ "access": "read" })).await;
     assert!(path.starts_with("team-workspaces/tws-"), "{path}");
     for (level, values) in [
@@ -127,8 +129,9 @@ async fn fixed_levels_have_their_values(world: World) {
     world.app.stop().await;
 }
 
-async fn custom_keys_are_kept(world: World) {
-    let (owner, (mia, workspace)) = (&world.owner, setting(&world).await);
+async fn custom_access_keys_are_stored(world: World) {
+    let owner = &world.owner;
+    let (mia, workspace) = setting(&world).await;
     let custom = json!({ "access": "custom", "runs": "plan", "workspace-locking": true });
     let path = given(&world, &mia.team, &workspace, custom).await;
     let shown = owner.patch(&path, change(json!({ "variables": "read" }))).await;
@@ -160,7 +163,8 @@ async fn custom_keys_are_kept(world: World) {
 async fn access_to_one_workspace_shows_it_and_no_other(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
-    let (one, other) = (workspace(&world, "one", Some(&project)).await, workspace(&world, "two", Some(&project)).await);
+    let one = workspace(&world, "one", Some(&project)).await;
+    let other = workspace(&world, "two", Some(&project)).await;
     let mia = world.member("mia", NONE).await;
     let show = async |id: &str| mia.api.get(&format!("workspaces/{id}")).await.status;
     assert_eq!((show(&one).await, names(&mia.api.get(WORKSPACES).await)), (404, Vec::new()));
@@ -208,7 +212,8 @@ async fn lists_of_workspaces_join_projects_and_access(world: World) {
     for name in ["a", "d"] {
         workspace(&world, name, Some(&project)).await;
     }
-    let (b, _) = (workspace(&world, "b", None).await, workspace(&world, "c", None).await);
+    let b = workspace(&world, "b", None).await;
+    let _ = workspace(&world, "c", None).await;
     let mia = world.member("mia", NONE).await;
     world.grant(&mia.team, &project, ProjectRights::READ).await;
     given(&world, &mia.team, &b, json!({ "access": "read" })).await;
@@ -229,10 +234,11 @@ async fn lists_of_workspaces_join_projects_and_access(world: World) {
     world.app.stop().await;
 }
 
-async fn who_sees_and_changes_access(world: World) {
+async fn workspace_access_is_visible_and_changeable_by_right(world: World) {
     let owner = &world.owner;
     let (mia, workspace) = setting(&world).await;
-    let (adam, otto) = (world.member("adam", NONE).await, world.member("otto", NONE).await);
+    let adam = world.member("adam", NONE).await;
+    let otto = world.member("otto", NONE).await;
     let own = given(&world, &adam.team, &workspace, json!({ "access": "admin" })).await;
     let path = given(&world, &mia.team, &workspace, json!({ "access": "read" })).await;
     let list = format!("{PATH}?filter[workspace][id]={workspace}");
@@ -261,7 +267,7 @@ async fn who_sees_and_changes_access(world: World) {
     world.app.stop().await;
 }
 
-async fn nobody_gives_more_than_they_have(world: World) {
+async fn workspace_access_is_granted_up_to_the_own_access(world: World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
     let workspace = workspace(&world, "w", Some(&project)).await;

@@ -13,22 +13,22 @@ use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, reso
 use crate::support::Answer;
 
 on_both_stores!(
-    vector_99_the_owners_team_stays,
-    vectors_103_and_141_people_of_a_team,
-    vector_118_made_shown_and_changed,
-    vector_119_flags_that_need_others,
+    owners_team_cannot_be_deleted_renamed_or_emptied,
+    team_members_are_added_shown_and_removed,
+    team_is_created_shown_and_changed,
+    team_flags_imply_their_prerequisites,
     names_have_rules,
     secret_teams_are_hidden,
-    what_managers_of_teams_may_do,
-    vectors_126_and_140_memberships,
+    team_manager_rights,
+    memberships_are_invited_activated_and_shown,
     memberships_are_listed_and_end,
     a_team_is_deleted_with_its_access,
-    the_first_request_of_the_invited_makes_them_members,
-    owners_who_remove_each_other,
-    a_slot_that_many_ask_for_has_one_token,
+    first_request_activates_an_invited_member,
+    concurrent_mutual_removal_leaves_one_owner,
+    concurrent_requests_for_a_token_slot_leave_one_token,
     access_to_a_team_that_is_deleted,
-    many_people_are_shown_beside_the_workers_and_too_many_not_at_all,
-    whoever_leaves_an_organization_leaves_all_of_its_teams,
+    team_with_many_members_is_shown_up_to_a_limit,
+    leaving_an_organization_leaves_all_of_its_teams,
 );
 
 const TEAMS: &str = "organizations/acme/teams";
@@ -61,8 +61,9 @@ fn rights(flags: &[&str]) -> OrganizationRights {
     named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 
-async fn vector_99_the_owners_team_stays(world: World) {
-    let (owner, path) = (&world.owner, owners(&world).await);
+async fn owners_team_cannot_be_deleted_renamed_or_emptied(world: World) {
+    let owner = &world.owner;
+    let path = owners(&world).await;
     assert_refused(&owner.delete(&path).await, 409, &[("", "the owners team")]);
     let users = format!("{path}/relationships/users");
     assert_refused(&delete_with(owner, &users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
@@ -85,7 +86,7 @@ async fn vector_99_the_owners_team_stays(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_103_and_141_people_of_a_team(world: World) {
+async fn team_members_are_added_shown_and_removed(world: World) {
     let owner = &world.owner;
     let team = make(owner, json!({ "name": "builders" })).await;
     let path = format!("teams/{}", id(&team));
@@ -129,7 +130,7 @@ async fn vectors_103_and_141_people_of_a_team(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_118_made_shown_and_changed(world: World) {
+async fn team_is_created_shown_and_changed(world: World) {
     let owner = &world.owner;
     let made = make(owner, json!({ "name": "builders" })).await;
     let path = format!("teams/{}", id(&made));
@@ -170,7 +171,7 @@ async fn vector_118_made_shown_and_changed(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_119_flags_that_need_others(world: World) {
+async fn team_flags_imply_their_prerequisites(world: World) {
     let owner = &world.owner;
     let made = make(owner, json!({ "name": "builders" })).await;
     let path = format!("teams/{}", id(&made));
@@ -239,14 +240,15 @@ async fn secret_teams_are_hidden(world: World) {
     // The teams shown in a membership follow the same visibility.
     let of_olga = |list: &Answer| list.body["data"][0]["relationships"]["teams"]["data"].as_array().unwrap().len();
     let query = format!("{PEOPLE}?filter[email]=OLGA@acme.test&include=teams");
-    let (seen_by_mia, seen_by_eva) = (mia.get(&query).await, eva.get(&query).await);
+    let seen_by_mia = mia.get(&query).await;
+    let seen_by_eva = eva.get(&query).await;
     assert_eq!((of_olga(&seen_by_mia), of_olga(&seen_by_eva)), (0, 1));
     assert_eq!(seen_by_eva.body["included"][0]["attributes"]["name"], "owners");
     assert_eq!(seen_by_mia.body["included"], json!([]));
     world.app.stop().await;
 }
 
-async fn what_managers_of_teams_may_do(world: World) {
+async fn team_manager_rights(world: World) {
     let manager = world.member("mara", rights(&["manage-teams", "manage-membership"])).await.api;
     let member = world.member("mia", OrganizationRights::NONE).await.api;
     assert_eq!(make(&member, json!({ "name": "t" })).await.status, 404);
@@ -298,7 +300,7 @@ async fn what_managers_of_teams_may_do(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_126_and_140_memberships(world: World) {
+async fn memberships_are_invited_activated_and_shown(world: World) {
     let owner = &world.owner;
     let team = id(&make(owner, json!({ "name": "builders" })).await).to_owned();
     let mut body = resource("organization-memberships", json!({ "email": "New@Acme.test" }));
@@ -392,7 +394,7 @@ async fn a_team_is_deleted_with_its_access(world: World) {
     world.app.stop().await;
 }
 
-async fn the_first_request_of_the_invited_makes_them_members(world: World) {
+async fn first_request_activates_an_invited_member(world: World) {
     let made = world.owner.post(PEOPLE, resource("", json!({ "email": "new@acme.test" }))).await;
     let path = format!("organization-memberships/{}", id(&made));
     assert_eq!(attribute(&world.owner.get(&path).await, "status"), "invited");
@@ -408,7 +410,7 @@ async fn the_first_request_of_the_invited_makes_them_members(world: World) {
 }
 
 /// Two owners remove each other concurrently: one stays, in the team and in the organization.
-async fn owners_who_remove_each_other(world: World) {
+async fn concurrent_mutual_removal_leaves_one_owner(world: World) {
     let owner = &world.owner;
     let users = format!("{}/relationships/users", owners(&world).await);
     let mia = world.member("mia", OrganizationRights::NONE).await.api;
@@ -428,7 +430,7 @@ async fn owners_who_remove_each_other(world: World) {
 }
 
 /// Many concurrent requests for one slot all succeed, and one of their tokens is valid afterwards.
-async fn a_slot_that_many_ask_for_has_one_token(world: World) {
+async fn concurrent_requests_for_a_token_slot_leave_one_token(world: World) {
     let owner = &world.owner;
     let team = format!("teams/{}/authentication-token", id(&make(owner, json!({ "name": "builders" })).await));
     for path in [&team[..], "organizations/acme/authentication-token"] {
@@ -450,7 +452,8 @@ async fn a_slot_that_many_ask_for_has_one_token(world: World) {
 /// A team gets access to projects while it is deleted: the counters are right in either order.
 async fn access_to_a_team_that_is_deleted(world: World) {
     let owner = &world.owner;
-    let (one, two) = (world.project("One").await, world.project("Two").await);
+    let one = world.project("One").await;
+    let two = world.project("Two").await;
     for round in 0..20 {
         let team = id(&make(owner, json!({ "name": format!("team {round}") })).await).to_owned();
         let grant = async |project: &str| {
@@ -499,7 +502,7 @@ async fn fill(world: &World, team: &str, from: i64, to: i64) {
         .await;
 }
 
-async fn many_people_are_shown_beside_the_workers_and_too_many_not_at_all(world: World) {
+async fn team_with_many_members_is_shown_up_to_a_limit(world: World) {
     let owner = &world.owner;
     let team = id(&make(owner, json!({ "name": "all" })).await).to_owned();
     let path = format!("teams/{team}");
@@ -529,7 +532,7 @@ async fn many_people_are_shown_beside_the_workers_and_too_many_not_at_all(world:
     world.app.stop().await;
 }
 
-async fn whoever_leaves_an_organization_leaves_all_of_its_teams(world: World) {
+async fn leaving_an_organization_leaves_all_of_its_teams(world: World) {
     let owner = &world.owner;
     let person = world.member("mia", OrganizationRights::NONE).await;
     for n in 0..20 {

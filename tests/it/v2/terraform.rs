@@ -133,7 +133,8 @@ fn run(mut command: Command) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut pipes = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let read = std::thread::spawn(move || {
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
+        let mut err = String::new();
         std::io::Read::read_to_string(&mut pipes.0, &mut out).unwrap();
         std::io::Read::read_to_string(&mut pipes.1, &mut err).unwrap();
         out + &err
@@ -156,7 +157,8 @@ const LIST: &[&str] = &["workspace", "list", "-no-color"];
 async fn under_tags(store: Store, tags: Value, block: &str) {
     let site = Site::start(store).await;
     let owner = &site.world.owner;
-    let (payments, other) = (site.world.project("Payments").await, site.world.project("Other").await);
+    let payments = site.world.project("Payments").await;
+    let other = site.world.project("Other").await;
     site.workspace("app-a", &payments, tags.clone()).await;
     site.workspace("app-b", &other, tags).await;
     site.workspace("app-c", &payments, json!({})).await;
@@ -190,12 +192,12 @@ async fn under_flat_tags(store: Store) {
 }
 
 #[actix_web::test]
-async fn vector_110_flat_tags_on_the_embedded_store() {
+async fn cloud_block_with_flat_tags_on_the_embedded_store() {
     under_flat_tags(Store::Embedded).await;
 }
 
 #[actix_web::test]
-async fn vector_110_flat_tags_on_postgres() {
+async fn cloud_block_with_flat_tags_on_postgres() {
     under_flat_tags(Store::Postgres).await;
 }
 
@@ -207,22 +209,22 @@ async fn under_tags_with_values(store: Store) {
 }
 
 #[actix_web::test]
-async fn vector_110_tags_with_values_on_the_embedded_store() {
+async fn cloud_block_with_tag_values_on_the_embedded_store() {
     under_tags_with_values(Store::Embedded).await;
 }
 
 #[actix_web::test]
-async fn vector_110_tags_with_values_on_postgres() {
+async fn cloud_block_with_tag_values_on_postgres() {
     under_tags_with_values(Store::Postgres).await;
 }
 
 #[actix_web::test]
-async fn vector_110_a_name_in_a_project_that_is_made_on_the_way_on_the_embedded_store() {
+async fn cloud_block_with_a_name_on_the_embedded_store() {
     under_a_name(Store::Embedded).await;
 }
 
 #[actix_web::test]
-async fn vector_110_a_name_in_a_project_that_is_made_on_the_way_on_postgres() {
+async fn cloud_block_with_a_name_on_postgres() {
     under_a_name(Store::Postgres).await;
 }
 
@@ -248,7 +250,7 @@ async fn under_a_name(store: Store) {
 }
 
 #[actix_web::test]
-async fn a_member_who_sees_no_project_does_not_crash_it() {
+async fn member_without_projects_does_not_crash_terraform() {
     if !is_there() {
         return;
     }
@@ -263,7 +265,7 @@ async fn a_member_who_sees_no_project_does_not_crash_it() {
 }
 
 #[actix_web::test]
-async fn every_page_of_a_list_is_asked_for() {
+async fn terraform_reads_every_page_of_a_list() {
     if !is_there() {
         return;
     }
@@ -281,7 +283,7 @@ async fn every_page_of_a_list_is_asked_for() {
 }
 
 #[actix_web::test]
-async fn terraform_plan_and_apply_stop_before_anything_is_created_and_say_why() {
+async fn terraform_plan_and_apply_fail_early_with_the_reason() {
     if !is_there() {
         return;
     }
@@ -330,7 +332,7 @@ async fn terraform_plan_and_apply_stop_before_anything_is_created_and_say_why() 
 }
 
 #[actix_web::test]
-async fn where_operations_run_is_shown_as_it_was_set_to_all_but_those_who_would_run_them() {
+async fn execution_mode_is_shown_as_set_except_to_terraform() {
     let world = World::of(App::builder()).await;
     let body = resource("workspaces", json!({ "name": "app", "execution-mode": "local" }));
     let made = world.owner.post("organizations/acme/workspaces", body).await;

@@ -14,18 +14,18 @@ use crate::support::{Answer, App, Builder, send};
 use crate::v1::bodies::Pending;
 
 on_both_stores!(
-    vectors_104_and_111_tokens_of_each_kind,
-    vector_112_when_a_token_ends,
-    vector_105_a_new_organization_token_replaces_its_own_kind,
-    vectors_113_and_116_the_legacy_token_of_a_team,
-    vectors_114_and_115_descriptions_of_team_tokens,
-    vector_117_audit_tokens_have_a_slot_of_their_own,
-    who_may_manage_tokens,
-    a_token_that_ends_while_a_body_comes_is_refused_behind_it,
+    tokens_of_each_kind_are_created_and_shown,
+    token_expiry_is_validated_and_shown,
+    new_organization_token_replaces_its_own_kind,
+    legacy_team_token_is_replaced_and_deleted,
+    team_token_descriptions_are_unique,
+    audit_tokens_have_their_own_slot,
+    token_management_needs_membership_or_right,
+    token_that_ends_during_the_body_is_rejected,
     account_details,
     a_token_that_the_api_did_not_store_is_refused,
-    a_token_without_a_seal_is_refused_whatever_a_database_writer_removes,
-    whose_maker_is_an_organization_is_told_by_its_name,
+    token_without_seal_is_rejected,
+    creator_organization_of_a_token_is_shown_by_name,
 );
 
 const ORGANIZATION: &str = "organizations/acme/authentication-token";
@@ -51,13 +51,14 @@ async fn team(world: &World, name: &str) -> String {
 /// Asserts that a read equals the response of the creation, without the token and its last use.
 #[track_caller]
 fn assert_shows(read: &Value, made: &Answer) {
-    let (mut read, mut expected) = (read.clone(), made.body["data"].clone());
+    let mut read = read.clone();
+    let mut expected = made.body["data"].clone();
     expected["attributes"]["token"] = Value::Null;
     read["attributes"]["last-used-at"] = Value::Null;
     assert_eq!(read, expected);
 }
 
-async fn vectors_104_and_111_tokens_of_each_kind(world: World) {
+async fn tokens_of_each_kind_are_created_and_shown(world: World) {
     let owner = &world.owner;
     let team = team(&world, "builders").await;
     let account = owner.get("account/details").await.body["data"]["id"].clone();
@@ -90,7 +91,7 @@ async fn vectors_104_and_111_tokens_of_each_kind(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_112_when_a_token_ends(world: World) {
+async fn token_expiry_is_validated_and_shown(world: World) {
     let path = own_tokens(&world.owner).await;
     let create = async |end: Value| world.owner.post(&path, resource("", json!({ "expired-at": end }))).await;
     for (end, shown) in [
@@ -118,7 +119,7 @@ async fn vector_112_when_a_token_ends(world: World) {
     world.app.stop().await;
 }
 
-async fn a_token_that_ends_while_a_body_comes_is_refused_behind_it(world: World) {
+async fn token_that_ends_during_the_body_is_rejected(world: World) {
     let owner = &world.owner;
     let of_team = async |name: &str| {
         let access = json!({ "name": name, "organization-access": { "manage-projects": true } });
@@ -155,7 +156,7 @@ async fn a_token_that_ends_while_a_body_comes_is_refused_behind_it(world: World)
     world.app.stop().await;
 }
 
-async fn vector_105_a_new_organization_token_replaces_its_own_kind(world: World) {
+async fn new_organization_token_replaces_its_own_kind(world: World) {
     let owner = &world.owner;
     assert_eq!(owner.get(ORGANIZATION).await.status, 404);
     assert_eq!(owner.delete(ORGANIZATION).await.status, 404);
@@ -175,7 +176,7 @@ async fn vector_105_a_new_organization_token_replaces_its_own_kind(world: World)
     world.app.stop().await;
 }
 
-async fn vectors_113_and_116_the_legacy_token_of_a_team(world: World) {
+async fn legacy_team_token_is_replaced_and_deleted(world: World) {
     let owner = &world.owner;
     let path = format!("teams/{}/authentication-token", team(&world, "builders").await);
     assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
@@ -193,11 +194,11 @@ async fn vectors_113_and_116_the_legacy_token_of_a_team(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_114_and_115_descriptions_of_team_tokens(world: World) {
+async fn team_token_descriptions_are_unique(world: World) {
     let owner = &world.owner;
     let team = team(&world, "builders").await;
-    let (plural, singular) =
-        (format!("teams/{team}/authentication-tokens"), format!("teams/{team}/authentication-token"));
+    let plural = format!("teams/{team}/authentication-tokens");
+    let singular = format!("teams/{team}/authentication-token");
     let described = |text: &str| resource("", json!({ "description": text }));
     let ci = owner.post(&plural, described("ci")).await;
     assert_eq!((ci.status, attribute(&ci, "description")), (201, &json!("ci")));
@@ -220,7 +221,7 @@ async fn vectors_114_and_115_descriptions_of_team_tokens(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_117_audit_tokens_have_a_slot_of_their_own(world: World) {
+async fn audit_tokens_have_their_own_slot(world: World) {
     let owner = &world.owner;
     let audit = format!("{ORGANIZATION}?token=audit-trails");
     let plain = owner.post(ORGANIZATION, empty()).await;
@@ -245,7 +246,7 @@ async fn vector_117_audit_tokens_have_a_slot_of_their_own(world: World) {
     world.app.stop().await;
 }
 
-async fn who_may_manage_tokens(world: World) {
+async fn token_management_needs_membership_or_right(world: World) {
     let owner = &world.owner;
     let mia = world.member("mia", OrganizationRights::NONE).await;
     let other = world.member("otto", OrganizationRights::NONE).await.api;
@@ -348,7 +349,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
 }
 
 /// Removes the seals and all facts that the server starts without, and inserts a token.
-async fn a_token_without_a_seal_is_refused_whatever_a_database_writer_removes(world: World) {
+async fn token_without_seal_is_rejected(world: World) {
     let drawn = signet::projects::token::generate();
     let forged = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
     world
@@ -433,22 +434,22 @@ async fn last_use_is_noted_once_a_minute(store: Store) {
 }
 
 #[actix_web::test]
-async fn last_use_is_noted_on_the_embedded_store() {
+async fn last_use_is_recorded_on_the_embedded_store() {
     last_use_is_noted_once_a_minute(Store::Embedded).await;
 }
 
 #[actix_web::test]
-async fn last_use_is_noted_on_postgres() {
+async fn last_use_is_recorded_on_postgres() {
     last_use_is_noted_once_a_minute(Store::Postgres).await;
 }
 
 #[actix_web::test]
-async fn vector_97_a_user_has_one_bucket_for_all_tokens_on_the_embedded_store() {
+async fn user_has_one_rate_bucket_for_all_tokens_on_embedded_store() {
     one_bucket(App::builder()).await;
 }
 
 #[actix_web::test]
-async fn vector_97_a_user_has_one_bucket_for_all_tokens_on_postgres() {
+async fn user_has_one_rate_bucket_for_all_tokens_on_postgres() {
     one_bucket(App::builder().postgres()).await;
 }
 
@@ -517,7 +518,7 @@ async fn beyond(apis: &[&Api]) -> Answer {
 }
 
 /// The creator is found by an index, however many organizations there are.
-async fn whose_maker_is_an_organization_is_told_by_its_name(world: World) {
+async fn creator_organization_of_a_token_is_shown_by_name(world: World) {
     let organization = world.owner.post(ORGANIZATION, empty()).await;
     let its = world.owner.with_token(secret(&organization));
     let made = its.post(&format!("teams/{}/authentication-token", team(&world, "builders").await), empty()).await;

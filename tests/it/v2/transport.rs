@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::fixture::{World, assert_refused, on_both_stores, resource};
 use crate::support::send;
 
-on_both_stores!(vectors_1_to_6_tokens_paths_and_headers, vectors_29_to_35_media_types_and_documents);
+on_both_stores!(tokens_paths_and_headers, media_types_and_documents);
 
-async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
+async fn tokens_paths_and_headers(world: World) {
     let owner = &world.owner;
     let none = owner.with_token("");
     for route in signet::http::jsonapi::table::all_routes().filter(|route| !route.open) {
@@ -41,7 +41,7 @@ async fn vectors_1_to_6_tokens_paths_and_headers(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_29_to_35_media_types_and_documents(world: World) {
+async fn media_types_and_documents(world: World) {
     let path = "organizations/acme/projects";
     let body = |name: &str| resource("projects", json!({ "name": name })).to_string();
     let typed = |kind: Option<&str>, body: String| {

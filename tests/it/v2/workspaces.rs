@@ -7,16 +7,16 @@ use super::fixture::{Api, Person, World, assert_refused, attribute, on_both_stor
 use crate::support::Answer;
 
 on_both_stores!(
-    vectors_107_and_134_one_document_everywhere,
+    workspace_document_is_the_same_on_every_path,
     attributes_of_a_create,
-    vectors_89_to_93_durations,
-    vectors_129_to_132_modes_are_inherited,
-    vectors_133_and_135_versions_and_times,
+    auto_destroy_duration_is_inherited_or_overridden,
+    execution_mode_is_inherited_or_overridden,
+    terraform_version_and_auto_destroy_time_are_validated,
     changing,
-    vector_142_lists,
-    lists_show_what_is_seen,
+    workspace_list_sorting_search_and_filters,
+    workspace_list_shows_only_accessible_workspaces,
     includes,
-    what_levels_may,
+    access_levels_determine_workspace_permissions,
     moving_by_a_change,
     deleting,
     many_at_once,
@@ -77,7 +77,7 @@ fn names(list: &Answer) -> Vec<String> {
     items.iter().map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn vectors_107_and_134_one_document_everywhere(world: World) {
+async fn workspace_document_is_the_same_on_every_path(world: World) {
     let owner = &world.owner;
     let made = create(owner, json!({ "name": "App_1" }), None).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -165,14 +165,15 @@ async fn attributes_of_a_create(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_89_to_93_durations(world: World) {
+async fn auto_destroy_duration_is_inherited_or_overridden(world: World) {
     let duration = |of: &Answer| {
         let value = |name| attribute(of, name).clone();
         (value("auto-destroy-activity-duration"), value("inherits-project-auto-destroy"))
     };
     let first = world.project("First").await;
     patch_project(&world, &first, json!({ "auto-destroy-activity-duration": "3d" })).await;
-    let (one, two) = (workspace(&world, "one", Some(&first)).await, workspace(&world, "two", Some(&first)).await);
+    let one = workspace(&world, "one", Some(&first)).await;
+    let two = workspace(&world, "two", Some(&first)).await;
     assert_eq!(duration(&show(&world, &one).await), (json!("3d"), json!(true)));
     let own = patch(&world.owner, &one, json!({ "auto-destroy-activity-duration": "1d" })).await;
     assert_eq!(duration(&own), (json!("1d"), json!(false)));
@@ -202,7 +203,7 @@ async fn vectors_89_to_93_durations(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_129_to_132_modes_are_inherited(world: World) {
+async fn execution_mode_is_inherited_or_overridden(world: World) {
     let owner = &world.owner;
     let mode = |of: &Answer| {
         let flags = attribute(of, "setting-overwrites");
@@ -262,7 +263,7 @@ async fn vectors_129_to_132_modes_are_inherited(world: World) {
     world.app.stop().await;
 }
 
-async fn vectors_133_and_135_versions_and_times(world: World) {
+async fn terraform_version_and_auto_destroy_time_are_validated(world: World) {
     let version = |version: &str, n: usize| json!({ "name": format!("v{n}"), "terraform-version": version });
     let place = "/data/attributes/terraform-version";
     let bad = create(&world.owner, version("nonexisting", 0), None).await;
@@ -316,7 +317,7 @@ async fn changing(world: World) {
     world.app.stop().await;
 }
 
-async fn vector_142_lists(world: World) {
+async fn workspace_list_sorting_search_and_filters(world: World) {
     let owner = &world.owner;
     let list = async |query: &str| names(&owner.get(&format!("{PATH}?{query}")).await);
     let project = world.project("Listed").await;
@@ -362,8 +363,9 @@ async fn vector_142_lists(world: World) {
     world.app.stop().await;
 }
 
-async fn lists_show_what_is_seen(world: World) {
-    let (one, two) = (world.project("One").await, world.project("Two").await);
+async fn workspace_list_shows_only_accessible_workspaces(world: World) {
+    let one = world.project("One").await;
+    let two = world.project("Two").await;
     workspace(&world, "in-one", Some(&one)).await;
     workspace(&world, "in-two", Some(&two)).await;
     workspace(&world, "in-default", None).await;
@@ -413,7 +415,7 @@ async fn includes(world: World) {
     world.app.stop().await;
 }
 
-async fn what_levels_may(world: World) {
+async fn access_levels_determine_workspace_permissions(world: World) {
     const ALL: [&str; 14] = [
         "can-read-settings",
         "can-update",
@@ -478,7 +480,8 @@ async fn what_levels_may(world: World) {
 }
 
 async fn moving_by_a_change(world: World) {
-    let (one, two) = (world.project("One").await, world.project("Two").await);
+    let one = world.project("One").await;
+    let two = world.project("Two").await;
     let id = workspace(&world, "app", Some(&one)).await;
     let to = |project: &str, attributes: Value| {
         let mut body = resource("workspaces", attributes);
@@ -550,7 +553,8 @@ async fn many_at_once(world: World) {
     assert_eq!(list.body["meta"]["pagination"]["total-count"], 1);
     let id = list.body["data"][0]["id"].as_str().unwrap().to_owned();
     let changes = (0..10).map(|n| {
-        let (api, id) = (world.owner.clone(), id.clone());
+        let api = world.owner.clone();
+        let id = id.clone();
         let name = ["description", "working-directory"][n % 2];
         async move { patch(&api, &id, json!({ name: format!("{n}") })).await.status }
     });

@@ -54,7 +54,7 @@ impl MethodMount<AppRoleMethod> {
         let known = named.and_then(|name| Some((name, view.roles().get(name)?)));
         let role = match known {
             Some((_, role)) => role,
-            None => AppRole::stand_in(),
+            None => AppRole::placeholder(),
         };
         let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
         let (name, role) = known.ok_or_else(invalid_credentials)?;

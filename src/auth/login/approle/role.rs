@@ -91,7 +91,7 @@ impl AppRole {
 
     /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
     /// one with a wrong secret id.
-    pub(super) fn stand_in() -> &'static Self {
+    pub(super) fn placeholder() -> &'static Self {
         static STAND_IN: LazyLock<AppRole> = LazyLock::new(AppRole::new);
         &STAND_IN
     }

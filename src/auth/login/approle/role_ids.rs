@@ -52,7 +52,8 @@ pub(super) fn role_id_writes(
     before: Option<&AppRole>,
     after: Option<&AppRole>,
 ) -> Vec<AuthWrite> {
-    let (old, new) = (before.map(AppRole::role_id), after.map(AppRole::role_id));
+    let old = before.map(AppRole::role_id);
+    let new = after.map(AppRole::role_id);
     if old == new {
         return Vec::new();
     }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn l18_an_id_that_would_climb_or_end_a_path_is_none() {
+    fn resource_id_that_would_change_the_path_is_refused() {
         for bad in [
             "",
             "/",
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_reads_back_as_the_same(text in "(/subscriptions/|/resourceGroups/|/RESOURCEGROUPS/|/providers/|[a-zA-Z0-9._()%?#ä-]{0,5}|/){0,14}") {
+        fn parsed_resource_id_reads_back_equal(text in "(/subscriptions/|/resourceGroups/|/RESOURCEGROUPS/|/providers/|[a-zA-Z0-9._()%?#ä-]{0,5}|/){0,14}") {
             if let Ok(id) = ArmId::parse(&text) {
                 prop_assert!(text.eq_ignore_ascii_case(&id.to_string()));
                 prop_assert_eq!(ArmId::parse(&id.to_string()).unwrap(), id);

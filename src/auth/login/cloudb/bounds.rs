@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_asks_for_somebody_or_some_resource() {
+    fn role_bounds_require_a_specific_constraint() {
         let [none, any, one, two]: [&[&str]; 4] = [&[], &["*"], &["a"], &["*", "a"]];
         for specific in [one, two] {
             for other in [none, any, one] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_of_any_subscription_is_told_so() {
+    fn role_for_any_subscription_gets_a_warning() {
         let warned = |bounds: Bounds| bounds.warning().is_some();
         assert!(warned(bounds(&[], &["*"], &["westus"])));
         assert!(!warned(bounds(&["a"], &[], &["westus"])) && !warned(bounds(&["a"], &[], &[])));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn r10_a_written_list_replaces_and_an_absent_one_stays() {
+    fn written_bound_replaces_and_an_absent_one_stays() {
         let change = BoundsChange { groups: Some(Vec::new()), ..BoundsChange::default() };
         let changed = bounds(&["*"], &["g"], &[]).changed(&change);
         assert_eq!(changed, bounds(&["*"], &[], &[]));

@@ -52,7 +52,8 @@ impl CloudbClaims {
         let ids = [string_claim(claims, "xms_az_rid")?, string_claim(claims, "xms_mirid")?];
         let names_resource = ids.iter().any(|id| !id.is_empty());
         let [az_rid, mirid] = ids.map(|id| ArmId::parse(id).ok());
-        let (oid, appid) = (oid.to_owned(), string_claim(claims, "appid")?.to_owned());
+        let oid = oid.to_owned();
+        let appid = string_claim(claims, "appid")?.to_owned();
         Ok(Self { oid, appid, groups, overage, az_rid, mirid, names_resource })
     }
 
@@ -60,7 +61,7 @@ impl CloudbClaims {
     ///
     /// # Errors
     /// `Forbidden`, naming the list.
-    pub(super) fn fit(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
         if bounds.names_principals() && !contains_ignore_case(&bounds.principals, &self.oid) {
             return Err(forbidden("service principal not authorized"));
         }
@@ -101,11 +102,11 @@ mod tests {
     }
 
     fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {
-        read(claims)?.fit(&bounds(principals, groups))
+        read(claims)?.check_bounds(&bounds(principals, groups))
     }
 
     #[test]
-    fn l19_a_token_without_a_principal_is_refused() {
+    fn token_without_a_principal_is_refused() {
         for claims in [json!({}), json!({"oid": ""}), json!({"oid": null})] {
             assert_eq!(read(claims).unwrap_err().text(), "token has no oid");
         }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn l3_principals_and_groups_are_compared_in_any_letter_case() {
+    fn principals_and_groups_match_in_any_letter_case() {
         let claims = || json!({"oid": "aa-11", "groups": ["bb-22", "cc-33"]});
         fits(claims(), &["AA-11"], &[]).unwrap();
         fits(claims(), &["aa-11"], &["CC-33"]).unwrap();
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn l32_a_token_with_too_many_groups_says_so() {
+    fn token_with_group_overage_is_refused_with_that_reason() {
         for claims in [
             json!({"oid": "o", "_claim_names": {"groups": "src1"}}),
             json!({"oid": "o", "hasgroups": true}),

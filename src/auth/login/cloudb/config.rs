@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn c4_what_is_not_written_stays() {
+    fn config_fields_that_are_not_written_stay() {
         let first = written(None, |c| {
             c.max_retries = Some(7);
             c.retry_delay = Some(Duration::from_millis(1500));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn c5_c9_a_cloud_and_a_tenant_are_held_to_what_they_may_be() {
+    fn config_refuses_unknown_clouds_and_invalid_tenants() {
         for good in ["AzurePublicCloud", "azurepubliccloud", "AzureUSGovernmentCloud", "AzureChinaCloud", ""] {
             assert!(written(None, |c| c.environment = Some(good.to_owned())).is_ok(), "{good}");
         }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_c6_the_environment_stands_behind_what_is_written() {
+    fn config_falls_back_to_the_environment() {
         let fallback = Fallback {
             tenant_id: TENANT.to_owned(),
             resource: "https://env.example/".to_owned(),

@@ -59,7 +59,8 @@ impl CloudbDirectory {
 
 /// Accepts a discovery document of the tenant whose keys are at the directory.
 fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
-    let (authority, tenant) = (authority.to_owned(), tenant.to_owned());
+    let authority = authority.to_owned();
+    let tenant = tenant.to_owned();
     Arc::new(move |document: &DiscoveryDocument| {
         let is_of_tenant = match is_guid(&tenant) {
             true => has_segment(&document.issuer, &tenant),

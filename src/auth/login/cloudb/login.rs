@@ -113,7 +113,7 @@ async fn identify_client(
     let tenant = view.made().tenant(view.config(), services)?;
     let claims = tenant.directory.verified(jwt).await?;
     role.bounds.require_sufficient()?;
-    claims.fit(&role.bounds)?;
+    claims.check_bounds(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
         // Always present, because templates read them.
@@ -127,7 +127,7 @@ async fn identify_client(
             metadata.insert("app_id".to_owned(), app_id);
         }
         resource.check_location(&role.bounds)?;
-        let (name, value) = proven.member();
+        let (name, value) = proven.metadata_entry();
         metadata.insert("subscription_id".to_owned(), proven.subscription.to_owned());
         metadata.insert("resource_group_name".to_owned(), proven.group.to_owned());
         metadata.insert(name.to_owned(), value);

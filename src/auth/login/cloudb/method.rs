@@ -53,7 +53,8 @@ impl TenantSlot {
         }
         let at = CloudbConfig::effective(config, &services.fallback)?;
         let provider = Provider::new(Arc::clone(services), at);
-        let (outbound, clock) = (services.outbound.clone(), services.clock.clone());
+        let outbound = services.outbound.clone();
+        let clock = services.clock.clone();
         let directory = CloudbDirectory::new(provider.authority(), &provider.at, outbound, clock);
         Ok(Arc::clone(self.0.get_or_init(|| Arc::new(Tenant { directory, provider }))))
     }
@@ -69,7 +70,7 @@ mod tests {
     use crate::error::Warnings;
 
     #[tokio::test]
-    async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_a_rotation_does_not() {
+    async fn config_write_resets_every_node_and_a_rotation_does_not() {
         let store = Arc::new(MemoryAuthStore::default());
         let node = || MethodMount::<CloudbMethod>::new(MountId(1), store.clone()).unwrap();
         let nodes = [node(), node()];

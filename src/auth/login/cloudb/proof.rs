@@ -43,13 +43,13 @@ impl<'p> ProvenResource<'p> {
         let missing = || Error::invalid("one of vm_name, vmss_name or resource_id must be provided");
         let selector = selector.as_ref().ok_or_else(missing)?;
         let proven = Self { subscription, group, selector };
-        proven.agrees(claims)?;
+        proven.check_claims(claims)?;
         proven.check_bounds(bounds)?;
         Ok(proven)
     }
 
     /// One claim must match every part, because the identity may be in another group than the machine.
-    fn agrees(&self, claims: &CloudbClaims) -> Result<()> {
+    fn check_claims(&self, claims: &CloudbClaims) -> Result<()> {
         if !claims.names_resource {
             return Err(forbidden("xms_az_rid and xms_mirid claims are missing from token"));
         }
@@ -93,7 +93,7 @@ impl<'p> ProvenResource<'p> {
     }
 
     /// Returns name and value of the metadata entry for the resource.
-    pub(super) fn member(&self) -> (&'static str, String) {
+    pub(super) fn metadata_entry(&self) -> (&'static str, String) {
         let name = match self.selector {
             ResourceSelector::ScaleSet(name) | ResourceSelector::Machine(name) => name.clone(),
             ResourceSelector::Resource(id) => id.to_string(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn l11_a_machine_is_named_whole() {
+    fn virtual_machine_name_must_match_the_claim_exactly() {
         let web = place("rg1", "vm_name", "web");
         assert_eq!(agrees(&web, "", &machine("rg1", "web")), Ok(()));
         assert_eq!(agrees(&web, &machine("RG1", "WEB"), ""), Ok(()));
@@ -227,9 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn l12_l13_a_scale_set_is_uniform_or_flexible_and_named_whole() {
+    fn scale_set_name_matches_uniform_and_flexible_members() {
         let of = |rest: &str| id(S1, "rg1", &format!("Microsoft.Compute/{rest}"));
-        let (web, web_b) = (place("rg1", "vmss_name", "web"), place("rg1", "vmss_name", "web_b"));
+        let web = place("rg1", "vmss_name", "web");
+        let web_b = place("rg1", "vmss_name", "web_b");
         for good in
             ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
         {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn l14_l15_group_and_subscription_are_those_of_the_claim() {
+    fn group_and_subscription_must_match_the_claim() {
         let web = |group| place(group, "vm_name", "web");
         assert_eq!(agrees(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
         let elsewhere = id(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn l16_claims_are_not_mixed() {
+    fn resource_claims_are_not_mixed() {
         let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
         let vm = machine("rg-b", "web");
         assert_eq!(agrees(&place("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn l17_a_resource_is_the_one_of_a_claim() {
+    fn resource_id_must_match_a_claim_exactly() {
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
         let of = |rest: &str| place("rg1", "resource_id", &id(S1, "rg1", rest));
         assert_eq!(agrees(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn l20_l21_what_is_missing_is_named() {
+    fn missing_claims_and_fields_are_named() {
         let missing = Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
         assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", ""), missing);
         assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn l22_lists_that_need_no_answer_are_held_before_one() {
+    fn bounds_without_a_lookup_are_checked_before_one() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
         let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| Bounds {
             subscriptions: list(subscriptions),
@@ -298,7 +299,8 @@ mod tests {
             scale_sets: list(scale_sets),
             ..Bounds::default()
         };
-        let (vm, vmss) = (place("rg1", "vm_name", "web"), place("rg1", "vmss_name", "web"));
+        let vm = place("rg1", "vm_name", "web");
+        let vmss = place("rg1", "vmss_name", "web");
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
         let resource = place("rg1", "resource_id", &site);
         let of_vm = claims("", &machine("rg1", "web"));
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn l24_locations_are_compared_without_blanks_and_letter_case() {
+    fn locations_match_without_blanks_and_letter_case() {
         let bounds = |location: &str| Bounds { locations: vec![location.to_owned()], ..Bounds::default() };
         let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn l19_nobody_is_the_principal_of_nothing() {
+    fn empty_principal_matches_no_resource() {
         let resource =
             ResourceDetails { principals: vec![String::new(), "O1".to_owned()], ..ResourceDetails::default() };
         assert!(resource.has("o1") && !resource.has("") && !resource.has("o2"));

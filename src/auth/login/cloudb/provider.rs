@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l28_statuses_are_told_apart() {
+    fn rejected_call_status_decides_the_error_kind() {
         for (status, kind) in [
             (401, Kind::BadGateway),
             (403, Kind::BadGateway),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_place_wins_and_has_no_slash_at_its_end() {
+    fn configured_api_url_wins_and_loses_its_trailing_slash() {
         assert_eq!(api_base_url(&None, "https://a.example"), "https://a.example");
         assert_eq!(api_base_url(&Some("http://127.0.0.1:1/".to_owned()), "https://a.example"), "http://127.0.0.1:1");
     }

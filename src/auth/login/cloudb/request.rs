@@ -56,7 +56,8 @@ impl LoginRequest {
             ("", name) => Some(ResourceSelector::Machine(name.to_owned())),
             (name, _) => Some(ResourceSelector::ScaleSet(name.to_owned())),
         };
-        let (subscription, group) = (self.subscription_id.clone(), self.resource_group_name.clone());
+        let subscription = self.subscription_id.clone();
+        let group = self.resource_group_name.clone();
         Ok(ClaimedResource { subscription, group, selector })
     }
 }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_place_have_their_shapes() {
+    fn login_request_fields_are_validated() {
         for good in [GUID, "00000000-0000-0000-0000-00000000000A", ""] {
             assert_eq!(refusal(|r| r.subscription_id = good.to_owned()), None, "{good}");
         }

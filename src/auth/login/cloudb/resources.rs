@@ -174,7 +174,8 @@ impl Provider {
         if let Some(known) = self.version(&kind) {
             return Ok(known);
         }
-        let (subscription, namespace) = (percent_encode(&id.subscription), percent_encode(&id.namespace));
+        let subscription = percent_encode(&id.subscription);
+        let namespace = percent_encode(&id.namespace);
         let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_API_VERSION}");
         let types: ResourceTypeList = self.get("types", &path).await?;
         let version = types.newest(&id.kind()).unwrap_or(FALLBACK_API_VERSION);

@@ -71,7 +71,7 @@ pub struct Fallback {
 impl Fallback {
     /// Reads the variables of this process.
     #[must_use]
-    pub fn of_environment() -> Self {
+    pub fn from_environment() -> Self {
         let text = |name| std::env::var(name).unwrap_or_default();
         Self {
             tenant_id: text("AZURE_TENANT_ID"),

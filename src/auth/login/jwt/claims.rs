@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn glob_star_matches_any_text() {
         for (pattern, text) in [
             ("a", "a"),
             ("*", "a"),

@@ -70,7 +70,9 @@ impl MethodMount<method::JwtMethod> {
         let who = role.identity(&claims, &name, clock.now())?;
         let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
         let terms = role.terms.clone();
-        let (display_name, meta, alias) = (who.name, who.metadata, Some(alias));
+        let display_name = who.name;
+        let meta = who.metadata;
+        let alias = Some(alias);
         Ok(Login { mount, role: name, alias, display_name, meta, terms, address, spends: None })
     }
 }

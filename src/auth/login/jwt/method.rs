@@ -66,7 +66,7 @@ mod tests {
     use crate::error::Warnings;
 
     #[tokio::test]
-    async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_all_else_keeps() {
+    async fn config_write_resets_every_node_and_a_role_write_does_not() {
         let store = Arc::new(MemoryAuthStore::default());
         let node = || MethodMount::<JwtMethod>::new(MountId(1), store.clone()).unwrap();
         let nodes = [node(), node()];

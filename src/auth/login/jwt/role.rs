@@ -137,7 +137,7 @@ impl JwtRole {
             return Err(forbidden("the token is of another subject"));
         }
         self.check_age(claims, now)?;
-        self.bound_claims.hold(claims)?;
+        self.bound_claims.check_claims(claims)?;
         let user = match self.user_claim_json_pointer {
             true => claims::find_claim(claims, &self.user_claim),
             false => claims.get(&self.user_claim),
@@ -222,7 +222,7 @@ impl BoundClaims {
         Ok(())
     }
 
-    fn hold(&self, claims: &VerifiedClaims) -> Result<()> {
+    fn check_claims(&self, claims: &VerifiedClaims) -> Result<()> {
         for (name, bound) in &self.claims {
             let Some(claim) = claims::find_claim(claims, name) else {
                 return Err(forbidden(format!("claim {name:?} is missing")));

@@ -100,7 +100,8 @@ impl JwtAlgorithm {
 impl VerificationKey {
     /// Creates a key; `None` for one that no algorithm accepts: P-224, or RSA with less than 2048 bits.
     pub(super) fn new(public: &PublicKey) -> Option<Self> {
-        let (kind, bits) = (public.kind(), public.bits());
+        let kind = public.kind();
+        let bits = public.bits();
         let key = match kind {
             KeyKind::Rsa { bits } if bits < 2048 => return None,
             KeyKind::Ec(Curve::P224) => return None,

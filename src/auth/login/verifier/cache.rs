@@ -59,7 +59,8 @@ struct FetchAttempt {
 
 impl KeySetCache {
     pub(super) fn new(source: KeySetSource, outbound: Outbound, method: &'static str, clock: Clock) -> Arc<Self> {
-        let (held, last) = (ArcSwapOption::empty(), Arc::default());
+        let held = ArcSwapOption::empty();
+        let last = Arc::default();
         Arc::new(Self { source, outbound, clock, method, held, last })
     }
 
@@ -72,11 +73,11 @@ impl KeySetCache {
             return Ok(held);
         }
         let Some(held) = self.within(MAX_STALE_AGE) else {
-            self.asked(INITIAL_RETRIES).await?;
+            self.refresh(INITIAL_RETRIES).await?;
             return self.within(MAX_STALE_AGE).ok_or_else(|| Error::internal("keys that were found are not there"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
-        match tokio::time::timeout(MAX_REFRESH_WAIT, self.asked(RetryPolicy::ONE)).await {
+        match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::ONE)).await {
             Ok(Ok(())) => Ok(self.within(MAX_STALE_AGE).unwrap_or(held)),
             Ok(Err(_)) | Err(_) => Ok(held),
         }
@@ -91,7 +92,7 @@ impl KeySetCache {
         if let Some(held) = self.within(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(held));
         }
-        self.asked(RetryPolicy::ONE).await?;
+        self.refresh(RetryPolicy::ONE).await?;
         Ok(self.within(MAX_FRESH_AGE).filter(differs))
     }
 
@@ -102,7 +103,7 @@ impl KeySetCache {
 
     /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if the caller is cancelled,
     /// because others may wait for it.
-    async fn asked(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
+    async fn refresh(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
         // After the clock was set back, the time of the last attempt is ignored.

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_read_as_it_stands_and_never_with_a_member_twice() {
+    fn json_object_with_a_duplicate_member_is_refused() {
         let text = r#"{"a":[1,-2,2.5,null,true,{"b":"\u00e9"}],"c":{}}"#;
         let read = json!({"a": [1, -2, 2.5, null, true, {"b": "é"}], "c": {}});
         assert_eq!(parse_object(text.as_bytes()).map(Value::Object), Some(read));

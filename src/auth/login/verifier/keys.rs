@@ -145,7 +145,8 @@ impl JsonWebKey {
                     "P-521" => Curve::P521,
                     _ => return None,
                 };
-                let (x, y) = (number(&self.x)?, number(&self.y)?);
+                let x = number(&self.x)?;
+                let y = number(&self.y)?;
                 if [x.len(), y.len()] != [curve.octets(); 2] {
                     return None;
                 }

@@ -113,7 +113,9 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
         JwtTimeRules::Lenient { skew, expiration: lives, not_before: before } => {
             // Some issuers write zero for an absent time.
             let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
-            let (expiration, not_before, issued) = (given(expiration), given(not_before), given(issued));
+            let expiration = given(expiration);
+            let not_before = given(not_before);
+            let issued = given(issued);
             let begins = not_before.or(issued);
             let ends = match (expiration, not_before, issued) {
                 (Some(ends), _, _) => ends,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn t12_what_cannot_be_done_with_a_batch_token() {
+async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["admin"]})).await;
     let (auth, _) = f.create(&parent, true, json!({"type": "batch", "policies": ["web"], "ttl": "1h"})).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_batch_token_ends_at_its_time_and_an_orphan_at_nothing_else() {
 }
 
 #[tokio::test]
-async fn t23_what_clients_always_send_makes_a_batch_token_and_what_it_cannot_have_is_named() {
+async fn batch_token_accepts_unset_fields_and_refuses_others() {
     let f = Fixture::new().await;
     let body = json!({"type": "batch", "renewable": true, "explicit_max_ttl": "0s", "period": "0s", "num_uses": 0,
         "entity_alias": "", "policies": ["web"]});
@@ -91,7 +91,7 @@ async fn t23_what_clients_always_send_makes_a_batch_token_and_what_it_cannot_hav
 }
 
 #[tokio::test]
-async fn what_was_not_sealed_here_is_no_token() {
+async fn batch_token_not_sealed_here_is_refused() {
     let f = Fixture::new().await;
     for token in ["b.", "b.AAAA", "b.%%", &format!("b.{}", "A".repeat(20_000))] {
         assert!(f.denied(token).await, "{token}");

@@ -60,7 +60,7 @@ async fn a_request_from_elsewhere_takes_no_use() {
 }
 
 #[tokio::test]
-async fn t25_a_child_is_bound_like_its_parent_or_as_its_role_says() {
+async fn child_token_is_bound_like_its_parent_or_its_role() {
     let f = Fixture::new().await;
     let parent = f.bound().await;
     for (role, body) in [

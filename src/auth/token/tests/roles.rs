@@ -48,7 +48,7 @@ async fn a_write_changes_what_it_names_and_reading_shows_all() {
 }
 
 #[tokio::test]
-async fn t3_cve_2025_5999_a_disallowed_policy_is_refused_in_every_spelling() {
+async fn cve_2025_5999_disallowed_policy_is_refused_in_any_spelling() {
     let f = Fixture::new().await;
     f.role("r", json!({"disallowed_policies": ["Admin"], "disallowed_policies_glob": ["OPS-*"]})).await;
     for name in ["admin", "ADMIN", " Admin ", "ops-a", "Ops-B"] {
@@ -62,7 +62,7 @@ async fn t3_cve_2025_5999_a_disallowed_policy_is_refused_in_every_spelling() {
 }
 
 #[tokio::test]
-async fn what_a_role_allows_is_given_whatever_the_parent_has() {
+async fn role_grants_its_allowed_policies_regardless_of_the_parent() {
     let f = Fixture::new().await;
     f.role("r", json!({"allowed_policies": ["dev"], "allowed_policies_glob": ["team-*"]})).await;
     for (body, want) in [
@@ -92,7 +92,7 @@ async fn what_a_role_allows_is_given_whatever_the_parent_has() {
 }
 
 #[tokio::test]
-async fn of_two_limits_the_lesser_counts_and_is_told() {
+async fn lesser_limit_of_role_and_request_applies_with_a_warning() {
     let f = Fixture::new().await;
     let role = json!({"token_period": "2h", "token_explicit_max_ttl": "10h", "token_num_uses": 5, "renewable": false,
         "path_suffix": "v1", "orphan": true});
@@ -151,7 +151,7 @@ async fn the_tokens_of_a_role_that_is_gone_are_renewed_no_more() {
 }
 
 #[tokio::test]
-async fn t22_a_role_of_batch_tokens_says_nothing_that_they_cannot_have() {
+async fn batch_token_role_refuses_settings_of_service_tokens() {
     let f = Fixture::new().await;
     let cannot = "'token_type' cannot be 'batch' when role is set to generate ";
     for (body, what) in [
@@ -199,7 +199,7 @@ async fn a_role_may_have_the_last_word_on_the_type() {
 }
 
 #[tokio::test]
-async fn what_a_role_cannot_be_is_refused_naming_the_field() {
+async fn invalid_token_role_fields_are_refused_by_name() {
     let f = Fixture::new().await;
     for (body, want) in [
         (json!({"path_suffix": "../x"}), "path_suffix:"),
@@ -236,7 +236,7 @@ async fn an_alias_needs_a_role_that_names_it() {
 }
 
 #[tokio::test]
-async fn an_alias_that_the_role_names_makes_the_token_one_of_its_entity() {
+async fn alias_allowed_by_the_role_binds_the_token_to_its_entity() {
     let f = Fixture::new().await;
     f.role("r", json!({"allowed_entity_aliases": ["web-*"]})).await;
     f.role("orphans", json!({"allowed_entity_aliases": ["web-1"], "orphan": true})).await;

@@ -16,7 +16,9 @@ fn link(name: &str) -> String {
 
 /// The member's organization. `default_project` is an external id.
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
-    let (organization, rights, owner) = (&member.organization, member.rights, member.owner);
+    let organization = &member.organization;
+    let rights = member.rights;
+    let owner = member.owner;
     let mut attributes = settings::with_defaults(&organization.settings);
     let own = json!({
         "name": organization.name,

@@ -6,7 +6,8 @@ use time::OffsetDateTime;
 /// Formats a time: UTC, milliseconds, `Z`.
 pub(crate) fn time(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
-    let (date, clock) = (at.date(), at.time());
+    let date = at.date();
+    let clock = at.time();
     format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
 }
 

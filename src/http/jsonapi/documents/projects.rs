@@ -17,7 +17,8 @@ pub(crate) const RESOURCE_TYPE: &str = "projects";
 pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     let path = format!("/api/v2/projects/{}", project.ext_id);
     let mode = project.mode(member);
-    let (own, rights) = (project.own_mode.is_some(), project.rights);
+    let own = project.own_mode.is_some();
+    let rights = project.rights;
     json!({
         "id": project.ext_id,
         "type": RESOURCE_TYPE,

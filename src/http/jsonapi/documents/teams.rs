@@ -16,7 +16,8 @@ const RESOURCE_TYPE: &str = "teams";
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
         Flag::ALL.into_iter().map(|flag| (flag.word().to_owned(), team.access.has(flag).into())).collect();
-    let (manages, changes_people) = (team::may_manage(member, team), team::may_change_members(member, team));
+    let manages = team::may_manage(member, team);
+    let changes_people = team::may_change_members(member, team);
     json!({
         "id": team.ext_id,
         "type": RESOURCE_TYPE,

@@ -14,7 +14,8 @@ pub(crate) const RESOURCE_TYPE: &str = "workspaces";
 
 /// A workspace. For clients that plan and apply, see [`for_remote_run`].
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
-    let (organization, name) = (&member.organization.name, &workspace.name);
+    let organization = &member.organization.name;
+    let name = &workspace.name;
     let path = format!("/api/v2/workspaces/{}", workspace.ext_id);
     let mode = workspace.mode(member);
     json!({

@@ -89,7 +89,8 @@ struct AgentPoolPage {
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let query = &call.query;
+    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = PoolFilter {

@@ -80,7 +80,8 @@ struct MembershipPage {
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let query = &call.query;
+    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
     let includes = includes(call)?;
     let wanted = MembershipFilter {
         emails: query.list("filter[email]", MAX_FILTER_VALUES)?,

@@ -95,7 +95,9 @@ struct ProjectPage {
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked, with_tags) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?, includes_tags(call)?);
+    let query = &call.query;
+    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let with_tags = includes_tags(call)?;
     let mut granted = ProjectRights::NONE;
     if query.has("filter[permissions][update]") {
         granted |= ProjectRights::UPDATE;
@@ -117,7 +119,8 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectPage> {
 }
 
 fn render_list(ProjectPage { asked, member, listed, total, tags }: ProjectPage) -> RenderedResult {
-    let (items, total) = (&listed.items, Some(total));
+    let items = &listed.items;
+    let total = Some(total);
     let Some(tags) = tags else {
         return asked.document(items.iter().map(|project| document(&member, project)), listed.matching, total);
     };

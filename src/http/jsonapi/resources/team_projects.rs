@@ -27,7 +27,8 @@ const PROJECT_FILTER: &str = "filter[project][id]";
 /// The project is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let (project, team) = (required_relationship(&resource, "project")?, required_relationship(&resource, "team")?);
+    let project = required_relationship(&resource, "project")?;
+    let team = required_relationship(&resource, "team")?;
     let (member, project) = project::find_visible(tx, &call.caller, &project, ProjectRights::MANAGE_TEAMS).await?;
     let team = team_access::find_team(tx, &call.caller, &member, &team).await?;
     let mut attributes = AttributeReader::new(resource.attributes());

@@ -68,7 +68,8 @@ struct TeamPage {
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let query = &call.query;
+    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
     let includes = includes(call)?;
     let names = query.list("filter[names]", MAX_FILTER_VALUES)?;
     let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };

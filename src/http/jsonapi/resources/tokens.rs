@@ -124,7 +124,8 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> 
 /// Creates a token of a team. Without a description it replaces the token in the team's slot.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
     let team = team_for_new_token(tx, call).await?;
-    let (wanted, holder) = (read_token_request(tx, call)?, TokenOwner::Team(team.id));
+    let wanted = read_token_request(tx, call)?;
+    let holder = TokenOwner::Team(team.id);
     match wanted.description {
         Some(_) => api_token::create(tx, &call.caller, holder, wanted).await,
         None => api_token::replace(tx, &call.caller, holder, wanted).await,

@@ -116,7 +116,8 @@ struct WorkspacePage {
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let query = &call.query;
+    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     // Accepted without effect: there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
@@ -212,7 +213,8 @@ fn render_items(
     let mut included: Vec<Rendered> = organization.into_iter().collect();
     included.extend(projects.iter().map(|project| projects::document(member, project)));
     let Some(of_projects) = of_projects else { return (plain().collect(), Some(included)) };
-    let (mut items, mut seen) = (Vec::with_capacity(workspaces.len()), HashSet::new());
+    let mut items = Vec::with_capacity(workspaces.len());
+    let mut seen = HashSet::new();
     for (workspace, item) in workspaces.iter().zip(plain()) {
         let inherited = of_projects.get(&workspace.project).map_or(&[][..], Vec::as_slice);
         let effective = tag::resolve_effective(&workspace.tags, inherited);

@@ -51,7 +51,8 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
-    let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
+    let auth = Arc::clone(&call.state.auth);
+    let mounts = call.state.auth.mounts();
     listing::build_response(&call, AliasSource { auth, mounts }, after, limit).await
 }
 
@@ -64,7 +65,9 @@ impl RowSource for AliasSource {
     type Place = String;
 
     fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
-        let (auth, mounts, after) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), after.clone());
+        let auth = Arc::clone(&self.auth);
+        let mounts = Arc::clone(&self.mounts);
+        let after = after.clone();
         let row = move |alias: AliasEntry| {
             let info = infos.then(|| rendering::alias_entry(&alias, &mounts));
             ListRow::named(alias.id.clone(), &alias.id, info)

@@ -90,7 +90,8 @@ pub(super) async fn list_by_name(call: Call) -> Result<HandlerResponse> {
 
 async fn list(call: Call, by_name: bool) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
-    let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
+    let auth = Arc::clone(&call.state.auth);
+    let mounts = call.state.auth.mounts();
     listing::build_response(&call, EntitySource { auth, mounts, by_name }, after, limit).await
 }
 
@@ -104,7 +105,9 @@ impl RowSource for EntitySource {
     type Place = String;
 
     fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
-        let (auth, mounts, by_name) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), self.by_name);
+        let auth = Arc::clone(&self.auth);
+        let mounts = Arc::clone(&self.mounts);
+        let by_name = self.by_name;
         let page = EntityPage { by_name, after: after.clone(), limit: most as u32 };
         let row = move |entry: EntityEntry| {
             let info = infos.then(|| {

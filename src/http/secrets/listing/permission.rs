@@ -30,14 +30,19 @@ impl ReadPermission {
     /// # Errors
     /// Those of [`Lists::begin`](crate::http::long_lists::LongLists::begin).
     pub(super) fn of(call: &Call) -> Result<Self> {
-        let (shared, caller) = (Arc::clone(call.state.shared()), Arc::clone(call.caller()?));
+        let shared = Arc::clone(call.state.shared());
+        let caller = Arc::clone(call.caller()?);
         let place = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
-        let (path, address, sudo) = (call.full_path.clone(), call.address, call.route.access == RouteAccess::Sudo);
+        let path = call.full_path.clone();
+        let address = call.address;
+        let sudo = call.route.access == RouteAccess::Sudo;
         let may_read = move || {
-            let (shared, caller, path) = (Arc::clone(&shared), Arc::clone(&caller), path.clone());
+            let shared = Arc::clone(&shared);
+            let caller = Arc::clone(&caller);
+            let path = path.clone();
             async move {
                 shared.nodes.fresh().await?;
-                let caller = shared.auth.again(&caller, address).await.map_err(permission_error)?;
+                let caller = shared.auth.recheck_caller(&caller, address).await.map_err(permission_error)?;
                 let decision =
                     with_canonical_path(&shared, &path, |at| shared.auth.decide(&caller, Operation::List, at, None));
                 let may = decision.allowed && (decision.sudo || !sudo);

@@ -35,7 +35,8 @@ struct ServedIssuer {
 
 async fn served_issuer(call: &Call, reference: &str) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
-    let (view, now) = (authority.view(), authority.tools().clock.now().unix_timestamp());
+    let view = authority.view();
+    let now = authority.tools().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
         ServedIssuer { signer: Arc::clone(signer), now, changed_at }

@@ -77,7 +77,8 @@ async fn run(
     show: IssuedRenderer,
     password: Result<Option<Secret>>,
 ) -> Result<HandlerResponse> {
-    let (replica, dialect) = (call.replica().await?, call.dialect);
+    let replica = call.replica().await?;
+    let dialect = call.dialect;
     let (password, rendering, mode) = match issuing::with_password(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {
@@ -93,7 +94,8 @@ async fn run(
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter()))?;
     let body = std::mem::take(&mut call.fields).into_members().into();
-    let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());
+    let policy = call.param("policy").to_owned();
+    let mount = call.mount.path.clone();
     let request = ExternalPolicyRequest { mode, policy, mount, body, who: caller_identity(&call) };
     let issued = replica.run_external(IssueContext { repeatable, ..issuing::origin(call) }, request).await?;
     issuing::build_response(issued, show, &rendering, dialect)

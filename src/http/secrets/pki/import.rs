@@ -185,7 +185,8 @@ mod tests {
     #[test]
     fn a_list_is_read_in_every_form_and_nothing_else_is() {
         let list = [&[0x30, 0x81, 0x80][..], &[7; 128]].concat();
-        let (pem, base64) = (pem::encode(pem::CRL_LABEL, &list), STANDARD.encode(&list));
+        let pem = pem::encode(pem::CRL_LABEL, &list);
+        let base64 = STANDARD.encode(&list);
         let json = |text: &str| json!({ "crl": text }).to_string().into_bytes();
         for body in [list.clone(), pem.clone().into_bytes(), json(&pem), json(&base64), base64.clone().into_bytes()] {
             assert_eq!(decode_body(&body).unwrap(), list);

@@ -136,7 +136,8 @@ pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn write_config(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
-    let (default, follows) = (call.fields.text("default")?, call.fields.bool("default_follows_latest_issuer")?);
+    let default = call.fields.text("default")?;
+    let follows = call.fields.bool("default_follows_latest_issuer")?;
     default_to(&authority, default, follows).await
 }
 

@@ -88,7 +88,8 @@ async fn run(
     show: IssuedRenderer,
     password: Result<Option<Secret>>,
 ) -> Result<HandlerResponse> {
-    let (replica, dialect) = (call.replica().await?, call.dialect);
+    let replica = call.replica().await?;
+    let dialect = call.dialect;
     let (password, rendering, request) = match with_password(password, read(&call)) {
         Ok(read) => read,
         Err(unreadable) => {

@@ -148,14 +148,17 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
     }
     let authority = call.authority().await?;
     let _turn = call.state.lists.wait_for_first_page().await?;
-    let (store, mount) = (&authority.tools().store, authority.mount());
+    let store = &authority.tools().store;
+    let mount = authority.mount();
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
     let read = move || {
-        let (mut keys, mut infos) = (Vec::new(), Map::new());
+        let mut keys = Vec::new();
+        let mut infos = Map::new();
         for (one, known) in found.iter().zip(known) {
             let Some(certificate) = parse_or_log(one) else { continue };
-            let (serial, mut details) = (one.0.to_string(), details(&certificate));
+            let serial = one.0.to_string();
+            let mut details = details(&certificate);
             details["revoked"] = known.revocation.is_some().into();
             infos.insert(serial.clone(), details);
             keys.push(serial);
@@ -225,7 +228,8 @@ pub(super) async fn list_serials(
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
     let _turn = call.state.lists.wait_for_first_page().await?;
-    let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
+    let store = Arc::clone(&authority.tools().store);
+    let mount = authority.mount();
     listing::build_response(call, SerialListSource { store, mount, page_of, info }, page.after_serial(), page.limit)
         .await
 }

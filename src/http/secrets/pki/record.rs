@@ -17,7 +17,8 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
     let authority = call.authority().await?;
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
-    let (row, view) = (stored.row, authority.view());
+    let row = stored.row;
+    let view = authority.view();
     let issuer = view.signer(&row.issuer).map(|signer| signer.issuer.record.name.clone());
     let who = Requester::of_record(&row.requester);
     let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default();

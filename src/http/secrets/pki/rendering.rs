@@ -132,7 +132,8 @@ struct ChainTexts {
 impl IssuerTexts {
     /// Returns the texts of the path that is served now, rendering them on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
-        let (signer, pieces) = (&issued.signer, issued.signer.pieces()?);
+        let signer = &issued.signer;
+        let pieces = issued.signer.pieces()?;
         let path =
             signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
         Ok(path.worded.get(|| Self::new(&path.served, pieces)))
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_key_of_an_answer_is_overwritten_with_it_in_every_form() {
+    fn private_key_of_a_response_is_wiped_in_every_format() {
         let (_, root) = testing::root("ec", 256);
         let view = mount(root.der());
         for (key_type, bits) in [("ec", 256), ("ec", 224), ("ed25519", 0), ("rsa", 2048)] {

@@ -151,7 +151,8 @@ pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 /// Reads `key_usage`, and combines `ext_key_usage` and `ext_key_usage_oids`.
 pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     let key_usage = key_usage(fields)?;
-    let (names, oids) = (list(fields, "ext_key_usage", USAGES_CAP)?, list(fields, "ext_key_usage_oids", USAGES_CAP)?);
+    let names = list(fields, "ext_key_usage", USAGES_CAP)?;
+    let oids = list(fields, "ext_key_usage_oids", USAGES_CAP)?;
     check_ext_key_usage(&names)?;
     let ext_key_usage = extension::eku_oids(&names, false, false, false, false, &oids)?;
     oids.iter().try_for_each(|oid| oid::check_oid_size("ext_key_usage_oids", oid.trim()))?;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_asks_for_nothing() {
+    fn empty_body_requests_the_defaults() {
         let empty = json!({"ttl": "", "not_after": "", "alt_names": "", "ip_sans": ""});
         for body in [json!({}), empty] {
             let fields = fields(&body);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn request_fields_with_invalid_values_are_refused() {
         for (body, begin) in [
             (json!({"ttl": "500ms"}), "ttl: "),
             (json!({"ttl": -1}), "field validation failed"),

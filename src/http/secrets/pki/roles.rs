@@ -31,7 +31,8 @@ pub(super) async fn merge(call: Call) -> Result<HandlerResponse> {
 
 async fn write(mut call: Call, write: WriteMode) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
-    let (fields, name) = (std::mem::take(&mut call.fields), call.param("name").to_owned());
+    let fields = std::mem::take(&mut call.fields);
+    let name = call.param("name").to_owned();
     let (role, warnings) = changes::write_role(&authority, call.param("name"), move |stored| match (write, stored) {
         (WriteMode::Replace, _) => role_of(&fields, None),
         (WriteMode::Merge, Some(stored)) => role_of(&fields, Some(stored)),

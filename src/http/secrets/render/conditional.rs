@@ -73,8 +73,9 @@ mod tests {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
             is_not_modified(&validators, request.to_http_request().headers())
         };
-        let (before, at, after) =
-            ("Tue, 14 Nov 2023 22:13:19 GMT", "Tue, 14 Nov 2023 22:13:20 GMT", "Tue, 14 Nov 2023 22:13:21 GMT");
+        let before = "Tue, 14 Nov 2023 22:13:19 GMT";
+        let at = "Tue, 14 Nov 2023 22:13:20 GMT";
+        let after = "Tue, 14 Nov 2023 22:13:21 GMT";
         assert!(!asked(&[]));
         for (value, same) in [
             ("\"ab\"", true),

@@ -14,7 +14,8 @@ pub(super) const FIELDS: &[&str] = &["type", "description", "options", "local"];
 
 pub(super) async fn devices(call: Call) -> Result<HandlerResponse> {
     let device = |writer: &AuditWriter| {
-        let (settings, path) = (writer.settings(), format!("{}/", writer.settings().name));
+        let settings = writer.settings();
+        let path = format!("{}/", writer.settings().name);
         let options: Map<String, Value> =
             settings.options().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         let device =

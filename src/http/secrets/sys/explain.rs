@@ -39,8 +39,8 @@ const MAX_OTHER_RULES: usize = 20;
 /// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from
 /// there.
 pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
-    let (auth, text) =
-        (&call.state.auth, |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty())));
+    let auth = &call.state.auth;
+    let text = |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty()));
     let subject = match (text("accessor")?, text("token")?) {
         (Some(accessor), None) => {
             auth.subject_by_accessor(&accessor).await?.ok_or_else(|| Error::invalid("invalid accessor"))?
@@ -67,7 +67,8 @@ pub(super) async fn explain_self(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn resultant_acl(call: Call) -> Result<HandlerResponse> {
     let caller = call.caller()?;
     let by_kind = |rules: BTreeMap<String, MergedRule>| {
-        let (mut exact, mut globs) = (Map::new(), Map::new());
+        let mut exact = Map::new();
+        let mut globs = Map::new();
         for (path, merged) in rules {
             let terms = Value::Object(merged.shown());
             let has_plus = path.split('/').any(|segment| segment == "+");
@@ -190,7 +191,8 @@ async fn required_capability(
     target: &ResolvedRoute,
     asked: &ParsedRequest,
 ) -> Result<Option<Operation>> {
-    let (state, asker) = (&call.state, call.caller()?);
+    let state = &call.state;
+    let asker = call.caller()?;
     let is_own = Arc::ptr_eq(asker, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
     let may_read = || state.auth.decide(asker, Operation::Read, target.place(asked), None).allowed;
@@ -304,7 +306,8 @@ impl Verdict {
         let needed = Capabilities::needed(operation);
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
-        let (mut needs, word) = (needed.words(), needed.words().concat());
+        let mut needs = needed.words();
+        let word = needed.words().concat();
         // A path's need for `sudo` is revealed only to callers with its other capability.
         if passes && sudo {
             needs.push("sudo");

@@ -23,7 +23,8 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
     }
-    let (mut active, mut new) = (200, 501);
+    let mut active = 200;
+    let mut new = 501;
     for name in super::HEALTH_FIELDS.iter().filter(|name| name.ends_with("code")) {
         match (*name, status_code(&call, name)?) {
             ("activecode", Some(code)) => active = code,

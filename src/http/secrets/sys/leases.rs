@@ -123,7 +123,9 @@ impl RowSource for TokenLeaseSource {
     }
 
     fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
-        let (auth, prefix, from) = (Arc::clone(&self.auth), self.prefix.clone(), from.clone());
+        let auth = Arc::clone(&self.auth);
+        let prefix = self.prefix.clone();
+        let from = from.clone();
         let unreadable = Arc::clone(&self.unreadable);
         let keys = async move {
             let found = auth.token_lease_keys(&prefix, &from, most).await?;

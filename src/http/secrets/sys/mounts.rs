@@ -149,7 +149,8 @@ pub(super) async fn method_disable(call: Call) -> Result<HandlerResponse> {
 /// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all
 /// clients. Unauthenticated callers see few members.
 pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
-    let (state, mut lists) = (&call.state, [Map::new(), Map::new()]);
+    let state = &call.state;
+    let mut lists = [Map::new(), Map::new()];
     let caller = match &call.token {
         None => None,
         Some(token) => {

@@ -53,7 +53,7 @@ fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
 }
 
 #[test]
-fn a_stock_fills_while_nobody_asks_and_again_after_a_key_was_taken() {
+fn idle_pool_fills_its_stock_and_refills_it() {
     let pool = quiet();
     pool.start_threads(cheap);
     assert_eq!(ready(&pool), [0, 0, 0]);
@@ -73,7 +73,7 @@ fn a_stock_fills_while_nobody_asks_and_again_after_a_key_was_taken() {
 }
 
 #[test]
-fn no_key_is_made_before_anybody_asks_when_the_stock_is_off_or_somebody_asks_for_something() {
+fn disabled_or_busy_pool_makes_no_keys_in_advance() {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     fn counted(spec: KeySpec) -> Result<PrivateKey> {
         MADE.fetch_add(1, Ordering::Relaxed);
@@ -90,15 +90,17 @@ fn no_key_is_made_before_anybody_asks_when_the_stock_is_off_or_somebody_asks_for
 }
 
 #[tokio::test]
-async fn a_key_goes_to_one_caller_alone_and_who_finds_none_waits_for_one() {
+async fn every_stocked_key_goes_to_exactly_one_caller() {
     let pool = quiet();
     pool.start_threads(cheap);
     pool.stock(sizes(64, 0, 0));
     assert!(soon(|| ready(&pool) == [64, 0, 0]));
-    let (callers, each) = (16, 25);
+    let callers = 16;
+    let each = 25;
     let taken = Arc::new(Mutex::new(Vec::new()));
     let threads = (0..callers).map(|_| {
-        let (pool, taken) = (pool.clone(), Arc::clone(&taken));
+        let pool = pool.clone();
+        let taken = Arc::clone(&taken);
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             for _ in 0..each {
@@ -131,7 +133,7 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
 }
 
 #[tokio::test]
-async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_size() {
+async fn unfinished_stock_key_goes_to_a_caller_waiting_for_its_size() {
     let pool = KeyPool::idle_with(|| LONG, 1);
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(1, 0, 0));
@@ -150,7 +152,7 @@ async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_
 }
 
 #[test]
-fn a_key_that_was_taken_is_made_again_while_a_larger_one_is_in_the_making() {
+fn taken_key_is_replaced_while_a_larger_one_is_generated() {
     let pool = quiet();
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(1, 0, 0));
@@ -190,7 +192,7 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
 }
 
 #[test]
-fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are_served() {
+fn filling_thread_serves_callers_after_each_key() {
     let pool = KeyPool::idle_with(|| LONG, 1);
     let queue = &pool.0.0;
     pool.stock(sizes(2, 0, 0));
@@ -214,7 +216,7 @@ fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are
 }
 
 #[test]
-fn threads_fill_what_their_lanes_allow_small_keys_first_and_never_large_ones() {
+fn stock_fills_small_keys_first_within_the_thread_lanes() {
     let mut stock = Stock::default();
     drop(stock.keep(sizes(1, 1, 1)));
     let [first, second, third] = crate::keys::pool::THREAD_STOCK_LANES;
@@ -235,7 +237,7 @@ fn threads_fill_what_their_lanes_allow_small_keys_first_and_never_large_ones() {
 }
 
 #[test]
-fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
+fn failed_key_generation_is_retried_later_by_the_same_thread() {
     let pool = quiet();
     let tried = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&tried);
@@ -258,7 +260,7 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
 
 /// A shutdown does not wait for keys in progress.
 #[test]
-fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
+fn stock_is_dropped_with_the_last_handle_during_generation() {
     let pool = KeyPool::idle_with(|| LONG, 1);
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(2, 0, 0));
@@ -278,7 +280,7 @@ fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
 
 /// Keys have no `Debug`, so they cannot be logged, and none is handed out twice.
 #[test]
-fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
+fn stocked_keys_have_their_size_and_are_distinct() {
     let pool = quiet();
     pool.start_threads(PrivateKey::generate);
     pool.stock(sizes(2, 0, 0));
@@ -326,7 +328,8 @@ fn copies(hidden: &[u64]) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut buffer = vec![0_u8; 1 << 16];
     let own = buffer.as_ptr() as u64..buffer.as_ptr() as u64 + (1 << 16);
-    let (mut found, mut matched) = (0, 0);
+    let mut found = 0;
+    let mut matched = 0;
     for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
         let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
         let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());

@@ -37,7 +37,7 @@ fn blocks_are_taken_in_any_order_and_each_once() {
 }
 
 #[test]
-fn what_is_no_bundle_of_authorities_is_refused_by_name() {
+fn invalid_ca_bundle_is_refused_with_the_reason() {
     let (certificate, key) = pair("ec", 256);
     let many = format!("{certificate}\n").repeat(pem::MAX_BLOCKS + 1);
     let long = format!("{}\n{certificate}", " ".repeat(MAX_BUNDLE_TEXT_BYTES));
@@ -123,9 +123,11 @@ fn one_key_and_nothing_else() {
 
 #[test]
 fn keys_with_parts_of_two_keys_are_refused() {
-    let (one, two) = (pair("rsa", 2048).1, pair("rsa", 2048).1);
+    let one = pair("rsa", 2048).1;
+    let two = pair("rsa", 2048).1;
     let numbers = |text: &str| pem::parse_first_block(text).unwrap().unwrap().1;
-    let (one, two) = (numbers(&one), numbers(&two));
+    let one = numbers(&one);
+    let two = numbers(&two);
     // The structure ends with the CRT values, here those of the other key.
     let at = one.len() - 200;
     let mixed = [&one[..at], &two[two.len() - 200..]].concat();
@@ -192,7 +194,8 @@ proptest! {
     fn order_and_text_between_the_blocks_do_not_matter(order in Just(vec![0, 1, 2, 3]).prop_shuffle(), note in "[a-z \n]{0,40}") {
         let (key, authority) = root("ec", 256);
         let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
-        let (subject, spki) = (authority.subject(), key.public().spki());
+        let subject = authority.subject();
+        let spki = key.public().spki();
         let ca = vec![crate::x509::extension::basic_constraints(true, None)];
         let again = issue(&key, algorithm, subject, subject, spki, &ca);
         let pieces = [

@@ -19,7 +19,7 @@ fn judged(certificate: &Certificate) -> Result<Vec<String>> {
 }
 
 #[test]
-fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
+fn extension_that_verifiers_reject_is_refused_by_name() {
     let key = root("ec", 256).0;
     // NULL, an empty list, and values that Go, OpenSSL or `cryptography` reject.
     let (null, empty): (&[u8], &[u8]) = (&[5, 0], &[0x30, 0]);
@@ -76,7 +76,7 @@ fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
 }
 
 #[test]
-fn rules_that_are_not_held_are_those_of_the_profile() {
+fn tolerated_rules_are_rules_of_the_profile() {
     let sources = [
         include_str!("../../../x509/profile.rs"),
         include_str!("../../../x509/profile/general_name.rs"),
@@ -90,7 +90,7 @@ fn rules_that_are_not_held_are_those_of_the_profile() {
 }
 
 #[test]
-fn what_every_reader_takes_is_told_and_not_refused() {
+fn violation_that_verifiers_accept_is_a_warning() {
     let key = root("ec", 256).0;
     let place = |uri: &[u8]| {
         let name = [&[0x86, uri.len() as u8][..], uri].concat();
@@ -122,8 +122,9 @@ fn what_every_reader_takes_is_told_and_not_refused() {
 }
 
 #[test]
-fn the_signature_of_a_self_issued_certificate_is_its_own_or_that_of_another_here() {
-    let ((before, _), (after, _)) = (root("ec", 256), root("ec", 256));
+fn self_issued_certificate_is_signed_by_itself_or_known_issuer() {
+    let (before, _) = root("ec", 256);
+    let (after, _) = root("ec", 256);
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
     let algorithm = SignatureAlgorithm::for_issuer(before.kind(), 0, false).unwrap();
     let ca = extension::basic_constraints(true, None);
@@ -142,7 +143,7 @@ fn the_signature_of_a_self_issued_certificate_is_its_own_or_that_of_another_here
 }
 
 #[test]
-fn what_makes_readers_refuse_a_path_is_told() {
+fn properties_that_break_verification_below_are_reported() {
     let key = root("ec", 256).0;
     // A private extension, 1.3.9.9.9.
     let private: &[u8] = &[0x2b, 9, 9, 9];

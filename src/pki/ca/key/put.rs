@@ -57,7 +57,8 @@ pub(crate) fn put_key(next: &mut MountView, key: MountKey, signers: &dyn Signers
         config.default.clone_from(&key.id);
         writes.push(next.set_keys_config(config));
     }
-    let (id, algorithm) = (key.id.clone(), default_revocation_algorithm(&key.signing, signers));
+    let id = key.id.clone();
+    let algorithm = default_revocation_algorithm(&key.signing, signers);
     writes.push(next.put_key(key.clone())?);
     let waiting = next.issuers().filter(|issuer| issuer.certificate.key() == key.public());
     let waiting: Vec<IssuerRecord> = waiting

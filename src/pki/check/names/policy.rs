@@ -119,7 +119,8 @@ impl NamePolicy<'_> {
     }
 
     fn is_within_domains(&self, parts: &ParsedName<'_>) -> bool {
-        let (role, domains) = (self.role, &self.role.allowed.domains);
+        let role = self.role;
+        let domains = &self.role.allowed.domains;
         let has = |name| domains.texts.has(name);
         let bare = || has(parts.name) || (parts.is_email && has(parts.domain));
         let below = || domains.contain_parent_of(parts.reduced()) || (parts.is_wild() && has(parts.reduced()));
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_display_name_of_the_caller_is_a_name_when_the_role_says_so() {
+    fn display_name_of_the_caller_is_allowed_if_the_role_says_so() {
         let mut role = Role { allow_token_displayname: true, allow_localhost: false, ..Role::default() };
         assert!(allows(&role, "web.corp", "web.corp"));
         assert!(!allows(&role, "web.corp", "a.web.corp"));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_split_at_the_first_semicolon_then_the_first_colon() {
+    fn other_names_split_at_first_semicolon_then_first_colon() {
         assert_eq!(parse_other_name("f", "1.2.3;utf-8:a;b:c").unwrap(), ("1.2.3".into(), "a;b:c".into()));
         for bad in ["foo", "1.2;INT:5", "1.2.3", "1.2.3;UTF8", "x;UTF8:a", "1.2.3;UTF2:x", ";UTF8:a"] {
             assert!(

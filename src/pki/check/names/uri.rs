@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_no_uri_may_hold_are_escaped_behind_the_host() {
+    fn invalid_uri_bytes_after_the_host_are_escaped() {
         assert_eq!(encode_uri("spiffe://h/a b\\ü").as_deref(), Ok("spiffe://h/a%20b%5C%C3%BC"));
         assert_eq!(encode_uri("http://h/?q=[#a#b").as_deref(), Ok("http://h/?q=%5B#a%23b"));
     }

@@ -113,7 +113,7 @@ fn good_certificates_pass() {
 }
 
 #[test]
-fn each_rule_for_leaves_is_held() {
+fn each_rule_for_leaf_certificates_is_enforced() {
     let empty_name = || name::name(&[]);
     let cases: Vec<(&str, Parts)> = vec![
         ("4.1.2.2", Parts { serial: vec![0], ..leaf() }),
@@ -220,7 +220,7 @@ fn constrained() -> NameConstraints {
 }
 
 #[test]
-fn each_rule_for_authorities_is_held() {
+fn each_rule_for_ca_certificates_is_enforced() {
     let many = |count| NameConstraints {
         permitted: extension::Subtrees { dns: vec!["a.test".into(); count], ..Default::default() },
         ..Default::default()
@@ -248,7 +248,7 @@ fn each_rule_for_authorities_is_held() {
 }
 
 #[test]
-fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
+fn cross_signed_certificate_needs_only_the_structure_rules() {
     Parts { serial: vec![1], ..authority() }.check(CertificateKind::CrossSigned).unwrap();
     authority().without(2).check(CertificateKind::CrossSigned).unwrap();
     authority().without(0).check(CertificateKind::CrossSigned).unwrap();
@@ -314,7 +314,7 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
 }
 
 #[test]
-fn each_rule_for_crls_is_held() {
+fn each_rule_for_crls_is_enforced() {
     let issuer = named("CA");
     let expected =
         ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };

@@ -34,7 +34,8 @@ type Shown = [(u64, Vec<Serial>); 2];
 
 impl Nodes {
     async fn new() -> Self {
-        let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
         let database = Database::Embedded(folder.path().join("data"));
         let options = StorageOptions {
             database,
@@ -77,7 +78,8 @@ impl Nodes {
 
     /// Records a revocation without notifying any node.
     async fn revoke(&self) -> Serial {
-        let (serial, now) = (Serial::random(), self.clock.now());
+        let serial = Serial::random();
+        let now = self.clock.now();
         let row = RevocationRow {
             mount: MOUNT,
             serial,
@@ -117,7 +119,7 @@ fn sorted<const N: usize>(mut serials: [Serial; N]) -> Vec<Serial> {
 }
 
 #[tokio::test]
-async fn a_list_is_taken_over_by_who_has_read_more_than_it_covers() {
+async fn crl_is_adopted_by_a_node_that_has_read_later_revocations() {
     for by in [FOLLOW, DELTA] {
         let nodes = Nodes::new().await;
         let (a, shown) = nodes.build(nodes.node(), CrlBuildRequest::DUE).await;

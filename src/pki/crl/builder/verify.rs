@@ -48,7 +48,8 @@ impl CrlBuilder {
     /// Returns the number of revocations of a group that are dated before the list but have a sequence behind what it
     /// covers: their reasons were amended later, and the reasons on the list are unknown.
     async fn amended(&self, group: &IssuerGroup, row: &CrlRow) -> Result<usize> {
-        let (mut after, mut amended) = (row.covers, 0);
+        let mut after = row.covers;
+        let mut amended = 0;
         loop {
             let page = self.store.revocations(self.mount, after, REVOCATIONS_PER_PAGE).await?;
             let is = |one: &&StoredRevocation| {

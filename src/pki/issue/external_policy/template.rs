@@ -50,7 +50,8 @@ pub(super) async fn issue(
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
     idempotency::require_stored(consent.store, repeatable, "the policy engine set store_certificate to false")?;
-    let (requester, watch) = (&who.recorded_as, &who.watch);
+    let requester = &who.recorded_as;
+    let watch = &who.watch;
     let record = IssuanceRecord { role: None, requester, watch, store: consent.store, beside, repeatable };
     record.require_room(tools)?;
     let mut warnings = Warnings::default();
@@ -161,7 +162,8 @@ fn template_validity(
     }
     let issuer = &signer.issuer;
     let behaviour = issuer.record.leaf_not_after_behavior;
-    let (end, latest) = (template.not_after(), issuer.certificate.not_after());
+    let end = template.not_after();
+    let latest = issuer.certificate.not_after();
     let end = validity::apply_issuer_end(end, latest, behaviour, "the policy engine", warnings)?;
     validity::check_validity_range(template.not_before(), end)
 }
@@ -198,7 +200,8 @@ fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
 
 /// Tools whose first serial number is `first`.
 fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
-    let (first, others) = (Mutex::new(first), Arc::clone(&tools.serials));
+    let first = Mutex::new(first);
+    let others = Arc::clone(&tools.serials);
     let next = move || {
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| others())

@@ -212,7 +212,8 @@ impl PolicyEngineReply {
         let issuer_ref =
             raw.issuer_ref.filter(|text| !text.is_empty()).ok_or_else(|| malformed("has no issuer_ref"))?;
         warnings.extend(error);
-        let (store, lease) = (raw.store_certificate.unwrap_or(false), raw.generate_lease.unwrap_or(false));
+        let store = raw.store_certificate.unwrap_or(false);
+        let lease = raw.generate_lease.unwrap_or(false);
         Ok(Self { decision: Ok(PolicyResponse { certificate, issuer_ref, store, lease }), warnings })
     }
 }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_to_the_question_is_refused() {
+    fn invalid_policy_engine_reply_is_refused() {
         let twice = br#"{"request_uuid":"x","request_uuid":"u","error":"no"}"#;
         assert_eq!(PolicyEngineReply::read(twice, "u").unwrap_err().kind(), Kind::BadGateway);
         let deep = format!("{{\"request_uuid\":\"u\",\"error\":\"no\",\"x\":{}", "[".repeat(100_000));

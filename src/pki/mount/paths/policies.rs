@@ -72,7 +72,8 @@ impl RequiredPolicies {
 /// Policies of a certificate as OIDs in DER contents; empty if the extension cannot be parsed.
 pub(crate) fn read_policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
     let read = |value: &[u8]| -> DerResult<BTreeSet<Vec<u8>>> {
-        let (mut list, mut all) = (DerReader::only(value, SEQUENCE)?.reader(), BTreeSet::new());
+        let mut list = DerReader::only(value, SEQUENCE)?.reader();
+        let mut all = BTreeSet::new();
         while !list.is_empty() {
             all.insert(list.sequence()?.oid()?.to_vec());
         }
@@ -95,7 +96,8 @@ fn read_require_explicit(certificate: &Certificate) -> Option<u64> {
 /// Maps the policies of the issuer's domain to those of the subject's domain (4.2.1.5).
 fn apply_policy_mappings(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
     let read = |value: &[u8]| -> DerResult<Vec<(Vec<u8>, Vec<u8>)>> {
-        let (mut list, mut all) = (DerReader::only(value, SEQUENCE)?.reader(), Vec::new());
+        let mut list = DerReader::only(value, SEQUENCE)?.reader();
+        let mut all = Vec::new();
         while !list.is_empty() {
             let mut pair = list.sequence()?;
             all.push((pair.oid()?.to_vec(), pair.oid()?.to_vec()));

@@ -115,7 +115,8 @@ impl Role {
             true => Vec::new(),
             false => self.key_usage.iter().filter(is_unfit).map(String::as_str).collect(),
         };
-        let (named, kind) = (named.join(", "), spec.kind().name());
+        let named = named.join(", ");
+        let kind = spec.kind().name();
         (!named.is_empty()).then(|| format!("key_usage: {named} must not be in certificates of {kind} keys ({rule})"))
     }
 

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oid_stands_once_and_lists_have_an_end() {
+    fn policy_oids_are_unique_and_their_number_is_limited() {
         let policy = |n: usize, cps: &str| PolicyInformation::new(&format!("1.2.{n}"), Some(cps.into()), None).unwrap();
         let kept = CertificatePolicies::new(vec![policy(1, "urn:a"), policy(2, ""), policy(1, "urn:a")]).unwrap();
         assert_eq!(kept.iter().map(PolicyInformation::oid).collect::<Vec<_>>(), ["1.2.1", "1.2.2"]);

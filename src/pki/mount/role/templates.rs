@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_fill_is_refused() {
+    fn malformed_domain_templates_are_refused() {
         for entry in ["{{identity.entity.nme}}.x.com", "{{identity.entity.name", "x}}"] {
             let role = Role { allowed_domains: vec![entry.to_owned()], ..role() };
             assert!(role.check_templates().unwrap_err().text().starts_with("allowed_domains: "), "{entry}");

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_document_of_fewer_members_has_the_defaults_of_the_others() {
+    fn stored_crl_config_fills_missing_members_with_defaults() {
         let read: CrlConfig = serde_json::from_str(r#"{"expiry":"5h"}"#).unwrap();
         assert_eq!(read.expiry(), Duration::from_secs(5 * 3600));
         assert_eq!(read.ocsp_expiry(), Duration::from_secs(12 * 3600));

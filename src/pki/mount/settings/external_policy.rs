@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused_by_its_name() {
+    fn invalid_external_policy_config_is_refused_by_name() {
         assert!(ExternalPolicyConfig::default().checked().is_ok());
         for (config, rule) in [
             (with(|c| c.timeout = 0), "timeout: must be"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn another_way_is_told_from_a_later_write_of_the_same() {
+    fn changed_connection_is_distinguished_from_a_later_write() {
         let later = with(|c| c.updated_at = 5);
         assert!(later.has_same_connection(&ExternalPolicyConfig::default()));
         assert!(!with(|c| c.timeout = 3).has_same_connection(&later));

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_breaks_a_rule_is_refused_by_its_name() {
+    fn invalid_auto_tidy_config_is_refused_by_name() {
         let default = AutoTidyConfig::default;
         let what = |change: fn(&mut TidyConfig)| {
             let mut config = default();

@@ -54,7 +54,11 @@ fn certify(issuer: (&str, &PrivateKey), subject: (&str, &PrivateKey)) -> Vec<u8>
 /// Certificates by id: roots A and B, B certified by A, a second certificate of B, two intermediates below B, and an
 /// unrelated CA with the name of A.
 fn authorities() -> Vec<(&'static str, Vec<u8>)> {
-    let (a, b, c, d, stranger) = (new_key(), new_key(), new_key(), new_key(), new_key());
+    let a = new_key();
+    let b = new_key();
+    let c = new_key();
+    let d = new_key();
+    let stranger = new_key();
     vec![
         ("5-a", certify(("A", &a), ("A", &a))),
         ("3-b", certify(("B", &b), ("B", &b))),
@@ -109,7 +113,7 @@ fn chains_take_the_shortest_path_to_a_root() {
 }
 
 #[test]
-fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() {
+fn issuers_of_one_subject_are_limited() {
     let mut view = MountView::empty(MountId(1));
     let put = |view: &mut MountView, id: String, key: &PrivateKey| {
         view.put_issuer(record(&id, &certify(("A", key), ("A", key)))).map(drop)
@@ -130,8 +134,9 @@ fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() 
 }
 
 #[test]
-fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
-    let (mut one_by_one, mut together) = (MountView::empty(MountId(1)), MountView::empty(MountId(1)));
+fn batched_issuer_changes_equal_single_changes() {
+    let mut one_by_one = MountView::empty(MountId(1));
+    let mut together = MountView::empty(MountId(1));
     together.begin_batch();
     for (id, der) in authorities() {
         one_by_one.put_issuer(record(id, &der)).unwrap();
@@ -160,7 +165,7 @@ fn written(documents: Vec<(Document, serde_json::Value)>) -> Vec<Document> {
 }
 
 #[test]
-fn what_records_say_of_signatures_is_not_checked_again() {
+fn recorded_signature_results_are_not_checked_again() {
     let mut stored = documents(&authorities());
     let without = |stored: &mut Vec<(Document, serde_json::Value)>, which: &dyn Fn(usize) -> bool| {
         for (_, value) in stored.iter_mut().enumerate().filter(|(at, _)| which(*at)).map(|(_, one)| one) {
@@ -169,7 +174,8 @@ fn what_records_say_of_signatures_is_not_checked_again() {
     };
     let right = chains(&MountView::load(MountId(1), written(stored.clone())).unwrap());
     // Records of an earlier version have no results, so the signatures are checked.
-    let (mut some, mut none) = (stored.clone(), stored.clone());
+    let mut some = stored.clone();
+    let mut none = stored.clone();
     without(&mut some, &|at| at % 2 == 0);
     without(&mut none, &|_| true);
     for stored in [some, none.clone()] {
@@ -186,8 +192,9 @@ fn what_records_say_of_signatures_is_not_checked_again() {
 }
 
 #[test]
-fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
-    let (made, other) = (new_key(), new_key());
+fn issuer_is_found_by_signature_for_any_authority_key_id() {
+    let made = new_key();
+    let other = new_key();
     let certified = |subject: &str, of: &PrivateKey, more: Vec<crate::x509::pieces::Extensions>| {
         let algorithm = SignatureAlgorithm::for_issuer(made.kind(), 0, false).unwrap();
         let name = common_name(subject);
@@ -212,8 +219,9 @@ fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
 }
 
 #[test]
-fn a_mount_has_so_many_issuers_and_no_more() {
-    let (mut view, key) = (MountView::empty(MountId(1)), new_key());
+fn issuers_of_a_mount_are_limited() {
+    let mut view = MountView::empty(MountId(1));
+    let key = new_key();
     view.begin_batch();
     let mut put = |n: usize| {
         let name = n.to_string();
@@ -258,7 +266,7 @@ fn an_issuer_and_a_key_are_found_by_what_they_are() {
 }
 
 #[test]
-fn a_key_record_says_where_the_key_is_and_one_that_does_not_has_it() {
+fn key_record_names_the_key_location_with_local_as_default() {
     let key = |signing| MountKey { id: "id".to_owned(), name: "name".to_owned(), version: 0, signing };
     let shown = |key: &MountKey| serde_json::to_value(key.record().unwrap()).unwrap();
     let loaded = |record: &serde_json::Value| {
@@ -271,7 +279,9 @@ fn a_key_record_says_where_the_key_is_and_one_that_does_not_has_it() {
     let earlier = loaded(&record).unwrap();
     assert!(earlier.signing.local().is_some() && earlier.public() == private.public());
 
-    let (uuid, name, public) = ("u".to_owned(), "token".to_owned(), private.public().clone());
+    let uuid = "u".to_owned();
+    let name = "token".to_owned();
+    let public = private.public().clone();
     let mut record = shown(&key(SigningKey::Managed(Arc::new(ManagedKey {
         mount: MountId(9),
         uuid,

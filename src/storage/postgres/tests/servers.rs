@@ -11,7 +11,8 @@ use crate::storage::backend::StoreReader as _;
 
 /// A proxy to the database server with a configurable delay in milliseconds for each connection.
 fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
-    let (folder, delay) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+    let folder = tempfile::tempdir().unwrap();
+    let delay = Arc::new(AtomicU64::new(0));
     let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
     let server = cluster::shared().folder();
     let told = Arc::clone(&delay);
@@ -31,7 +32,7 @@ fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU6
 }
 
 #[tokio::test]
-async fn a_connection_that_takes_longer_than_its_caller_waits_is_there_for_the_next_one() {
+async fn slow_connection_of_a_timed_out_read_serves_the_next() {
     let fixture = Postgres::new();
     let (_folder, url, delay) = slow_way(&fixture);
     let (_writer, reader) = open(url).await.unwrap();
@@ -45,7 +46,7 @@ async fn a_connection_that_takes_longer_than_its_caller_waits_is_there_for_the_n
 }
 
 #[tokio::test]
-async fn a_standby_that_took_over_is_another_course_of_events_and_another_connection_is_not() {
+async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
     let standby = primary.standby();
@@ -109,7 +110,7 @@ async fn a_session_writes_on_no_server_that_the_writer_refuses() {
 }
 
 #[tokio::test]
-async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
+async fn key_lost_with_the_previous_server_seals_nothing() {
     let early = Instant::now();
     let (fixture, storage, mount) = node().await;
     let of_another = Timeline { system: 1, timeline: 1 };

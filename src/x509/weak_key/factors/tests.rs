@@ -37,7 +37,8 @@ fn powers_are_found() {
 #[test]
 fn a_hundred_rounds_find_what_they_find() {
     // The square root of (a + b)(a − b) is about b²/2a below a, which determines the round that finds it.
-    let (a, b) = (1_u128 << 60, |rounds: u128| (rounds << 61).isqrt() | 1);
+    let a = 1_u128 << 60;
+    let b = |rounds: u128| (rounds << 61).isqrt() | 1;
     for rounds in [1, 50, 99] {
         assert!(has_close_factors_of(a * a - b(rounds) * b(rounds)), "{rounds}");
     }
@@ -79,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_no_sieve_is_no_square(n: u64) {
+    fn every_square_passes_the_sieve(n: u64) {
         let square = u128::from(n) * u128::from(n);
         prop_assert!(may_be_square((square % u128::from(SIEVE_PRODUCT)) as u64));
     }

@@ -64,7 +64,7 @@ async fn rsa_and_ec_keys_of_ministack_hold_the_contract() {
 }
 
 #[tokio::test]
-async fn five_who_make_a_key_at_the_same_time_make_one_alias_and_leave_no_other_key() {
+async fn concurrent_key_generation_leaves_one_alias_and_one_key() {
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let nodes: Vec<_> = (0..5).map(|_| key(&ministack.url, "alias/race", kind, true)).collect();
@@ -86,7 +86,7 @@ async fn five_who_make_a_key_at_the_same_time_make_one_alias_and_leave_no_other_
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_used_is_refused_with_what_is_wrong() {
+async fn unusable_key_is_rejected_with_the_cause() {
     let ministack = Ministack::start();
     let client = ministack.client();
     let make = |usage, spec| {
@@ -116,7 +116,7 @@ async fn a_key_that_cannot_be_used_is_refused_with_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
+async fn moved_alias_does_not_change_the_key_of_existing_signers() {
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let actor = key(&ministack.url, "alias/moved", kind, true);
@@ -139,7 +139,7 @@ async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
+async fn service_errors_are_distinguished() {
     let rsa = KeyKind::Rsa { bits: 2048 };
     let cases = [
         (
@@ -182,7 +182,7 @@ fn double(described: serde_json::Value, key: &Key) -> String {
 }
 
 #[tokio::test]
-async fn what_a_service_says_of_a_key_has_to_fit_the_key() {
+async fn key_description_must_match_the_key() {
     let described = |enabled: bool| {
         json!({ "KeyId": "k", "Arn": "arn:aws:kms:us-east-1:000000000000:key/k", "KeyUsage": "SIGN_VERIFY",
             "KeyState": "Enabled", "Enabled": enabled, "KeySpec": "ECC_NIST_P256" })

@@ -61,7 +61,7 @@ async fn rsa_keys_of_the_store_hold_the_contract_with_one_token() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
+async fn challenge_naming_another_authority_gets_no_credential() {
     let foreign = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&foreign);
     let elsewhere = serve(move |_| {
@@ -88,7 +88,7 @@ async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
 }
 
 #[tokio::test]
-async fn a_machine_without_a_secret_signs_by_its_own_identity() {
+async fn managed_identity_signs_without_a_secret() {
     let vault = Vault::start();
     let key = actor(backend(&services(vault.settings()), config(""), true).unwrap());
     key.test_sign(Default::default()).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_machine_without_a_secret_signs_by_its_own_identity() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
+async fn wrong_secret_and_unreachable_store_are_distinguished() {
     let vault = Vault::start();
     let wrong = actor(backend(&services(vault.settings()), config("another secret"), false).unwrap());
     let error = wrong.key(false).await.unwrap_err();
@@ -110,7 +110,7 @@ async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
+async fn key_that_contradicts_the_configuration_is_rejected() {
     for (kty, bits, enabled, text) in [
         ("RSA", 2048, true, "the type of the key is \"RSA\", and has to be RSA-HSM"),
         ("RSA-HSM", 3072, true, "the key has 3072 bits, and has to have 2048"),
@@ -124,7 +124,7 @@ async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_stays_the_version_that_it_was_for_as_long_as_that_signs() {
+async fn key_version_stays_fixed_for_existing_signers() {
     let vault = Vault::start();
     let actor = key(&vault, true);
     let taken = actor.key(true).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_key_stays_the_version_that_it_was_for_as_long_as_that_signs() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_disabled_in_use_is_refused_with_its_cause_and_back_when_it_is_enabled() {
+async fn disabled_key_is_rejected_until_it_is_enabled() {
     let vault = Vault::start();
     let actor = key(&vault, true);
     let signer = actor.signer(actor.key(true).await.unwrap());
@@ -170,7 +170,7 @@ async fn a_key_that_is_disabled_in_use_is_refused_with_its_cause_and_back_when_i
 }
 
 #[tokio::test]
-async fn a_store_that_is_busy_is_asked_again_and_given_up_after_a_while() {
+async fn busy_key_store_is_retried_a_limited_number_of_times() {
     let vault = Vault::start();
     let actor = key(&vault, true);
     let signer = actor.signer(actor.key(true).await.unwrap());
@@ -185,7 +185,7 @@ async fn a_store_that_is_busy_is_asked_again_and_given_up_after_a_while() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_goes_no_further() {
+async fn invalid_responses_are_rejected() {
     let vault = Vault::start();
     let actor = key(&vault, true);
     let signer = actor.signer(actor.key(true).await.unwrap());

@@ -53,13 +53,13 @@ async fn contract(algorithm: &str, kind: KeyKind, signs: SignatureAlgorithm) {
 }
 
 #[tokio::test]
-async fn ec_keys_hold_the_contract() {
+async fn ec_keys_meet_the_contract() {
     contract("EC_SIGN_P256_SHA256", KeyKind::Ec(Curve::P256), SignatureAlgorithm::Ecdsa(Hash::Sha256)).await;
     contract("EC_SIGN_P384_SHA384", KeyKind::Ec(Curve::P384), SignatureAlgorithm::Ecdsa(Hash::Sha384)).await;
 }
 
 #[tokio::test]
-async fn rsa_keys_hold_the_contract_with_the_one_algorithm_that_they_have() {
+async fn rsa_keys_meet_the_contract_with_their_only_algorithm() {
     let rsa = |bits| KeyKind::Rsa { bits };
     contract("RSA_SIGN_PKCS1_2048_SHA256", rsa(2048), SignatureAlgorithm::RsaPkcs1(Hash::Sha256)).await;
     contract("RSA_SIGN_PSS_3072_SHA256", rsa(3072), SignatureAlgorithm::RsaPss(Hash::Sha256)).await;
@@ -67,7 +67,7 @@ async fn rsa_keys_hold_the_contract_with_the_one_algorithm_that_they_have() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_damaged_or_is_about_something_else_is_refused() {
+async fn corrupt_or_mismatched_response_is_rejected() {
     let kms = Kms::start();
     let actor = key(&kms, "EC_SIGN_P256_SHA256", true);
     let signer = actor.signer(actor.key(true).await.unwrap());
@@ -91,7 +91,7 @@ async fn an_answer_that_was_damaged_or_is_about_something_else_is_refused() {
 }
 
 #[tokio::test]
-async fn a_test_signature_follows_the_algorithm_and_nothing_against_it_is_made() {
+async fn test_signature_uses_only_the_algorithm_of_the_key() {
     let kms = Kms::start();
     let actor = key(&kms, "RSA_SIGN_PSS_2048_SHA256", true);
     actor.test_sign(TestSign::default()).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_test_signature_follows_the_algorithm_and_nothing_against_it_is_made()
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
+async fn key_that_contradicts_the_configuration_is_rejected() {
     let kms = Kms::start();
     kms.lock().make("key", "EC_SIGN_P384_SHA384", 0);
     let other = key(&kms, "EC_SIGN_P256_SHA256", true);
@@ -124,7 +124,7 @@ async fn a_key_that_is_not_what_the_configuration_says_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_ring_is_not_made_and_a_key_in_the_making_is_waited_for() {
+async fn key_ring_is_not_created_and_pending_key_is_retried() {
     let kms = Kms::start();
     let config = CloudCkmsConfig { key_ring: "absent".to_owned(), ..config("EC_SIGN_P256_SHA256") };
     let absent = actor(backend(&services(kms.settings()), config, true).unwrap());
@@ -138,7 +138,7 @@ async fn a_key_ring_is_not_made_and_a_key_in_the_making_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_service_account_speaks_for_itself_by_its_file_and_nobody_else_does() {
+async fn service_account_file_determines_the_credential() {
     let kms = Kms::start();
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 0);
     let folder = tempfile::tempdir().unwrap();

@@ -166,7 +166,9 @@ impl State {
             _ if algorithm.contains("_3072_") => KeyKind::Rsa { bits: 3072 },
             _ => KeyKind::Rsa { bits: 4096 },
         };
-        let (algorithm, state, key) = (algorithm.to_owned(), "ENABLED".to_owned(), Key::generate(kind));
+        let algorithm = algorithm.to_owned();
+        let state = "ENABLED".to_owned();
+        let key = Key::generate(kind);
         self.keys.insert(name.to_owned(), Version { algorithm, state, pending, key });
     }
 

@@ -28,7 +28,7 @@ fn refused(answer: &Answer, status: u16, reason: &str) {
 }
 
 #[actix_web::test]
-async fn l9_a_key_that_is_new_is_asked_for_once_for_all_who_need_it() {
+async fn new_key_is_fetched_once_for_concurrent_logins() {
     let bed = bed().await;
     let new = TokenKey::rsa("k2", 1);
     bed.issuer.publish(&new);
@@ -42,7 +42,7 @@ async fn l9_a_key_that_is_new_is_asked_for_once_for_all_who_need_it() {
 }
 
 #[actix_web::test]
-async fn l10_keys_that_nobody_knows_are_asked_for_every_ten_seconds_at_most() {
+async fn unknown_keys_cause_a_fetch_every_ten_seconds_at_most() {
     let bed = bed().await;
     let before = bed.issuer.lock().key_sets;
     let stranger = |n: usize| TokenKey { kid: format!("r{n}"), ..TokenKey::rsa("", 2) };
@@ -72,7 +72,7 @@ async fn l10_keys_that_nobody_knows_are_asked_for_every_ten_seconds_at_most() {
 }
 
 #[actix_web::test]
-async fn a_key_that_takes_the_name_of_another_is_found_and_one_that_is_gone_ends_within_the_hour() {
+async fn reused_key_id_is_found_and_removed_key_ends_in_an_hour() {
     let bed = bed().await;
     let old = lasting(&bed, &bed.issuer.key);
     let successor = TokenKey::rsa("k1", 1);
@@ -89,9 +89,10 @@ async fn a_key_that_takes_the_name_of_another_is_found_and_one_that_is_gone_ends
 }
 
 #[actix_web::test]
-async fn while_the_issuer_is_gone_its_keys_are_good_for_a_day() {
+async fn cached_keys_are_valid_for_a_day_without_the_issuer() {
     let bed = bed().await;
-    let (known, unknown) = (lasting(&bed, &bed.issuer.key), lasting(&bed, &TokenKey::rsa("k2", 1)));
+    let known = lasting(&bed, &bed.issuer.key);
+    let unknown = lasting(&bed, &TokenKey::rsa("k2", 1));
     bed.issuer.lock().down = Some(500);
     bed.app.clock.advance(Duration::from_secs(10));
     let gone = "jwt: the issuer's configuration: answered with status 500";
@@ -119,7 +120,7 @@ async fn while_the_issuer_is_gone_its_keys_are_good_for_a_day() {
 }
 
 #[actix_web::test]
-async fn l29_l35_what_is_no_key_set_changes_nothing() {
+async fn invalid_key_set_leaves_cached_keys_unchanged() {
     let bed = bed().await;
     let known = lasting(&bed, &bed.issuer.key);
     let elsewhere = format!("{}/elsewhere", bed.issuer.url);
@@ -169,7 +170,7 @@ async fn l29_l35_what_is_no_key_set_changes_nothing() {
 }
 
 #[actix_web::test]
-async fn another_configuration_begins_without_keys_and_roles_do_not() {
+async fn only_configuration_writes_clear_the_cached_keys() {
     let bed = bed().await;
     let asked = bed.issuer.lock().key_sets;
     bed.role("other", json!({"bound_subject": "x"})).await;
@@ -186,9 +187,10 @@ async fn another_configuration_begins_without_keys_and_roles_do_not() {
 }
 
 #[actix_web::test]
-async fn a_key_that_was_taken_out_is_of_no_use_once_the_configuration_is_written_again() {
+async fn removed_key_is_rejected_after_a_configuration_write() {
     let bed = bed().await;
-    let (old, new) = (lasting(&bed, &bed.issuer.key), TokenKey::rsa("k2", 1));
+    let old = lasting(&bed, &bed.issuer.key);
+    let new = TokenKey::rsa("k2", 1);
     bed.issuer.lock().keys = vec![new.public()];
     assert_eq!(bed.log_in("ci", &old).await.status, 200, "nobody has asked since");
     bed.configure(json!({"oidc_discovery_url": bed.issuer.url})).await;

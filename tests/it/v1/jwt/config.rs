@@ -41,10 +41,11 @@ async fn a_configuration_is_written_merged_and_read() {
 }
 
 #[actix_web::test]
-async fn exactly_one_source_is_taken_and_only_where_it_may_be() {
+async fn exactly_one_permitted_key_source_is_accepted() {
     let bed = Bed::bare(App::builder()).await;
     let one = "exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set";
-    let (url, set) = (bed.issuer.url.clone(), format!("{}/keys", bed.issuer.url));
+    let url = bed.issuer.url.clone();
+    let set = format!("{}/keys", bed.issuer.url);
     refused(&bed, json!({}), one).await;
     refused(&bed, json!({"bound_issuer": "x"}), one).await;
     refused(&bed, json!({"jwks_url": set, "oidc_discovery_url": url}), one).await;
@@ -73,7 +74,7 @@ async fn exactly_one_source_is_taken_and_only_where_it_may_be() {
 }
 
 #[actix_web::test]
-async fn this_machine_is_called_where_the_servers_configuration_says_so() {
+async fn loopback_issuer_is_called_only_if_configured() {
     let bed = Bed::bare(App::builder()).await;
     let issuer = bed.issuer;
     let place = bed.app.leave().await;
@@ -100,7 +101,7 @@ async fn this_machine_is_called_where_the_servers_configuration_says_so() {
 }
 
 #[actix_web::test]
-async fn what_belongs_to_logins_with_a_browser_is_refused_by_name() {
+async fn browser_login_fields_are_rejected_by_name() {
     let bed = Bed::start().await;
     for (field, value) in [
         ("oidc_client_id", json!("app")),
@@ -124,7 +125,7 @@ async fn what_belongs_to_logins_with_a_browser_is_refused_by_name() {
 }
 
 #[actix_web::test]
-async fn keys_that_cannot_be_had_refuse_a_configuration_unless_that_is_wanted() {
+async fn configuration_is_rejected_if_keys_are_unavailable() {
     let bed = Bed::bare(App::builder()).await;
     bed.issuer.lock().down = Some(503);
     let config = json!({"oidc_discovery_url": bed.issuer.url});

@@ -17,7 +17,7 @@ fn key_for(algorithm: &'static str) -> TokenKey {
 }
 
 #[actix_web::test]
-async fn every_algorithm_is_verified_with_keys_of_a_set_and_of_the_configuration() {
+async fn every_algorithm_verifies_with_fetched_and_configured_keys() {
     let bed = Bed::bare(App::builder()).await;
     let keys = ALL.map(key_for);
     for key in &keys {
@@ -78,7 +78,7 @@ async fn only_the_algorithms_of_the_configuration_are_accepted() {
 }
 
 #[actix_web::test]
-async fn a_key_is_used_for_what_it_says_it_is_for() {
+async fn key_use_and_algorithm_members_are_respected() {
     let bed = Bed::start().await;
     let key = TokenKey::rsa("k2", 1);
     let token = key.token(&bed.issuer.claims(json!({"aud": "signet"})));
@@ -113,7 +113,8 @@ async fn a_key_is_used_for_what_it_says_it_is_for() {
 #[actix_web::test]
 async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
     let bed = Bed::start().await;
-    let (key, other) = (TokenKey::rsa("own", 1), TokenKey::rsa("other", 2));
+    let key = TokenKey::rsa("own", 1);
+    let other = TokenKey::rsa("other", 2);
     let claims = bed.issuer.claims(json!({"aud": "signet"}));
     let unnamed = key.token_with(json!({"alg": "RS256"}), &claims);
     for (others, status) in [(31, 200), (32, 403)] {

@@ -29,7 +29,7 @@ async fn gets_a_certificate(bed: &Bed, role: &str, token: &str) -> (Value, Clien
 }
 
 #[actix_web::test]
-async fn a_pod_gets_a_certificate_with_the_token_of_its_service_account() {
+async fn pod_gets_a_certificate_with_its_service_account_token() {
     let bed = bed().await;
     // In clusters, the key set has another address than the issuer.
     bed.configure(json!({"jwks_url": format!("{}/keys", bed.issuer.url), "bound_issuer": bed.issuer.url})).await;
@@ -68,7 +68,7 @@ async fn a_pod_gets_a_certificate_with_the_token_of_its_service_account() {
 }
 
 #[actix_web::test]
-async fn a_job_of_a_build_service_gets_a_certificate_with_its_identity_token() {
+async fn build_job_gets_a_certificate_with_its_identity_token() {
     let bed = bed().await;
     bed.configure(json!({"oidc_discovery_url": bed.issuer.url})).await;
     let role = json!({

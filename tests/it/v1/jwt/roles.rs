@@ -117,7 +117,7 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
 }
 
 #[actix_web::test]
-async fn claims_are_what_they_are_bound_to() {
+async fn bound_claims_must_match() {
     let bed = Bed::start().await;
     let logs_in = async |bound: Value, claims: Value| {
         bed.role("ci", json!({"bound_claims": bound})).await;
@@ -169,7 +169,7 @@ async fn claims_are_what_they_are_bound_to() {
 }
 
 #[actix_web::test]
-async fn who_logs_in_is_a_claim_that_is_a_text() {
+async fn user_claim_must_be_a_non_empty_string() {
     let bed = Bed::start().await;
     for (subject, reason) in [
         (json!(null), "claim \"sub\" not found in token"),
@@ -206,7 +206,7 @@ async fn who_logs_in_is_a_claim_that_is_a_text() {
 }
 
 #[actix_web::test]
-async fn a_user_was_asked_recently_where_that_is_wanted() {
+async fn max_age_requires_recent_auth_time() {
     let bed = Bed::start().await;
     bed.role("ci", json!({"max_age": "1h"})).await;
     let now = crate::directory::now();

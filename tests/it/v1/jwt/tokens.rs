@@ -13,7 +13,7 @@ const WRONG: &str = "the token's signature is wrong";
 const ALGORITHM: &str = "the token is signed with an algorithm that is not accepted";
 
 #[actix_web::test]
-async fn l1_l2_a_login_gives_a_token_of_the_roles_terms() {
+async fn login_returns_a_token_with_the_role_settings() {
     let bed = Bed::start().await;
     bed.role("ci", json!({"token_ttl": "20m", "claim_mappings": {"team": "crew", "absent": "nothing"}})).await;
     let answer = bed.with_claims(json!({"team": "blue"})).await;
@@ -29,7 +29,7 @@ async fn l1_l2_a_login_gives_a_token_of_the_roles_terms() {
 }
 
 #[actix_web::test]
-async fn l4_what_is_missing_is_named() {
+async fn missing_or_malformed_login_parameters_are_named() {
     let bed = Bed::bare(App::builder()).await;
     let good = bed.issuer.token(json!({"aud": "signet"}));
     let stranger = bed.app.client.with_token("");
@@ -60,7 +60,7 @@ async fn l4_what_is_missing_is_named() {
 }
 
 #[actix_web::test]
-async fn l5_cve_2024_5798_an_audience_is_never_optional() {
+async fn cve_2024_5798_audience_is_never_optional() {
     let bed = Bed::start().await;
     for (audience, reason) in [
         (json!("signet/"), "the token is for another audience"),
@@ -84,7 +84,7 @@ async fn l5_cve_2024_5798_an_audience_is_never_optional() {
 }
 
 #[actix_web::test]
-async fn l6_a_token_of_another_issuer_is_refused() {
+async fn token_of_another_issuer_is_rejected() {
     let bed = Bed::start().await;
     let other = Issuer::start();
     let own_key = TokenKey::rsa("k9", 1);
@@ -107,7 +107,7 @@ async fn l6_a_token_of_another_issuer_is_refused() {
 }
 
 #[actix_web::test]
-async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
+async fn algorithm_and_key_in_the_token_header_are_not_trusted() {
     let bed = Bed::start().await;
     let key = &bed.issuer.key;
     let claims = bed.issuer.claims(json!({"aud": "signet"}));
@@ -130,7 +130,8 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
     }
     bed.refuses("ci", &TokenKey::new("k1", "ES256").token(&claims), ALGORITHM).await;
     // Keys and key URLs in the header are ignored.
-    let (mallory, own) = (TokenKey::rsa("m", 1), Issuer::start());
+    let mallory = TokenKey::rsa("m", 1);
+    let own = Issuer::start();
     let mut header = json!({"alg": "RS256", "kid": "m", "jwk": mallory.public(), "x5c": [mallory.pem()]});
     header["jku"] = json!(format!("{}/keys", own.url));
     header["x5u"] = json!(format!("{}/chain", own.url));
@@ -149,7 +150,7 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
 }
 
 #[actix_web::test]
-async fn l8_times_are_held_to_the_second_where_no_leeway_is_wanted() {
+async fn times_are_checked_to_the_second_without_leeway() {
     let bed = Bed::of(App::builder().manual_clock(signet::clock::Clock::system().now())).await;
     let now = bed.app.clock.now().unix_timestamp();
     let none = json!({"clock_skew_leeway": -1, "expiration_leeway": "-1", "not_before_leeway": -1});
@@ -197,7 +198,7 @@ async fn l8_times_are_held_to_the_second_where_no_leeway_is_wanted() {
 }
 
 #[actix_web::test]
-async fn members_that_are_there_twice_are_refused() {
+async fn duplicate_members_are_rejected() {
     let bed = Bed::start().await;
     let key = &bed.issuer.key;
     let claims = bed.issuer.claims(json!({"aud": "signet"})).to_string();
@@ -233,7 +234,7 @@ async fn members_that_are_there_twice_are_refused() {
 }
 
 #[actix_web::test]
-async fn l31_who_is_elsewhere_is_refused_before_anybody_is_asked() {
+async fn login_from_another_network_is_rejected_before_any_fetch() {
     let bed = Bed::start().await;
     bed.role("far", json!({"bound_audiences": "signet", "token_bound_cidrs": "192.0.2.0/24"})).await;
     let asked = bed.issuer.lock().documents;
@@ -243,7 +244,7 @@ async fn l31_who_is_elsewhere_is_refused_before_anybody_is_asked() {
 }
 
 #[actix_web::test]
-async fn l33_a_renewal_takes_the_role_as_it_is_now() {
+async fn renewal_uses_the_current_role() {
     let bed = Bed::start().await;
     bed.role("ci", json!({"token_ttl": "2h"})).await;
     let answer = bed.with_claims(json!({})).await;
@@ -258,7 +259,7 @@ async fn l33_a_renewal_takes_the_role_as_it_is_now() {
 }
 
 #[actix_web::test]
-async fn l34_tokens_end_with_the_method() {
+async fn tokens_are_revoked_with_their_method() {
     let bed = Bed::start().await;
     let answer = bed.with_claims(json!({})).await;
     let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
@@ -269,7 +270,7 @@ async fn l34_tokens_end_with_the_method() {
 }
 
 #[actix_web::test]
-async fn l35_a_token_with_what_is_beside_it_is_not_longer_than_64_kib() {
+async fn login_body_is_limited_to_64_kib() {
     let bed = Bed::start().await;
     let asked = bed.issuer.lock().documents;
     let padded = |octets: usize| bed.issuer.token(json!({"aud": "signet", "pad": "x".repeat(octets)}));
@@ -283,7 +284,7 @@ async fn l35_a_token_with_what_is_beside_it_is_not_longer_than_64_kib() {
 }
 
 #[actix_web::test]
-async fn l39_a_token_of_the_server_that_is_sent_along_is_not_looked_at() {
+async fn server_token_sent_with_a_login_is_ignored() {
     let bed = Bed::start().await;
     let body = json!({"role": "ci", "jwt": bed.issuer.token(json!({"aud": "signet"}))});
     let expired = bed.app.client.with_token("s.nonsense");

@@ -10,7 +10,7 @@ use crate::support::{App, send};
 const INVALID: &str = "invalid role or secret ID";
 
 #[actix_web::test]
-async fn a_login_gives_a_token_of_the_roles_terms() {
+async fn login_returns_a_token_with_the_role_settings() {
     let app = approle().await;
     let terms = json!({ "token_policies": "web,db", "token_ttl": "20m", "token_max_ttl": "30m", "token_num_uses": 0 });
     role(&app, "machine", terms).await;
@@ -30,7 +30,7 @@ async fn a_login_gives_a_token_of_the_roles_terms() {
 }
 
 #[actix_web::test]
-async fn a_token_that_is_sent_along_with_a_login_is_not_looked_at_and_not_spent() {
+async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses() {
     let app = approle().await;
     role(&app, "machine", json!({})).await;
     let shown = secret_id(&app, "machine", json!({})).await;
@@ -44,11 +44,12 @@ async fn a_token_that_is_sent_along_with_a_login_is_not_looked_at_and_not_spent(
 }
 
 #[actix_web::test]
-async fn what_is_not_right_has_one_text_and_what_is_missing_is_named() {
+async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
     let app = approle().await;
     role(&app, "machine", json!({})).await;
     role(&app, "other", json!({})).await;
-    let (own, others) = (secret_id(&app, "machine", json!({})).await, secret_id(&app, "other", json!({})).await);
+    let own = secret_id(&app, "machine", json!({})).await;
+    let others = secret_id(&app, "other", json!({})).await;
     let stranger = app.client.with_token("");
     for (body, text) in [
         (json!({}), "missing role_id"),
@@ -76,7 +77,7 @@ async fn what_is_not_right_has_one_text_and_what_is_missing_is_named() {
 }
 
 #[actix_web::test]
-async fn a_role_is_written_merged_read_listed_and_deleted_whatever_the_case_of_its_name() {
+async fn role_is_written_read_and_deleted_ignoring_letter_case() {
     let app = approle().await;
     let client = &app.client;
     assert_eq!(client.list("auth/approle/role").await.status, 404);
@@ -141,7 +142,7 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
 }
 
 #[actix_web::test]
-async fn a_role_id_names_one_role_until_it_is_given_up() {
+async fn role_id_is_unique_until_released() {
     let app = approle().await;
     let client = &app.client;
     let stranger = client.with_token("");
@@ -150,7 +151,8 @@ async fn a_role_id_names_one_role_until_it_is_given_up() {
     let id_of = async |name: &str| {
         client.get(&format!("auth/approle/role/{name}/role-id")).await.body["data"]["role_id"].clone()
     };
-    let (one, two) = (id_of("one").await, id_of("two").await);
+    let one = id_of("one").await;
+    let two = id_of("two").await;
     assert!(one.as_str().unwrap().len() == 36 && one != two);
     let enters = async |role_id: &Value| {
         let made = stranger.post("auth/approle/login", json!({ "role_id": role_id })).await;
@@ -230,7 +232,7 @@ async fn each_field_of_a_role_has_a_path_of_its_own() {
 }
 
 #[actix_web::test]
-async fn a_role_without_secret_ids_lets_in_from_its_networks_only() {
+async fn role_without_secret_ids_accepts_only_its_networks() {
     let app = App::builder().settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]);
     let app = super::with_approle(app.start().await).await;
     role(&app, "near", json!({ "bind_secret_id": false, "secret_id_bound_cidrs": "192.0.2.0/24" })).await;
@@ -250,7 +252,7 @@ async fn a_role_without_secret_ids_lets_in_from_its_networks_only() {
 
 /// A token from a login.
 #[actix_web::test]
-async fn t7_a_renewal_without_increment_gives_the_roles_ttl_and_none_passes_the_longest_life() {
+async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
     let app = super::with_approle(app.start().await).await;
     role(&app, "machine", json!({ "token_ttl": "2h", "token_max_ttl": "5h" })).await;
@@ -274,7 +276,7 @@ async fn t7_a_renewal_without_increment_gives_the_roles_ttl_and_none_passes_the_
 }
 
 #[actix_web::test]
-async fn renewals_follow_the_role_as_it_is_now() {
+async fn renewal_uses_the_current_role() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
     let app = super::with_approle(app.start().await).await;
     role(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;

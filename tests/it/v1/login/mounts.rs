@@ -7,7 +7,7 @@ use crate::support::{App, METHODS, send};
 use crate::v1::rights::{granted, only};
 
 #[actix_web::test]
-async fn m1_m2_a_method_lies_at_no_other_mount_and_has_a_type_of_a_method() {
+async fn method_needs_a_free_path_and_a_method_type() {
     let app = approle().await;
     let enable =
         async |path: &str, kind: Value| app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await;
@@ -36,7 +36,7 @@ async fn m1_m2_a_method_lies_at_no_other_mount_and_has_a_type_of_a_method() {
 }
 
 #[actix_web::test]
-async fn several_mounts_of_a_method_know_nothing_of_each_other() {
+async fn mounts_of_one_method_are_independent() {
     let app = approle().await;
     assert_eq!(app.client.post("sys/auth/team/machines", json!({ "type": "approle" })).await.status, 204);
     role(&app, "web", json!({})).await;
@@ -62,7 +62,7 @@ async fn several_mounts_of_a_method_know_nothing_of_each_other() {
 }
 
 #[actix_web::test]
-async fn the_end_of_a_method_ends_its_tokens_and_what_they_made() {
+async fn disabled_method_revokes_its_tokens_and_their_children() {
     let app = approle().await;
     app.policy("maker", &granted("auth/token/create", &["update"])).await;
     role(&app, "web", json!({ "token_policies": "maker" })).await;
@@ -164,7 +164,7 @@ async fn ignored_settings_of_a_mount_are_named() {
 }
 
 #[actix_web::test]
-async fn m3_m16_a_method_is_tuned_on_both_paths() {
+async fn method_is_tuned_on_both_paths() {
     let app = approle().await;
     let client = &app.client;
     assert_eq!(client.get("sys/auth/approle/tune").await.body["data"]["token_type"], "default-service");
@@ -229,7 +229,7 @@ async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not() {
 }
 
 #[actix_web::test]
-async fn m5_a_login_path_does_not_tell_which_mounts_there_are() {
+async fn login_path_does_not_reveal_mounts() {
     let app = approle().await;
     let stranger = app.client.with_token("");
     stranger.post("auth/absent/login", json!({ "role_id": "x" })).await.assert_denied();
@@ -238,10 +238,8 @@ async fn m5_a_login_path_does_not_tell_which_mounts_there_are() {
     let get = stranger.get("auth/approle/login").await;
     assert_eq!((get.status, get.header("allow")), (405, "POST, PUT"), "{}", get.text);
     let powerless = app.with_policies(&["default"]).await;
-    let (here, absent) = (
-        powerless.get("sys/internal/ui/mounts/auth/approle").await,
-        powerless.get("sys/internal/ui/mounts/auth/absent").await,
-    );
+    let here = powerless.get("sys/internal/ui/mounts/auth/approle").await;
+    let absent = powerless.get("sys/internal/ui/mounts/auth/absent").await;
     assert_eq!((here.status, absent.status), (403, 403));
     assert_eq!(here.text.replace("approle", "absent"), absent.text);
     app.stop().await;

@@ -60,7 +60,8 @@ async fn one_right_lets_do_one_thing() {
         app.client.post("auth/approle/role/web/secret-id/destroy", json!({ "secret_id": "chosen" })).await;
         let made = secret_id(&app, "web", json!({})).await;
         let accessor = &made["secret_id_accessor"];
-        let (word, own) = (operation_name(route.operation), path(route));
+        let word = operation_name(route.operation);
+        let own = path(route);
         let client = only(&app, "single", &granted(&own, &[word])).await;
         for other in routes() {
             if other.operation != route.operation || other.pattern != route.pattern {

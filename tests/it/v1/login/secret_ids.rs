@@ -16,7 +16,7 @@ async fn with_clock() -> App {
 }
 
 #[actix_web::test]
-async fn a_secret_id_is_shown_once_and_looked_up_by_text_and_accessor() {
+async fn secret_id_is_shown_once_and_found_by_value_and_accessor() {
     let app = with_clock().await;
     role(&app, "machine", json!({ "secret_id_ttl": "1h", "secret_id_num_uses": 9 })).await;
     let wanted = json!({ "metadata": { "a": "b" }, "cidr_list": "127.0.0.0/8", "num_uses": 3, "ttl": "10m" });
@@ -135,7 +135,7 @@ async fn secret_id_without_a_ttl_gets_the_maximum_of_the_mount() {
 }
 
 #[actix_web::test]
-async fn a_secret_id_whose_time_has_passed_is_dead_at_once() {
+async fn expired_secret_id_is_invalid_immediately() {
     let app = with_clock().await;
     role(&app, "machine", json!({ "secret_id_ttl": "10m" })).await;
     let made = secret_id(&app, "machine", json!({})).await;
@@ -186,7 +186,7 @@ async fn uses_are_counted_and_a_login_that_is_refused_takes_none() {
 }
 
 #[actix_web::test]
-async fn of_many_logins_with_one_use_at_once_one_gets_in_and_the_role_stays_open() {
+async fn concurrent_logins_do_not_exceed_the_secret_id_uses() {
     let app = approle().await;
     role(&app, "machine", json!({})).await;
     for uses in [1, 3] {
@@ -263,7 +263,8 @@ async fn a_secret_id_ends_by_text_by_accessor_and_with_its_role() {
     let page = format!("auth/approle/role/machine/secret-id?after={}&limit=2", accessors[0]);
     assert_eq!(send(client.request("LIST", &page)).await.body["data"]["keys"], json!(accessors[1..3]));
     for (part, name, at) in [("secret-id", "secret_id", 0), ("secret-id-accessor", "secret_id_accessor", 1)] {
-        let (path, body) = (format!("auth/approle/role/machine/{part}/destroy"), json!({ name: made[at][name] }));
+        let path = format!("auth/approle/role/machine/{part}/destroy");
+        let body = json!({ name: made[at][name] });
         assert_eq!(client.post(&path, body.clone()).await.status, 204);
         refused(&log_in(client, "machine", &made[at]["secret_id"]).await, INVALID);
         assert_eq!(client.post(&path, body).await.status, if at == 0 { 204 } else { 404 });

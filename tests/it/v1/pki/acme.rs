@@ -6,7 +6,7 @@ use super::mount::Pki;
 use crate::support::send;
 
 #[actix_web::test]
-async fn config_acme_says_that_it_is_not_enabled() {
+async fn config_acme_shows_acme_as_disabled() {
     let pki = Pki::empty().await;
     let expected = json!({
         "enabled": false, "allowed_issuers": ["*"], "allowed_roles": ["*"], "allow_role_ext_key_usage": false,
@@ -25,7 +25,7 @@ async fn config_acme_says_that_it_is_not_enabled() {
 }
 
 #[actix_web::test]
-async fn an_acme_client_without_a_token_reads_that_acme_is_not_enabled() {
+async fn acme_client_without_token_gets_not_enabled_problem() {
     let pki = Pki::start().await;
     let stranger = pki.app.client.with_token("");
     for directory in [

@@ -38,7 +38,7 @@ async fn nowhere(pki: &Pki, role: &Value, fine: &str, name: &str) {
 }
 
 #[actix_web::test]
-async fn x1_x2_x3_wildcards_and_excluded_common_names() {
+async fn wildcards_and_outside_names_are_rejected_in_every_field() {
     let pki = Pki::start().await;
     let bare = json!({ "allowed_domains": "example.com", "allow_bare_domains": true, "allow_subdomains": false });
     for name in ["*.example.com", "a.example.com", "evil.com"] {
@@ -53,7 +53,7 @@ async fn x1_x2_x3_wildcards_and_excluded_common_names() {
 }
 
 #[actix_web::test]
-async fn x4_addresses_of_a_request() {
+async fn csr_addresses_are_checked_against_the_role() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "use_csr_sans": true, "require_cn": false });
     let v4 = csr_of_names(&[(0x87, &[10, 0, 0, 1])]);
@@ -70,7 +70,7 @@ async fn x4_addresses_of_a_request() {
 }
 
 #[actix_web::test]
-async fn x5_globs_in_templates_are_refused_and_a_text_without_the_flag_is_no_template() {
+async fn globs_in_templates_are_rejected_and_templates_need_the_flag() {
     let pki = Pki::start().await;
     let field = "allow_globs_in_identity_templates";
     let role =
@@ -85,7 +85,7 @@ async fn x5_globs_in_templates_are_refused_and_a_text_without_the_flag_is_no_tem
 }
 
 #[actix_web::test]
-async fn x13_names_that_read_two_ways() {
+async fn ambiguous_names_are_rejected() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "example.com", "allow_subdomains": true, "allow_bare_domains": true,
         "require_cn": false });

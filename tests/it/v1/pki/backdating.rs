@@ -44,7 +44,7 @@ async fn revoke(pki: &Pki, leaf: &Leaf) {
 }
 
 #[actix_web::test]
-async fn lists_begin_before_they_are_made_and_not_before_their_entries() {
+async fn crls_are_backdated_but_not_before_their_entries() {
     let pki = started().await;
     pki.post("config/crl", json!({ "enable_delta": true, "auto_rebuild": true })).await;
     let first = leaf(&pki).await;
@@ -68,7 +68,7 @@ async fn lists_begin_before_they_are_made_and_not_before_their_entries() {
 }
 
 #[actix_web::test]
-async fn clock_set_back_makes_no_list_older_than_its_entries() {
+async fn clock_set_back_builds_no_crl_older_than_its_entries() {
     let pki = started().await;
     let first = leaf(&pki).await;
     pki.app.clock.advance(Duration::from_secs(10 * 3600));
@@ -89,9 +89,10 @@ async fn clock_set_back_makes_no_list_older_than_its_entries() {
 }
 
 #[actix_web::test]
-async fn ocsp_answers_begin_before_they_are_made() {
+async fn ocsp_responses_are_backdated() {
     let pki = started().await;
-    let (root, first) = (pki.default_pem().await, leaf(&pki).await);
+    let root = pki.default_pem().await;
+    let first = leaf(&pki).await;
     let answer = pki.ocsp(&about(&root, &first)).await;
     let line = |name: &str| answer.line(name).unwrap();
     assert_eq!(line("This Update: "), "Dec 31 23:59:30 2030 GMT");

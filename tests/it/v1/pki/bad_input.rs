@@ -42,7 +42,7 @@ fn role() -> Value {
 }
 
 #[actix_web::test]
-async fn bodies_that_are_not_what_they_should_be() {
+async fn malformed_bodies_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let certs = pki.list("certs").await;
@@ -70,7 +70,7 @@ async fn bodies_that_are_not_what_they_should_be() {
 }
 
 #[actix_web::test]
-async fn members_of_the_wrong_type() {
+async fn members_of_the_wrong_type_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     for (path, body, field) in [
@@ -101,7 +101,7 @@ async fn members_of_the_wrong_type() {
 }
 
 #[actix_web::test]
-async fn what_does_not_exist_and_what_is_outside_the_role() {
+async fn unknown_objects_and_violations_of_the_role_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&role()).await;
     let name = json!({ "common_name": "a.foo", "key_type": "ec" });
@@ -136,7 +136,7 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
 }
 
 #[actix_web::test]
-async fn requests_are_refused_before_their_signature_is_looked_at() {
+async fn unacceptable_csrs_are_rejected_before_signature_check() {
     let pki = Pki::start().await;
     let exponent = "RSA public exponent must be odd, at least 3 and at most 2^33";
     // The signatures are invalid: any other error shows that the signature was not verified.
@@ -165,7 +165,7 @@ async fn requests_are_refused_before_their_signature_is_looked_at() {
 }
 
 #[actix_web::test]
-async fn extensions_twice_in_a_request() {
+async fn duplicate_csr_extensions_are_rejected() {
     let pki = Pki::start().await;
     // The same extension by its name and by its OID.
     let twice = csr("ec-256", "/CN=a.foo", "basicConstraints = CA:FALSE\n2.5.29.19 = DER:3000");
@@ -183,7 +183,7 @@ async fn extensions_twice_in_a_request() {
 }
 
 #[actix_web::test]
-async fn without_a_token_or_the_right_policy() {
+async fn requests_without_token_or_policy_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
@@ -217,7 +217,7 @@ async fn without_a_token_or_the_right_policy() {
 }
 
 #[actix_web::test]
-async fn paths_that_lead_elsewhere() {
+async fn paths_with_traversal_or_invalid_names_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let certs = pki.list("certs").await;

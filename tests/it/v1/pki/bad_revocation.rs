@@ -43,10 +43,11 @@ async fn serials_and_certificates_to_revoke() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r5_r6_issuers_and_what_others_issued() {
+async fn issuers_and_foreign_certificates_cannot_be_revoked() {
     let pki = Pki::start().await;
     let imported = Ca::root("/CN=Imported");
-    let (foreign, below) = (Ca::root("/CN=Test Root"), imported.intermediate("/CN=Below", &[]));
+    let foreign = Ca::root("/CN=Test Root");
+    let below = imported.intermediate("/CN=Below", &[]);
     pki.post("issuers/import/bundle", json!({ "pem_bundle": imported.bundle() })).await;
     let own = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     let issuers = "issuers cannot be revoked here; use issuer/:ref/revoke";

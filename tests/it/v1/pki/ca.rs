@@ -40,7 +40,7 @@ async fn answers_with_a_certificate_have_its_authority_key_id() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a1_a4_generated_roots() {
+async fn generated_roots_are_valid_and_first_one_is_default() {
     let pki = Pki::empty().await;
     let first = pki.post("root/generate/internal", json!({ "common_name": "Root A", "key_type": "ec" })).await.body;
     let first = &first["data"];
@@ -73,7 +73,7 @@ async fn vector_16_5_a1_a4_generated_roots() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a2_a3_exported_roots_and_unknown_types() {
+async fn exported_root_has_its_key_and_unknown_types_are_rejected() {
     let pki = Pki::empty().await;
     let request = json!({ "common_name": "Root", "key_type": "ec", "format": "pem_bundle" });
     let data = pki.post("root/generate/exported", request).await.body["data"].clone();
@@ -98,7 +98,7 @@ async fn vector_16_5_a2_a3_exported_roots_and_unknown_types() {
 }
 
 #[actix_web::test]
-async fn everything_that_a_root_may_be_asked_for() {
+async fn root_generation_applies_every_parameter() {
     let pki = Pki::empty().await;
     let request = json!({
         "common_name": "Root", "country": "NZ", "province": "st", "locality": "l", "street_address": "street",
@@ -147,7 +147,7 @@ async fn everything_that_a_root_may_be_asked_for() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a7_names_of_issuers_and_keys() {
+async fn issuer_and_key_names_must_be_unique_and_valid() {
     let pki = Pki::start().await;
     for field in ["issuer_name", "key_name"] {
         let root = |name: &str| json!({ "common_name": "x", "key_type": "ec", field: name });
@@ -166,7 +166,7 @@ async fn vector_16_5_a7_names_of_issuers_and_keys() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a8_a9_a10_rotation_and_the_default() {
+async fn root_rotation_and_default_issuer() {
     let pki = Pki::start().await;
     let rotate = async || pki.post("root/rotate/internal", json!({ "common_name": "Next", "key_type": "ec" })).await;
     let first = rotate().await.body["data"].clone();
@@ -191,7 +191,7 @@ async fn vector_16_5_a8_a9_a10_rotation_and_the_default() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a41_authority_information() {
+async fn authority_information_urls_are_put_into_certificates() {
     let pki = Pki::start().await;
     let empty = json!({ "issuing_certificates": [], "crl_distribution_points": [], "delta_crl_distribution_points": [],
         "ocsp_servers": [], "enable_templating": false });
@@ -243,7 +243,7 @@ async fn urls_with_the_id_of_the_issuer() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a43_to_a45_issuer_writes() {
+async fn issuer_post_replaces_and_patch_merges_fields() {
     let pki = Pki::start().await;
     let full = json!({ "issuer_name": "other", "usage": "read-only", "leaf_not_after_behavior": "truncate",
         "ocsp_servers": "http://own.test", "revocation_signature_algorithm": "ecdsawithsha256" });
@@ -281,7 +281,7 @@ async fn vector_16_5_a43_to_a45_issuer_writes() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a46_a47_deleting_issuers_and_keys() {
+async fn deleting_issuers_and_keys_updates_the_defaults() {
     let pki = Pki::start().await;
     pki.post("roles/named", json!({ "issuer_ref": "root", "key_type": "ec" })).await;
     let key = text(&pki.get("issuer/root").await, "key_id").to_owned();
@@ -316,7 +316,7 @@ async fn vector_16_5_a46_a47_deleting_issuers_and_keys() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a49_deleting_everything() {
+async fn deleting_all_issuers_needs_sudo_and_keeps_certificates() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), localhost(json!({}))).await;
     let certs = pki.list("certs").await;
@@ -341,7 +341,7 @@ async fn vector_16_5_a49_deleting_everything() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a51_a52_a53_a59_forms_of_an_answer() {
+async fn issue_response_formats() {
     use base64::Engine as _;
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
@@ -504,7 +504,8 @@ async fn authority_information_is_the_same_in_all_its_forms() {
     assert_eq!(anyone.get("pki/issuer/root/crl").await.body["data"]["crl"], text_of);
     let leaf = pki.issue(&json!({}), localhost(json!({}))).await;
     let files = Files::new();
-    let (root, leaf) = (files.write("root", pem.as_bytes()), files.write("leaf", leaf.pem.as_bytes()));
+    let root = files.write("root", pem.as_bytes());
+    let leaf = files.write("leaf", leaf.pem.as_bytes());
     openssl_verifies(&root, &leaf).unwrap();
     pki.stop().await;
 }

@@ -71,7 +71,7 @@ async fn refused_everywhere(app: App) -> App {
 }
 
 #[actix_web::test]
-async fn a_compromised_key_is_refused_in_every_way_to_certify_it() {
+async fn compromised_key_is_rejected_in_every_way_to_certify_it() {
     refused_everywhere(App::start().await).await.stop().await;
 }
 
@@ -90,7 +90,7 @@ async fn until_signing_gives(client: &Client, status: u16, request: &Value) {
 }
 
 #[actix_web::test]
-async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
+async fn compromised_key_is_rejected_on_postgresql_and_other_nodes() {
     let app = refused_everywhere(App::builder().postgres().start().await).await;
     let other = app.another().await;
     let public = openssl_text(&["pkey", "-pubout"], key("ed25519").as_bytes());
@@ -251,7 +251,7 @@ async fn long_fields_of_the_list_are_refused_by_name() {
 
 /// Writes 50,000 entries, as an operator's import of a published list would.
 #[actix_web::test]
-async fn a_full_list_takes_no_more_keys_and_says_so() {
+async fn full_compromised_key_list_rejects_more_keys() {
     const MAX_KEYS: usize = 50_000;
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
@@ -289,7 +289,7 @@ async fn a_full_list_takes_no_more_keys_and_says_so() {
 }
 
 #[actix_web::test]
-async fn authorities_with_a_compromised_key_are_not_made() {
+async fn authorities_with_a_compromised_key_are_rejected() {
     let pki = Pki::start().await;
     let imported = pki.post("keys/import", json!({ "pem_bundle": key("ec-256") })).await.body["data"].clone();
     let public = openssl_text(&["pkey", "-pubout"], key("ec-256").as_bytes());
@@ -350,7 +350,7 @@ async fn operators_list_add_and_remove_compromised_keys() {
 }
 
 #[actix_web::test]
-async fn ocsp_responders_are_made_by_roles_that_say_so() {
+async fn ocsp_responders_need_a_role_that_allows_them() {
     let pki = Pki::start().await;
     let responder = csr("ec-256", "/CN=localhost", "extendedKeyUsage=critical,OCSPSigning");
     pki.role(&any()).await;
@@ -369,10 +369,11 @@ async fn ocsp_responders_are_made_by_roles_that_say_so() {
 
 /// Concurrent additions, removals and reloads of a few keys.
 #[actix_web::test]
-async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
+async fn cached_list_matches_the_store_after_concurrent_changes() {
     let faults = Arc::new(Faults::default());
     let app = App::builder().faults(&faults).start().await;
-    let (client, engine) = (&app.client, &app.shared().engine);
+    let client = &app.client;
+    let engine = &app.shared().engine;
     let changes = (0..8).map(|task| async move {
         for n in 0..40 {
             let path = format!("sys/compromised-keys/{:064x}", (n * 7 + task) % 5);
@@ -443,11 +444,17 @@ async fn a_certificate_for_any_purpose_forges_no_ocsp_answer() {
         let request = csr("ec-256", "/CN=signer", &format!("extendedKeyUsage={purpose}"));
         let signer = pki.ask(path, json!({ "csr": request })).await;
         let signer = files.write("signer.pem", signer.pem.as_bytes());
-        let (query, answer) = (files.path("query.der"), files.path("answer.der"));
+        let query = files.path("query.der");
+        let answer = files.path("answer.der");
         let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-        let (root, leaf, query, answer) = (path(&root), path(&leaf), path(&query), path(&answer));
+        let root = path(&root);
+        let leaf = path(&leaf);
+        let query = path(&query);
+        let answer = path(&answer);
         openssl(&["ocsp", "-issuer", &root, "-cert", &leaf, "-no_nonce", "-reqout", &query], b"");
-        let (index, signer, private) = (path(&index), path(&signer), path(&private));
+        let index = path(&index);
+        let signer = path(&signer);
+        let private = path(&private);
         let forge = ["ocsp", "-index", &index, "-CA", &root, "-rsigner", &signer, "-rkey", &private, "-ndays", "1"];
         openssl(&[&forge[..], &["-reqin", &query, "-respout", &answer]].concat(), b"");
         let judge = ["ocsp", "-issuer", &root, "-cert", &leaf, "-no_nonce", "-respin", &answer, "-CAfile", &root];

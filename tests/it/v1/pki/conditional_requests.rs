@@ -84,7 +84,7 @@ async fn certificates_and_chains_have_tags_dates_and_heads() {
 }
 
 #[actix_web::test]
-async fn whoever_has_the_certificate_of_another_default_gets_the_new_one() {
+async fn change_of_default_issuer_invalidates_tags_and_dates() {
     let start = Time::from_unix_timestamp(1_900_000_000).unwrap();
     let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
     let mut seconds = 0;

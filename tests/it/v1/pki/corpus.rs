@@ -200,7 +200,7 @@ async fn add_decided(corpus: &Corpus, engine: &Engine, kind: &str, usage: &str) 
 }
 
 #[actix_web::test]
-async fn pkilint_finds_nothing_but_what_the_contract_demands() {
+async fn pkilint_finds_only_accepted_findings() {
     let corpus = Corpus::start().await;
     let engine = Engine::start().await;
     corpus.pki.post("config/external-policy", settings(&engine)).await;
@@ -220,7 +220,7 @@ async fn pkilint_finds_nothing_but_what_the_contract_demands() {
 }
 
 #[actix_web::test]
-async fn pkilint_can_say_no() {
+async fn pkilint_script_reports_findings_and_unused_exceptions() {
     let files = Files::new();
     let odd = Ca::root_with(foreign::key("ec-256"), "/C=NZ/CN=Root", "basicConstraints=CA:TRUE", &[]);
     let path = files.write("odd.pem", odd.pem.as_bytes());

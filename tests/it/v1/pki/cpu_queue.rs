@@ -12,7 +12,7 @@ use serde_json::json;
 use signet::error::Kind;
 use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::http::sender::Sender;
-use signet::projects::{Tx, organization};
+use signet::projects::organization;
 use signet::x509::ocsp::IdHash;
 
 use super::mount::{Leaf, Pki, parse};
@@ -101,7 +101,7 @@ fn assert_busy(name: &str, answer: &Answer) {
 }
 
 #[actix_web::test]
-async fn cpu_queue_full_is_503_for_its_caller_and_others_are_served() {
+async fn full_cpu_queue_is_503_for_its_caller_only() {
     let _alone = ALONE.lock().await;
     let (pki, client, caller) = start().await;
     let issue = async |client: &Client| client.post("pki/issue/r", json!({ "common_name": "a.test" })).await;
@@ -145,7 +145,7 @@ async fn cpu_queue_full_is_503_for_its_caller_and_others_are_served() {
 }
 
 #[actix_web::test]
-async fn cpu_queue_full_refuses_pkcs12_of_its_caller_alone() {
+async fn full_cpu_queue_rejects_pkcs12_of_its_caller_only() {
     let _alone = ALONE.lock().await;
     let (pki, client, caller) = start().await;
     pki.root(json!({ "issuer_name": "ec", "common_name": "EC Root" })).await;
@@ -174,7 +174,7 @@ async fn cpu_queue_full_refuses_pkcs12_of_its_caller_alone() {
 async fn cpu_queue_full_refuses_long_projects_list_of_its_caller() {
     let _alone = ALONE.lock().await;
     let world = World::start(Store::Embedded).await;
-    let many = |mut tx: Tx<'_>| {
+    let created = world.run(|mut tx| {
         async move {
             let olga: i64 = tx.one("SELECT id FROM users", &[]).await?.get()?;
             // More rows than a response that is rendered outside the queue has.
@@ -184,8 +184,8 @@ async fn cpu_queue_full_refuses_long_projects_list_of_its_caller() {
             Ok(olga)
         }
         .boxed_local()
-    };
-    let caller = Sender::User(world.run(many).await).queue_caller();
+    });
+    let caller = Sender::User(created.await).queue_caller();
     if let Some(filled) = Filled::of(caller).await {
         let refused = world.owner.get("organizations").await;
         assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
@@ -205,7 +205,7 @@ fn long_policy() -> serde_json::Value {
 
 /// Without a token the caller is the IP address, and is served after all callers with a token.
 #[actix_web::test]
-async fn ocsp_by_slow_key_with_full_queue_is_503_and_callers_with_token_are_served() {
+async fn full_queue_of_a_slow_key_is_503_for_ocsp_without_token_only() {
     let _alone = ALONE.lock().await;
     let (pki, client, _) = start().await;
     let leaf: Leaf = pki.ask("issue/r", json!({ "common_name": "b.test" })).await;

@@ -44,7 +44,7 @@ async fn config(pki: &Pki, body: Value) {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r14_with_auto_rebuild_the_timer_or_a_rotation_publishes() {
+async fn auto_rebuild_defers_revocations_until_rotation() {
     let pki = Pki::start().await;
     config(&pki, json!({ "auto_rebuild": true })).await;
     let before = pki.crl("default").await;
@@ -63,7 +63,7 @@ async fn vector_16_6_r14_with_auto_rebuild_the_timer_or_a_rotation_publishes() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r15_r16_delta_lists() {
+async fn delta_crls_contain_revocations_since_the_complete_crl() {
     let pki = Pki::start().await;
     let warned = pki.app.client.get("pki/crl/rotate-delta").await;
     assert!(warned.warnings().contains("no-op"), "{}", warned.text);
@@ -76,7 +76,8 @@ async fn vector_16_6_r15_r16_delta_lists() {
     pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
     config(&pki, json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "24h" })).await;
     let complete = pki.crl("default").await;
-    let (one, two) = (fresh(&pki).await, fresh(&pki).await);
+    let one = fresh(&pki).await;
+    let two = fresh(&pki).await;
     revoke(&pki, &one).await;
     assert_eq!(pki.post("crl/rotate-delta", json!({})).await.body["data"]["success"], true);
     let first = delta(&pki).await;
@@ -96,14 +97,15 @@ async fn vector_16_6_r15_r16_delta_lists() {
     let pki = Pki { app: pki.app.restart().await };
     assert!(delta(&pki).await.der == second.der && pki.crl("default").await.der == complete.der);
     assert_eq!(pki.get("crl/rotate").await["success"], true);
-    let (all, none) = (pki.crl("default").await, delta(&pki).await);
+    let all = pki.crl("default").await;
+    let none = delta(&pki).await;
     assert_eq!((all.number(), all.serials().len()), (second.number() + 1, 2));
     assert_eq!((none.number(), base(&none), none.serials().len()), (all.number(), all.number(), 0));
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn delta_lists_come_by_the_timer() {
+async fn delta_crls_are_published_by_the_timer() {
     let pki = Pki::start().await;
     config(&pki, json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "1s" })).await;
     let leaf = fresh(&pki).await;
@@ -119,11 +121,12 @@ async fn delta_lists_come_by_the_timer() {
 }
 
 #[actix_web::test]
-async fn complete_lists_come_by_the_timer_before_they_end() {
+async fn complete_crls_are_published_by_the_timer_before_expiry() {
     let pki = Pki::start().await;
     config(&pki, json!({ "auto_rebuild": true, "expiry": "4s", "auto_rebuild_grace_period": "2s" })).await;
     pki.get("crl/rotate").await;
-    let (before, leaf) = (pki.crl("default").await.number(), fresh(&pki).await);
+    let before = pki.crl("default").await.number();
+    let leaf = fresh(&pki).await;
     revoke(&pki, &leaf).await;
     let mut looks = 0;
     while pki.crl("default").await.number() == before {
@@ -136,7 +139,7 @@ async fn complete_lists_come_by_the_timer_before_they_end() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r17_disabled_lists_are_empty() {
+async fn disabled_crls_are_empty_and_frozen() {
     let mut pki = Pki::start().await;
     let leaf = fresh(&pki).await;
     revoke(&pki, &leaf).await;
@@ -158,7 +161,7 @@ async fn vector_16_6_r17_disabled_lists_are_empty() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r28_more_entries_than_allowed() {
+async fn crl_beyond_max_entries_is_503_and_revocation_is_recorded() {
     let pki = Pki::start().await;
     config(&pki, json!({ "max_crl_entries": 2 })).await;
     let leaves = [fresh(&pki).await, fresh(&pki).await, fresh(&pki).await];
@@ -177,7 +180,7 @@ async fn vector_16_6_r28_more_entries_than_allowed() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
+async fn issuers_of_one_key_and_subject_share_a_crl() {
     let pki = Pki::start().await;
     let key = pki.get("issuer/root").await["key_id"].clone();
     let twin = |name: &str, common_name: &str| json!({ "common_name": common_name, "key_ref": key, "issuer_name": name, "not_after": super::mount::FAR });
@@ -189,7 +192,8 @@ async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
         let before = pki.crl("root").await.number();
         let leaf = pki.ask(&format!("issuer/{issuer}/issue/r"), json!({ "common_name": "localhost" })).await;
         revoke(&pki, &leaf).await;
-        let (one, same) = (pki.crl("root").await, pki.crl("twin").await);
+        let one = pki.crl("root").await;
+        let same = pki.crl("twin").await;
         assert!(one.der == same.der, "one list");
         assert_eq!(one.number() > before, issuer != "other", "one series of numbers");
         leaves.push(leaf.serial());
@@ -207,7 +211,8 @@ async fn on_lists(pki: &Pki, issuers: [&str; 2]) -> [Vec<String>; 2] {
 }
 
 async fn stays_with_the_authority(mut pki: Pki) {
-    let (key, root) = (pki.get("issuer/root").await["key_id"].clone(), pki.get("cert/ca").await["certificate"].clone());
+    let key = pki.get("issuer/root").await["key_id"].clone();
+    let root = pki.get("cert/ca").await["certificate"].clone();
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     pki.post("config/issuers", json!({ "default": "other" })).await;
     let twin = json!({ "common_name": "Test Root", "key_ref": key, "issuer_name": "twin" });
@@ -234,19 +239,19 @@ async fn stays_with_the_authority(mut pki: Pki) {
 }
 
 #[actix_web::test]
-async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key() {
+async fn entries_of_deleted_issuer_stay_with_its_name_and_key() {
     stays_with_the_authority(Pki::start().await).await;
 }
 
 #[actix_web::test]
-async fn entries_of_a_deleted_issuer_stay_with_its_name_and_key_on_postgresql() {
+async fn entries_of_deleted_issuer_stay_on_postgresql() {
     stays_with_the_authority(Pki::on(App::builder().postgres().start().await).await).await;
 }
 
 const RAW: [&str; 5] = ["crl", "crl/pem", "issuer/default/crl/der", "issuer/default/crl/pem", "crl/delta/pem"];
 
 #[actix_web::test]
-async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
+async fn every_crl_path_returns_the_same_crl_with_type_and_length() {
     let pki = Pki::start().await;
     for _ in 0..3 {
         revoke(&pki, &fresh(&pki).await).await;
@@ -291,7 +296,7 @@ async fn vector_16_7_h20_every_form_has_the_same_list_its_type_and_length() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r27_whoever_has_the_list_is_told_so() {
+async fn matching_crl_etag_or_date_is_304() {
     let pki = Pki::start().await;
     let old = pki.fetch("GET", "crl", &[]).await.headers()["etag"].to_str().unwrap().to_owned();
     revoke(&pki, &fresh(&pki).await).await;
@@ -318,7 +323,7 @@ async fn vector_16_6_r27_whoever_has_the_list_is_told_so() {
 }
 
 #[actix_web::test]
-async fn whoever_says_the_date_of_the_list_is_told_that_it_is_the_same_until_it_changes() {
+async fn if_modified_since_is_304_until_the_crl_changes() {
     let start = Time::from_unix_timestamp(1_900_000_000).unwrap();
     let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
     let date = async |path: &str| {
@@ -345,7 +350,7 @@ async fn whoever_says_the_date_of_the_list_is_told_that_it_is_the_same_until_it_
 }
 
 #[actix_web::test]
-async fn unified_lists_are_those_of_the_only_cluster() {
+async fn unified_crls_are_those_of_the_only_cluster() {
     let pki = Pki::start().await;
     let leaf = fresh(&pki).await;
     let paths = [
@@ -367,7 +372,8 @@ async fn unified_lists_are_those_of_the_only_cluster() {
     revoke(&pki, &leaf).await;
     pki.get("crl/rotate").await;
     for (path, local) in paths.into_iter().chain(enveloped).map(|path| (path, path.replace("unified-", ""))) {
-        let (unified, local) = (pki.fetch("GET", path, &[]).await, pki.fetch("GET", &local, &[]).await);
+        let unified = pki.fetch("GET", path, &[]).await;
+        let local = pki.fetch("GET", &local, &[]).await;
         assert_eq!(
             (unified.status(), unified.headers().get("etag")),
             (local.status(), local.headers().get("etag")),
@@ -385,7 +391,7 @@ async fn unified_lists_are_those_of_the_only_cluster() {
 }
 
 #[actix_web::test]
-async fn complete_lists_say_where_the_delta_lists_are() {
+async fn complete_crls_contain_the_delta_crl_url() {
     let pki = Pki::start().await;
     assert!(!pki.crl("default").await.text.contains("Freshest"));
     pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
@@ -397,7 +403,7 @@ async fn complete_lists_say_where_the_delta_lists_are() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h30_a_storm_shares_builds_and_loses_nothing() {
+async fn concurrent_revocations_share_crl_builds_and_are_all_listed() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let ask = || pki.app.client.post("pki/issue/r", json!({ "common_name": "localhost" }));
@@ -420,7 +426,7 @@ async fn vector_16_7_h30_a_storm_shares_builds_and_loses_nothing() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h32_h42_lists_that_callers_word() {
+async fn sign_revocation_list_signs_the_entries_of_the_caller() {
     let pki = Pki::start().await;
     let path = "issuer/root/sign-revocation-list";
     let value = STANDARD.encode([10, 1, 1]);
@@ -496,7 +502,7 @@ async fn vector_16_7_h32_h42_lists_that_callers_word() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h31_lists_that_are_signed_again() {
+async fn resign_crls_merges_crls_of_the_issuer() {
     let pki = Pki::start().await;
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     let path = "issuer/root/resign-crls";
@@ -528,12 +534,13 @@ async fn vector_16_7_h31_lists_that_are_signed_again() {
 }
 
 #[actix_web::test]
-async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
+async fn only_tidied_entries_leave_the_crl() {
     let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
     let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
     let ask = |ttl: &str| json!({ "common_name": "localhost", "ttl": ttl });
     let short = pki.issue(&json!({}), ask("1h")).await;
-    let (long, kept) = (pki.issue(&json!({}), ask("5h")).await, pki.issue(&json!({}), ask("5h")).await);
+    let long = pki.issue(&json!({}), ask("5h")).await;
+    let kept = pki.issue(&json!({}), ask("5h")).await;
     for leaf in [&short, &long, &kept] {
         revoke(&pki, leaf).await;
     }
@@ -600,13 +607,13 @@ async fn list_without_signer(now: Time, app: App) {
 }
 
 #[actix_web::test]
-async fn an_issuer_without_crl_signing_serves_its_list_until_it_expires() {
+async fn issuer_without_crl_signing_serves_its_crl_until_expiry() {
     let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
     list_without_signer(now, App::builder().manual_clock(now).start().await).await;
 }
 
 #[actix_web::test]
-async fn an_issuer_without_crl_signing_serves_its_list_on_every_node() {
+async fn issuer_without_crl_signing_serves_its_crl_on_every_node() {
     let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
     list_without_signer(now, App::builder().manual_clock(now).postgres().start().await).await;
 }

@@ -59,7 +59,7 @@ async fn defaults_merging_and_a_restart() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r18_r29_what_is_refused() {
+async fn invalid_crl_configuration_is_rejected() {
     let pki = Pki::start().await;
     for (body, field) in [
         (json!({ "expiry": "abc" }), "expiry: "),

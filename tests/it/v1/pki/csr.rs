@@ -54,7 +54,7 @@ async fn csr_with_null_parameters_for_ecdsa_is_signed() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c1_to_c4_rsa_roles() {
+async fn rsa_roles_require_rsa_keys_of_minimum_size() {
     let pki = Pki::start().await;
     let rsa = role("rsa", 0);
     refuses(&pki, &rsa, &["rsa-1024"], "csr: ").await;
@@ -66,7 +66,7 @@ async fn vector_16_3_c1_to_c4_rsa_roles() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c5_to_c8_ec_and_ed25519_roles() {
+async fn ec_and_ed25519_roles_require_keys_of_their_type() {
     let pki = Pki::start().await;
     refuses(&pki, &role("ec", 0), &["ec-224"], "minimum of an 256-bit key").await;
     refuses(&pki, &role("ec", 0), &["rsa-2048", "ed25519"], "csr: role requires keys of type ec").await;
@@ -79,7 +79,7 @@ async fn vector_16_3_c5_to_c8_ec_and_ed25519_roles() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c9_c10_any_key_type() {
+async fn any_role_accepts_every_supported_key_type() {
     let pki = Pki::start().await;
     refuses(&pki, &role("any", 0), &["rsa-1024"], "minimum of an 2048-bit key").await;
     // Other curves are not a supported key type.
@@ -91,7 +91,7 @@ async fn vector_16_3_c9_c10_any_key_type() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c11_to_c14_signature_algorithms() {
+async fn signature_algorithm_follows_role_and_issuer_key() {
     let pki = Pki::start().await;
     for (name, key_type, bits) in [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("ed", "ed25519", 0)]
     {
@@ -126,7 +126,7 @@ async fn vector_16_3_c11_to_c14_signature_algorithms() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c15_to_c17_the_common_name_of_request_or_csr() {
+async fn common_name_comes_from_request_or_csr_as_the_role_says() {
     let pki = Pki::start().await;
     let from = |csr: bool| with(&role("ec", 0), json!({ "use_csr_common_name": csr }));
     let body = |subject: &str| json!({ "csr": csr("ec-256", subject, ""), "common_name": "b.foo" });
@@ -145,7 +145,7 @@ async fn vector_16_3_c15_to_c17_the_common_name_of_request_or_csr() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c18_to_c20_the_sans_of_request_or_csr() {
+async fn sans_come_from_request_or_csr_as_the_role_says() {
     let pki = Pki::start().await;
     let from = |csr: bool| json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": csr });
     let body = |san: &str| json!({ "csr": csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{san}")), "alt_names": "y.foo" });
@@ -160,7 +160,7 @@ async fn vector_16_3_c18_to_c20_the_sans_of_request_or_csr() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c21_c22_broken_requests() {
+async fn malformed_or_tampered_csrs_are_rejected() {
     let pki = Pki::start().await;
     let any = role("any", 0);
     for kind in ["rsa-2048", "ec-224", "ec-256", "ed25519"] {
@@ -199,7 +199,7 @@ async fn vector_16_3_c21_c22_broken_requests() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c23_to_c26_what_of_a_request_counts() {
+async fn other_csr_contents_are_ignored_or_rejected() {
     let pki = Pki::start().await;
     let any = role("any", 0);
     let organized = with(&any, json!({ "organization": "Good" }));
@@ -228,7 +228,7 @@ async fn vector_16_3_c23_to_c26_what_of_a_request_counts() {
 }
 
 #[actix_web::test]
-async fn vector_16_3_c27_to_c29_key_types_on_issue() {
+async fn issue_generates_every_key_type() {
     let pki = Pki::start().await;
     let any = role("any", 0);
     let named = |more: Value| with(&json!({ "common_name": "a.foo" }), more);
@@ -265,7 +265,7 @@ async fn vector_16_3_c27_to_c29_key_types_on_issue() {
 }
 
 #[actix_web::test]
-async fn requests_with_weak_signatures_are_refused() {
+async fn csrs_with_weak_signatures_are_rejected() {
     let pki = Pki::start().await;
     let any = role("any", 0);
     for (kind, arguments) in [

@@ -26,7 +26,7 @@ fn subjects() -> [Name; 2] {
 }
 
 #[actix_web::test]
-async fn a_certificate_of_nobody_is_signed_on_no_path() {
+async fn certificate_without_any_name_is_rejected_on_every_path() {
     let pki = Pki::start().await;
     let role = json!({ "require_cn": false, "allow_any_name": true, "allowed_domains": "ok.test", "key_type": "any" });
     for body in [json!({}), json!({ "common_name": "" }), json!({ "alt_names": " , " })] {
@@ -60,7 +60,7 @@ async fn a_certificate_of_nobody_is_signed_on_no_path() {
 }
 
 #[actix_web::test]
-async fn an_authority_without_a_subject_is_neither_made_nor_asked_for_nor_imported() {
+async fn ca_without_subject_is_neither_created_nor_imported() {
     let pki = Pki::start().await;
     // SANs do not replace the subject of a CA (RFC 5280 section 4.1.2.6), and no key is generated for a rejected
     // request.

@@ -12,7 +12,8 @@ fn root(key: &str, mask: &str, subject: &str, serial: &str) -> Ca {
     let section = format!("[req]\ndistinguished_name=dn\nstring_mask={mask}\n[dn]\n[ext]\n{CA}\n");
     let config = files.write("req.cnf", section.as_bytes());
     let key_file = files.write("key.pem", key.as_bytes());
-    let (config, key_file) = (config.to_str().unwrap(), key_file.to_str().unwrap());
+    let config = config.to_str().unwrap();
+    let key_file = key_file.to_str().unwrap();
     let request = ["req", "-x509", "-new", "-days", "3650", "-utf8", "-key", key_file, "-config", config];
     let all = [&request[..], &["-extensions", "ext", "-subj", subject, "-set_serial", serial]].concat();
     Ca { key: key.to_owned(), pem: openssl_text(&all, b"").trim().to_owned() }
@@ -36,7 +37,8 @@ async fn import(pki: &Pki, text: &str) -> Vec<String> {
 async fn status(pki: &Pki, issuer: &str, certificate: &str) -> String {
     let files = Files::new();
     let path = |name: &str, text: &str| files.write(name, text.as_bytes()).to_str().unwrap().to_owned();
-    let (ca, leaf) = (path("ca.pem", issuer), path("leaf.pem", certificate));
+    let ca = path("ca.pem", issuer);
+    let leaf = path("leaf.pem", certificate);
     let url = pki.app.client.url("pki/ocsp");
     let trusted = ["-issuer", &ca, "-CAfile", &ca, "-VAfile", &ca];
     let said = openssl(&[&["ocsp", "-no_nonce", "-url", &url][..], &trusted, &["-cert", &leaf]].concat()).await;

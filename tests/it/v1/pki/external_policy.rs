@@ -93,7 +93,7 @@ fn forms() -> Vec<(String, &'static str, bool)> {
 }
 
 #[actix_web::test]
-async fn h33_nothing_is_decided_while_it_is_disabled() {
+async fn disabled_external_policy_rejects_requests() {
     let pki = Pki::start().await;
     for (path, ..) in forms() {
         pki.refused(&path, json!({ "csr": csr() }), "external policy is not configured").await;
@@ -110,9 +110,10 @@ async fn h33_nothing_is_decided_while_it_is_disabled() {
 }
 
 #[actix_web::test]
-async fn external_policy_engine_never_sees_the_password_of_a_pkcs12_file() {
+async fn pkcs12_password_is_not_sent_to_the_engine() {
     let governed = Governed::start().await;
-    let (pki, engine) = (&governed.pki, &governed.engine);
+    let pki = &governed.pki;
+    let engine = &governed.engine;
     for (format, is_hidden) in [("p12", true), ("pem", false)] {
         let body = json!({ "format": format, "password": "canary-of-the-file", "key_type": "ec", "other": "kept" });
         let data = pki.post("external-policy/issue", body).await.body["data"].clone();
@@ -126,9 +127,10 @@ async fn external_policy_engine_never_sees_the_password_of_a_pkcs12_file() {
 }
 
 #[actix_web::test]
-async fn every_form_asks_the_engine_with_the_body_as_it_came() {
+async fn every_path_sends_the_unchanged_body_to_the_engine() {
     let governed = Governed::start().await;
-    let (pki, engine) = (&governed.pki, &governed.engine);
+    let pki = &governed.pki;
+    let engine = &governed.engine;
     let issuer = pki.get("issuer/root").await;
     let body = json!({
         "format": "pem", "key_type": "ec", "key_bits": 256, "private_key_format": "pkcs8", "cert_metadata": "%%",
@@ -193,9 +195,10 @@ async fn every_form_asks_the_engine_with_the_body_as_it_came() {
 }
 
 #[actix_web::test]
-async fn the_engine_is_told_who_asks_as_far_as_the_settings_say() {
+async fn engine_receives_caller_identity_as_configured() {
     let governed = Governed::start().await;
-    let (pki, engine) = (&governed.pki, &governed.engine);
+    let pki = &governed.pki;
+    let engine = &governed.engine;
     pki.app.policy("asker", &granted("pki/external-policy/*", &["update"])).await;
     let accessor = method(&pki.app, "one").await;
     let bob = login(&pki.app, "one", "b", json!({ "k": "v" })).await;
@@ -230,7 +233,7 @@ async fn the_engine_is_told_who_asks_as_far_as_the_settings_say() {
 }
 
 #[actix_web::test]
-async fn the_engine_is_told_the_urls_that_certificates_get() {
+async fn engine_receives_the_authority_information_urls() {
     let governed = Governed::start().await;
     let pki = &governed.pki;
     pki.post("config/cluster", json!({ "path": "https://ca.test/v1/pki", "aia_path": "http://aia.test/pki" })).await;
@@ -251,7 +254,7 @@ async fn the_engine_is_told_the_urls_that_certificates_get() {
 }
 
 #[actix_web::test]
-async fn keys_of_every_kind_are_made_here_and_never_leave() {
+async fn private_keys_are_generated_locally_and_not_sent() {
     let governed = Governed::start().await;
     let files = Files::new();
     let root =
@@ -282,7 +285,7 @@ async fn keys_of_every_kind_are_made_here_and_never_leave() {
 }
 
 #[actix_web::test]
-async fn what_is_wrong_with_a_request_is_said_before_the_engine_is_asked() {
+async fn invalid_requests_are_rejected_before_the_engine_is_called() {
     let governed = Governed::start().await;
     let weak = foreign::csr("rsa-1024", "/CN=a", "");
     let good = csr();
@@ -311,7 +314,7 @@ async fn what_is_wrong_with_a_request_is_said_before_the_engine_is_asked() {
 }
 
 #[actix_web::test]
-async fn what_stands_beside_the_csr_stays_here() {
+async fn text_around_the_csr_is_not_sent_to_the_engine() {
     let governed = Governed::start().await;
     let text = format!("a comment\n{}{}", csr(), foreign::key("ec-256"));
     governed.sign(json!({ "csr": text })).await;
@@ -336,7 +339,7 @@ async fn formats_are_those_of_the_plain_endpoints() {
 }
 
 #[actix_web::test]
-async fn h34_the_engine_must_answer_the_question_about_the_key_that_it_was_asked_about() {
+async fn engine_response_must_match_request_id_and_key() {
     let governed = Governed::start().await;
     let engine = &governed.engine;
     engine.says(|q| Reply::json(with(&consent_to(q, &Template::default()), json!({ "request_uuid": "other" }))));
@@ -363,9 +366,10 @@ async fn h34_the_engine_must_answer_the_question_about_the_key_that_it_was_asked
 }
 
 #[actix_web::test]
-async fn its_certificates_have_dates_of_the_type_that_the_header_asks_for() {
+async fn certificate_dates_have_the_type_of_the_token_header() {
     let governed = Governed::start().await;
-    let (pki, token) = (&governed.pki, governed.pki.app.client.token.clone());
+    let pki = &governed.pki;
+    let token = governed.pki.app.client.token.clone();
     for (header, peers) in [("X-Service-Token", false), ("X-Vault-Token", true)] {
         for (operation, leaf) in [("issue", true), ("sign", true), ("sign-intermediate", false)] {
             let body = if operation == "issue" { json!({ "key_type": "ec" }) } else { json!({ "csr": csr() }) };
@@ -385,7 +389,7 @@ async fn its_certificates_have_dates_of_the_type_that_the_header_asks_for() {
 }
 
 #[actix_web::test]
-async fn cve_2026_4525_the_token_of_a_request_never_reaches_the_engine() {
+async fn cve_2026_4525_token_is_never_sent_to_the_engine() {
     let governed = Governed::start().await;
     let client = &governed.pki.app.client;
     for header in ["Authorization", "authorization", "X-Service-Token", "X-Vault-Token", "Cookie"] {

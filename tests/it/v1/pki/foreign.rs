@@ -67,7 +67,8 @@ pub fn csr(key_kind: &str, subject: &str, extensions: &str) -> String {
 pub fn csr_with(key_kind: &str, subject: &str, extensions: &str, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (key_path, config) = (path("key.pem"), path("req.cnf"));
+    let key_path = path("key.pem");
+    let config = path("req.cnf");
     std::fs::write(&key_path, key(key_kind)).unwrap();
     std::fs::write(&config, format!("[req]\ndistinguished_name = dn\n[dn]\n[ext]\n{extensions}\n")).unwrap();
     let mut all = vec!["req", "-new", "-utf8", "-multivalue-rdn", "-key", &key_path, "-config", &config];
@@ -134,7 +135,9 @@ impl Ca {
     pub fn signs(&self, csr: &str, extensions: &str, arguments: &[&str]) -> String {
         let files = Files::new();
         let path = |name: &str, content: &str| files.write(name, content.as_bytes()).to_str().unwrap().to_owned();
-        let (csr, pem, key) = (path("csr.pem", csr), path("ca.pem", &self.pem), path("key.pem", &self.key));
+        let csr = path("csr.pem", csr);
+        let pem = path("ca.pem", &self.pem);
+        let key = path("key.pem", &self.key);
         let section = path("ext.cnf", extensions);
         let mut all = vec!["x509", "-req", "-days", "1000", "-in", &csr, "-CA", &pem, "-CAkey", &key];
         all.extend(["-extfile", &section]);
@@ -148,7 +151,8 @@ impl Ca {
         let files = Files::new();
         let key_path = files.write("key.pem", key.as_bytes());
         let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
-        let (key_path, config) = (key_path.to_str().unwrap(), config.to_str().unwrap());
+        let key_path = key_path.to_str().unwrap();
+        let config = config.to_str().unwrap();
         let csr = openssl_text(&["req", "-new", "-key", key_path, "-config", config, "-subj", subject], b"");
         Self { key, pem: self.signs(&csr, CA, arguments) }
     }
@@ -225,10 +229,13 @@ pub fn openssl_verifies(root: &Path, leaf: &Path) -> Result<(), String> {
 /// Verifies the leaf under the root with openssl in strict mode, with intermediates. All are PEM texts.
 pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Result<(), String> {
     let files = Files::new();
-    let (root, leaf) = (files.write("root", root.as_bytes()), files.write("leaf", leaf.as_bytes()));
+    let root = files.write("root", root.as_bytes());
+    let leaf = files.write("leaf", leaf.as_bytes());
     let between = files.write("between", between.join("\n").as_bytes());
     let path = |path: &Path| path.to_str().unwrap().to_owned();
-    let (root, between, leaf) = (path(&root), path(&between), path(&leaf));
+    let root = path(&root);
+    let between = path(&between);
+    let leaf = path(&leaf);
     let mut arguments = vec!["verify", "-x509_strict", "-CAfile", &root];
     if std::fs::metadata(&between).unwrap().len() > 0 {
         arguments.extend(["-untrusted", &between]);
@@ -251,7 +258,8 @@ pub fn openssl_refuses(root: &str, leaves: &[&Path]) -> Vec<PathBuf> {
 
 /// Verifies the leaf under the root with GnuTLS.
 pub fn gnutls_verifies(root: &Path, leaf: &Path) -> Result<(), String> {
-    let (root, leaf) = (root.to_str().unwrap(), leaf.to_str().unwrap());
+    let root = root.to_str().unwrap();
+    let leaf = leaf.to_str().unwrap();
     verdict(run("certtool", &["--verify", "--load-ca-certificate", root, "--infile", leaf], b""))
 }
 

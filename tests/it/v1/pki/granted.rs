@@ -143,7 +143,7 @@ async fn field_that_selects_a_key_of_another_origin_is_refused() {
 }
 
 #[actix_web::test]
-async fn common_name_that_becomes_no_san_is_told_or_refused() {
+async fn common_name_without_matching_san_warns_or_is_rejected() {
     let pki = Pki::start().await;
     let request = |name: &str| json!({ "common_name": name });
     let role = json!({ "allow_any_name": true });

@@ -21,10 +21,12 @@ fn ids(data: &Value, member: &str) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a13_a_bundle_twice() {
-    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=Once"));
+async fn importing_a_bundle_twice_changes_nothing() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=Once");
     let first = import(&pki, &ca.bundle()).await;
-    let (issuer, key) = (ids(&first, "imported_issuers"), ids(&first, "imported_keys"));
+    let issuer = ids(&first, "imported_issuers");
+    let key = ids(&first, "imported_keys");
     assert_eq!((issuer.len(), key.len()), (1, 1));
     assert_eq!((&first["existing_issuers"], &first["existing_keys"]), (&json!([]), &json!([])));
     let crl = pki.crl("default").await;
@@ -43,8 +45,9 @@ async fn vector_16_5_a13_a_bundle_twice() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
-    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=CA"));
+async fn non_ca_certificates_and_unexpected_keys_are_rejected() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=CA");
     let leaf = Ca::root_with(new_key("ec-256"), "/CN=leaf", "basicConstraints=CA:FALSE", &[]);
     let version_1 = {
         let csr = foreign::csr("ec-256", "/CN=old", "");
@@ -83,8 +86,9 @@ async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a16_a61_text_and_blocks_beside_the_certificates() {
-    let (pki, ca) = (Pki::empty().await, Ca::root("/CN=CA"));
+async fn text_and_other_pem_blocks_are_ignored() {
+    let pki = Pki::empty().await;
+    let ca = Ca::root("/CN=CA");
     let ec = openssl_text(&["ecparam", "-name", "prime256v1"], b"");
     assert!(ec.contains("EC PARAMETERS"));
     let text = format!("subject=CN = CA\nissuer=CN = CA\n{}\n\nthe key follows\n{ec}{}\n\n  \n", ca.pem, ca.key);
@@ -115,7 +119,7 @@ async fn vector_16_5_a16_a61_text_and_blocks_beside_the_certificates() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a17_keys_and_signatures_that_are_not_accepted() {
+async fn unsupported_keys_and_weak_signatures_are_rejected() {
     let pki = Pki::empty().await;
     let pss = openssl_text(&["genpkey", "-quiet", "-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"], b"");
     let ed448 = openssl_text(&["genpkey", "-algorithm", "ed448"], b"");
@@ -278,7 +282,7 @@ async fn import_compares_names_by_their_text() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a54_an_issuer_that_may_not_sign_crls() {
+async fn issuer_without_crl_sign_usage_cannot_sign_crls() {
     let pki = Pki::start().await;
     let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\nsubjectKeyIdentifier=hash";
     let ca = Ca::root_with(new_key("ec-256"), "/CN=no CRLs", extensions, &[]);
@@ -302,9 +306,10 @@ async fn vector_16_5_a54_an_issuer_that_may_not_sign_crls() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a60_the_first_issuer_with_a_key_is_the_default() {
+async fn first_issuer_with_a_key_becomes_the_default() {
     let pki = Pki::empty().await;
-    let (bare, keyed) = (Ca::root("/CN=bare"), Ca::root("/CN=keyed"));
+    let bare = Ca::root("/CN=bare");
+    let keyed = Ca::root("/CN=keyed");
     import(&pki, &bare.pem).await;
     assert_eq!(pki.get("config/issuers").await["default"], "");
     assert_eq!(pki.app.client.get("pki/ca/pem").await.status, 204);
@@ -330,10 +335,12 @@ async fn vector_16_5_a60_the_first_issuer_with_a_key_is_the_default() {
 async fn the_parts_of_a_bundle_find_each_other() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
-    let (one, two) = (root.intermediate("/CN=One", &[]), root.intermediate("/CN=Two", &[]));
+    let one = root.intermediate("/CN=One", &[]);
+    let two = root.intermediate("/CN=Two", &[]);
     let text = [&two.key, &root.pem, &one.pem, &two.pem, &one.key].map(|t| t.trim()).join("\n");
     let data = import(&pki, &text).await;
-    let (issuers, keys) = (ids(&data, "imported_issuers"), ids(&data, "imported_keys"));
+    let issuers = ids(&data, "imported_issuers");
+    let keys = ids(&data, "imported_keys");
     assert_eq!(data["mapping"], json!({ &issuers[0]: "", &issuers[1]: keys[1], &issuers[2]: keys[0] }));
     assert_eq!(pki.get("config/issuers").await["default"], issuers[1], "the first with a key");
     assert_eq!(pki.get("config/keys").await["default"], keys[0]);
@@ -386,7 +393,7 @@ async fn a_serial_number_names_one_certificate_of_an_issuer() {
 }
 
 #[actix_web::test]
-async fn an_authority_that_others_cannot_read_is_for_chains_alone() {
+async fn ca_with_malformed_extension_is_imported_without_key_only() {
     let pki = Pki::empty().await;
     for (extension, name) in [
         ("nameConstraints=critical,DER:3000", "nameConstraints"),
@@ -413,7 +420,7 @@ async fn an_authority_that_others_cannot_read_is_for_chains_alone() {
 }
 
 #[actix_web::test]
-async fn an_issuer_with_another_key_identifier_for_a_key_that_is_here_is_told() {
+async fn different_key_identifier_for_an_existing_key_warns() {
     let pki = Pki::empty().await;
     let basic = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign";
     let with_id = |subject: &str, id: &str| {
@@ -434,7 +441,7 @@ async fn an_issuer_with_another_key_identifier_for_a_key_that_is_here_is_told() 
 }
 
 #[actix_web::test]
-async fn vector_16_7_h14_who_may_ask() {
+async fn imports_need_a_token_and_certificates_are_public() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let anyone = pki.app.client.with_token("");

@@ -94,7 +94,9 @@ impl Authority {
 
     /// Issues the leaf `name`, in `name.pem`.
     fn issue(&self, name: &str) {
-        let (key, csr, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
+        let key = format!("{name}.key");
+        let csr = format!("{name}.csr");
+        let pem = format!("{name}.pem");
         let subject = format!("/CN={name}");
         let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", &key, "-out", &csr];
         openssl(&self.path(""), &[&["req", "-new", "-config", "ca.cnf", "-subj", &subject][..], &new[..]].concat());
@@ -123,7 +125,8 @@ impl Authority {
     /// `true` if openssl with this CRL accepts the leaf.
     fn is_good(&self, name: &str, crl: &Crl) -> bool {
         let list = self.files.write("now.pem", openssl_text(&["crl", "-inform", "DER"], &crl.der).as_bytes());
-        let (ca, leaf) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
+        let ca = self.path("ca.pem");
+        let leaf = self.path(&format!("{name}.pem"));
         let [ca, list, leaf] = [&ca, &list, &leaf].map(|path| path.to_str().unwrap());
         let output = run("openssl", &["verify", "-crl_check", "-CAfile", ca, "-CRLfile", list, leaf], b"");
         let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -148,7 +151,8 @@ pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
 /// additional entries `more`.
 fn assert_follows(old: &Path, new: &Crl, ca: &str, more: &[&str]) {
     let files = Files::new();
-    let (new, ca) = (files.write("new.crl", &new.der), files.write("ca.pem", ca.as_bytes()));
+    let new = files.write("new.crl", &new.der);
+    let ca = files.write("ca.pem", ca.as_bytes());
     let more: Vec<String> = more.iter().map(|serial| serial.replace(':', "")).collect();
     let mut arguments = vec!["compare", old.to_str().unwrap(), new.to_str().unwrap(), ca.to_str().unwrap()];
     arguments.extend(more.iter().map(String::as_str));
@@ -171,8 +175,10 @@ async fn an_authority_of_openssl_goes_on(app: App) {
     // Without an import of the old CRL, clients that know it do not accept the new one.
     let before = pki.crl(&id).await;
     assert_eq!(before.number(), 1);
-    let (old, files) = (own.path("crl.pem"), Files::new());
-    let (bad, ca_file) = (files.write("bad.crl", &before.der), files.write("ca.pem", ca.as_bytes()));
+    let old = own.path("crl.pem");
+    let files = Files::new();
+    let bad = files.write("bad.crl", &before.der);
+    let ca_file = files.write("ca.pem", ca.as_bytes());
     let told = refusal(
         "peer_authority.py",
         &["compare", old.to_str().unwrap(), bad.to_str().unwrap(), ca_file.to_str().unwrap()],
@@ -221,12 +227,12 @@ async fn an_authority_of_openssl_goes_on(app: App) {
 }
 
 #[actix_web::test]
-async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries() {
+async fn openssl_ca_continues_its_crl_on_the_embedded_store() {
     an_authority_of_openssl_goes_on(App::start().await).await;
 }
 
 #[actix_web::test]
-async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries_on_postgresql() {
+async fn openssl_ca_continues_its_crl_on_postgresql() {
     an_authority_of_openssl_goes_on(App::builder().postgres().start().await).await;
 }
 
@@ -313,7 +319,8 @@ pub fn list(
 ) -> Vec<u8> {
     let key = PrivateKey::from_pem(&ca.key).unwrap();
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 256, false).unwrap();
-    let (certificate, number) = (parse(&ca.pem), extension::crl_number(number));
+    let certificate = parse(&ca.pem);
+    let number = extension::crl_number(number);
     let extensions: Vec<_> = [&number].into_iter().chain(further.iter().copied()).collect();
     let tbs = CrlTbs {
         algorithm,
@@ -341,9 +348,10 @@ pub fn now(pki: &Pki) -> i64 {
 }
 
 #[actix_web::test]
-async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leaves_nothing() {
+async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
     let pki = Pki::empty().await;
-    let (ca, other) = (Ca::root("/CN=Own authority"), Ca::root("/CN=Own authority"));
+    let ca = Ca::root("/CN=Own authority");
+    let other = Ca::root("/CN=Own authority");
     let id = import(&pki, &ca.bundle()).await;
     let silent = Ca::root_with(
         ca.key.clone(),
@@ -427,7 +435,8 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
 async fn import_command_refuses_mount_of_another_authority() {
     let pki = Pki::empty().await;
     let folders = ["One", "Two"].map(|name| {
-        let (ca, folder) = (Ca::root(&format!("/CN={name}")), tempfile::tempdir().unwrap());
+        let ca = Ca::root(&format!("/CN={name}"));
+        let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("ca.pem"), format!("{}\n{}", ca.pem.trim(), ca.key)).unwrap();
         folder
     });
@@ -486,9 +495,10 @@ async fn import_command_with_refused_crl_changes_nothing() {
 }
 
 #[actix_web::test]
-async fn serial_numbers_that_two_authorities_use_are_kept_apart() {
+async fn crl_entries_of_equal_serials_stay_with_their_issuer() {
     let pki = Pki::empty().await;
-    let (one, two) = (Authority::new("/CN=One"), Authority::new("/CN=Two"));
+    let one = Authority::new("/CN=One");
+    let two = Authority::new("/CN=Two");
     let mut ids = Vec::new();
     for authority in [&one, &two] {
         authority.issue("leaf");
@@ -545,7 +555,7 @@ async fn an_issuer_of_the_mount_that_is_on_the_list_signs_no_more() {
 }
 
 #[actix_web::test]
-async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
+async fn long_crl_is_imported_in_steps_and_delta_crls_continue() {
     const COUNT: u32 = 20_000;
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Own authority");
@@ -625,13 +635,14 @@ async fn imported_crl_is_complete_when_repeated_after_store_faults() {
 }
 
 #[actix_web::test]
-async fn a_list_is_imported_by_whoever_may_and_in_every_form() {
+async fn crl_import_needs_its_right_and_accepts_every_form() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Own authority");
     import(&pki, &ca.bundle()).await;
     pki.app.policy("import", "path \"pki/issuers/import/crl\" { capabilities = [\"update\"] }").await;
     pki.app.policy("bundles", "path \"pki/issuers/import/bundle\" { capabilities = [\"update\"] }").await;
-    let (may, may_not) = (pki.app.with_policies(&["import"]).await, pki.app.with_policies(&["bundles"]).await);
+    let may = pki.app.with_policies(&["import"]).await;
+    let may_not = pki.app.with_policies(&["bundles"]).await;
     let at = now(&pki);
     let lists: Vec<Vec<u8>> =
         (1..=5).map(|n| list(&ca, 10 * u64::from(n), &[encode_entry(&serial(n), at, None, None)], at, &[])).collect();
@@ -770,11 +781,11 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
 }
 
 #[actix_web::test]
-async fn a_bundle_and_its_crls_are_imported_together_on_the_embedded_store() {
+async fn bundle_with_crls_is_imported_on_the_embedded_store() {
     a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::start().await).await;
 }
 
 #[actix_web::test]
-async fn a_bundle_and_its_crls_are_imported_together_on_postgresql() {
+async fn bundle_with_crls_is_imported_on_postgresql() {
     a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::builder().postgres().start().await).await;
 }

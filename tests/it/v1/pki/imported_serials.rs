@@ -29,7 +29,8 @@ fn leaf(ca: &Ca, n: u8) -> String {
 async fn two(pki: &Pki) -> ([Ca; 2], [String; 2], i64) {
     let authorities = [Ca::root("/CN=One"), Ca::root("/CN=Two")];
     let ids = [import(pki, &authorities[0].bundle()).await, import(pki, &authorities[1].bundle()).await];
-    let (at, revoked) = (now(pki), now(pki) - 60);
+    let at = now(pki);
+    let revoked = now(pki) - 60;
     let answer =
         sent(&pki.app.client, list(&authorities[0], 9, &[encode_entry(&serial(5), revoked, None, None)], at, &[]))
             .await;
@@ -38,7 +39,7 @@ async fn two(pki: &Pki) -> ([Ca; 2], [String; 2], i64) {
 }
 
 #[actix_web::test]
-async fn a_number_that_another_issuer_has_revoked_is_not_that_of_a_brought_certificate() {
+async fn submitted_certificate_with_serial_of_another_is_rejected() {
     let pki = Pki::empty().await;
     let ([one, other], [id, other_id], revoked) = two(&pki).await;
     let key = super::foreign::key("ec-256");
@@ -70,7 +71,7 @@ async fn a_number_that_another_issuer_has_revoked_is_not_that_of_a_brought_certi
 }
 
 #[actix_web::test]
-async fn the_number_of_a_root_is_not_that_of_a_brought_certificate() {
+async fn submitted_certificate_with_serial_of_its_root_is_rejected() {
     let pki = Pki::empty().await;
     let ca = Ca::root_with(new_key("ec-256"), "/CN=Root", CA, &["-set_serial", "1"]);
     let id = import(&pki, &ca.bundle()).await;
@@ -86,7 +87,7 @@ async fn the_number_of_a_root_is_not_that_of_a_brought_certificate() {
 }
 
 #[actix_web::test]
-async fn a_brought_certificate_that_is_revoked_stays_so_when_it_has_expired() {
+async fn expired_submitted_certificate_stays_revoked() {
     let at = Time::from_unix_timestamp(signet::clock::Clock::system().now().unix_timestamp()).unwrap();
     let pki = Pki::on(App::builder().manual_clock(at).start().await).await;
     let ([one, _], _, revoked) = two(&pki).await;
@@ -98,7 +99,7 @@ async fn a_brought_certificate_that_is_revoked_stays_so_when_it_has_expired() {
 }
 
 #[actix_web::test]
-async fn many_who_bring_one_certificate_at_once_hear_the_same() {
+async fn concurrent_revocations_of_one_certificate_agree() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Root");
     import(&pki, &ca.bundle()).await;
@@ -117,10 +118,12 @@ async fn many_who_bring_one_certificate_at_once_hear_the_same() {
 
 /// A CRL with the maximum number of entries blocks only the revocations of its own issuer.
 #[actix_web::test]
-async fn a_list_that_cannot_be_made_fails_the_revocations_of_its_issuer_alone() {
+async fn full_crl_fails_revocations_of_its_own_issuer_only() {
     let pki = Pki::empty().await;
-    let (one, other) = (Ca::root("/CN=One"), Ca::root("/CN=Two"));
-    let (id, other_id) = (import(&pki, &one.bundle()).await, import(&pki, &other.bundle()).await);
+    let one = Ca::root("/CN=One");
+    let other = Ca::root("/CN=Two");
+    let id = import(&pki, &one.bundle()).await;
+    let other_id = import(&pki, &other.bundle()).await;
     let answer = pki.post("config/crl", json!({ "max_crl_entries": 2 })).await;
     assert!(answer.status < 300, "{}", answer.text);
     let revoke = async |brought: &str| pki.app.client.post("pki/revoke", json!({ "certificate": brought })).await;
@@ -145,7 +148,7 @@ async fn a_list_that_cannot_be_made_fails_the_revocations_of_its_issuer_alone() 
 }
 
 #[actix_web::test]
-async fn what_was_on_hold_is_revoked_for_good() {
+async fn certificate_on_hold_can_be_revoked_permanently() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Root");
     let id = import(&pki, &ca.bundle()).await;
@@ -165,11 +168,12 @@ async fn what_was_on_hold_is_revoked_for_good() {
 }
 
 #[actix_web::test]
-async fn lists_whose_entries_are_no_revocations_of_the_issuer_are_not_signed_again() {
+async fn resign_crls_rejects_crls_with_other_scopes() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Root");
     import(&pki, &ca.bundle()).await;
-    let (at, path) = (now(&pki), "issuer/default/resign-crls");
+    let at = now(&pki);
+    let path = "issuer/default/resign-crls";
     let ask = |der: &[u8]| json!({ "crls": [STANDARD.encode(der)], "crl_number": 9 });
     let scope = |content: &[u8]| extension(&[0x55, 0x1d, 28], true, &[&[0x30, content.len() as u8], content].concat());
     let plain = [encode_entry(&serial(5), at, None, None)];
@@ -195,7 +199,7 @@ async fn lists_whose_entries_are_no_revocations_of_the_issuer_are_not_signed_aga
 }
 
 #[actix_web::test]
-async fn an_issuer_signs_no_self_issued_certificate_under_a_number_that_it_has_used() {
+async fn sign_self_issued_rejects_a_used_serial_number() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let issued = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;

@@ -22,8 +22,9 @@ async fn request(pki: &Pki, more: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a11_a_signed_intermediate_issues() {
-    let (pki, root) = (Pki::empty().await, Ca::root("/CN=Foreign Root"));
+async fn signed_intermediate_issues_certificates() {
+    let pki = Pki::empty().await;
+    let root = Ca::root("/CN=Foreign Root");
     let data = request(&pki, json!({ "key_name": "int" })).await;
     assert!(data.get("private_key").is_none() && data.get("private_key_type").is_none());
     assert_eq!(text(&data, "key_name"), "int");
@@ -61,7 +62,7 @@ async fn vector_16_5_a11_a_signed_intermediate_issues() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
+async fn intermediate_in_the_mount_of_its_root() {
     let pki = Pki::start().await;
     let root = text(&pki.get("cert/ca").await, "certificate").to_owned();
     let csr = request(&pki, json!({ "add_basic_constraints": true })).await;
@@ -106,9 +107,10 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a12_the_root_first_or_last() {
+async fn set_signed_accepts_the_root_first_or_last() {
     for reverse in [false, true] {
-        let (pki, root) = (Pki::empty().await, Ca::root("/CN=Foreign Root"));
+        let pki = Pki::empty().await;
+        let root = Ca::root("/CN=Foreign Root");
         let data = request(&pki, json!({})).await;
         let signed = root.signs(text(&data, "csr"), foreign::CA, &[]);
         let mut both = [signed.clone(), root.pem.clone()];
@@ -126,7 +128,7 @@ async fn vector_16_5_a12_the_root_first_or_last() {
 }
 
 #[actix_web::test]
-async fn everything_that_a_request_may_ask_for() {
+async fn csr_generation_applies_every_parameter() {
     let pki = Pki::empty().await;
     let body = json!({
         "country": "NZ", "province": "st", "locality": "l", "street_address": "street", "postal_code": "1",
@@ -228,14 +230,16 @@ async fn forms_and_algorithms_of_a_request() {
 
 #[actix_web::test]
 async fn a_root_that_another_root_certifies() {
-    let (pki, a) = (Pki::empty().await, Ca::root("/CN=A"));
+    let pki = Pki::empty().await;
+    let a = Ca::root("/CN=A");
     let b = pki.root(json!({ "common_name": "B", "issuer_name": "b" })).await;
     let csr = pki.post("intermediate/cross-sign", json!({ "common_name": "B", "key_ref": b["key_id"] })).await;
     let cross = a.signs(text(&csr.body["data"], "csr"), foreign::CA, &[]);
     let set = pki.post("intermediate/set-signed", json!({ "certificate": format!("{cross}\n{}", a.pem) })).await;
     let cross_id = set.body["data"]["imported_issuers"][0].as_str().unwrap();
     let b_pem = line(text(&b, "certificate"));
-    let (cross, a_pem) = (line(&cross), line(&a.pem));
+    let cross = line(&cross);
+    let a_pem = line(&a.pem);
     assert_eq!(pki.get("issuer/b").await["ca_chain"], json!([b_pem]));
     let of_cross = pki.get(&format!("issuer/{cross_id}")).await;
     assert_eq!((&of_cross["ca_chain"], &of_cross["key_id"]), (&json!([cross, a_pem]), &b["key_id"]));
@@ -249,10 +253,13 @@ async fn a_root_that_another_root_certifies() {
 #[actix_web::test]
 async fn a_chain_below_a_root_that_another_one_certifies() {
     let pki = Pki::empty().await;
-    let (a, b) = (Ca::root("/CN=A"), Ca::root("/CN=B"));
+    let a = Ca::root("/CN=A");
+    let b = Ca::root("/CN=B");
     let files = foreign::Files::new();
-    let (key, config) = (files.write("k", b.key.as_bytes()), files.write("c", b"[req]\ndistinguished_name=dn\n[dn]\n"));
-    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    let key = files.write("k", b.key.as_bytes());
+    let config = files.write("c", b"[req]\ndistinguished_name=dn\n[dn]\n");
+    let key = key.to_str().unwrap();
+    let config = config.to_str().unwrap();
     let csr = openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=B"], b"");
     let cross = a.signs(&csr, foreign::CA, &[]);
     let below = b.intermediate("/CN=Below", &[]);

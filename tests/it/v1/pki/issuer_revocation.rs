@@ -16,7 +16,7 @@ fn serial(pem: &str) -> String {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_parents_list() {
+async fn revoked_intermediate_signs_nothing_and_is_on_the_parent_crl() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
@@ -52,7 +52,8 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
     let again = pki.post("issuer/below/revoke", json!({})).await;
     assert_eq!((&again.body["data"], again.warnings()), (&data, String::new()));
     assert_eq!(pki.crl(&root_id).await.der, pki.crl(&root_id).await.der);
-    let (parents, own) = (pki.crl(&root_id).await.der, pki.crl("below").await.der);
+    let parents = pki.crl(&root_id).await.der;
+    let own = pki.crl("below").await.der;
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!((pki.crl(&root_id).await.der, pki.crl("below").await.der), (parents, own));
     assert_eq!(pki.get("issuer/below").await, data);
@@ -76,7 +77,7 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
 }
 
 #[actix_web::test]
-async fn an_issuer_is_revoked_for_a_reason_and_its_compromise_takes_the_place_of_another() {
+async fn compromise_replaces_another_issuer_revocation_reason() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
@@ -109,7 +110,7 @@ async fn an_issuer_is_revoked_for_a_reason_and_its_compromise_takes_the_place_of
 }
 
 #[actix_web::test]
-async fn vector_16_6_r22_a_revoked_root_is_on_nobodys_list() {
+async fn revoked_root_is_listed_only_by_a_root_of_its_name_and_key() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     let answer = pki.post("issuer/default/revoke", json!({})).await;
@@ -140,7 +141,7 @@ async fn vector_16_6_r22_a_revoked_root_is_on_nobodys_list() {
 }
 
 #[actix_web::test]
-async fn a_parent_that_comes_later_lists_what_was_revoked_before() {
+async fn parent_imported_later_lists_earlier_revocations() {
     let pki = Pki::start().await;
     let root = Ca::root("/CN=Late Root");
     let below = root.intermediate("/CN=Below", &[]);
@@ -191,7 +192,8 @@ async fn imports_and_revoked_issuers_on_postgresql() {
     let root_id = import(&pki, &root.bundle()).await;
     let id = import(&pki, &below.bundle()).await;
     pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
-    let (listed, issuer) = (pki.crl(&root_id).await, pki.get(&format!("issuer/{id}")).await);
+    let listed = pki.crl(&root_id).await;
+    let issuer = pki.get(&format!("issuer/{id}")).await;
     assert_eq!(listed.serials(), [serial(&below.pem)]);
     assert_eq!(pki.list("certs/revoked").await, [serial(&below.pem)]);
     let pki = Pki { app: pki.app.restart().await };

@@ -12,7 +12,8 @@ use crate::process::{Dev, dev};
 fn ask(dev: &Dev, role: &str) -> TcpStream {
     let mut socket = TcpStream::connect(dev.socket()).unwrap();
     let body = json!({ "common_name": "a.test" }).to_string();
-    let (token, length) = (&dev.token, body.len());
+    let token = &dev.token;
+    let length = body.len();
     let head = format!("POST /v1/pki/issue/{role} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
     socket.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
     socket
@@ -29,7 +30,7 @@ async fn waiting(dev: &Dev) -> u32 {
 }
 
 #[actix_web::test]
-async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rsa_key() {
+async fn abandoned_rsa_8192_requests_do_not_delay_other_rsa_keys() {
     let dev = dev(&[]);
     let client = dev.client();
     for (name, bits) in [("small", 2048), ("medium", 3072), ("large", 8192)] {
@@ -63,7 +64,7 @@ async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rs
 
 /// A lane has few slots, and further requests are rejected immediately.
 #[actix_web::test]
-async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
+async fn rsa_8192_request_is_503_if_the_lane_is_full() {
     let dev = dev(&[]);
     let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 8192 });
     assert_eq!(dev.client().post("pki/roles/large", role).await.status, 200);
@@ -92,7 +93,7 @@ async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
 
 /// RSA keys are expensive: names and issuer are validated before a key is generated.
 #[actix_web::test]
-async fn no_rsa_key_is_made_for_what_is_refused() {
+async fn rejected_requests_generate_no_rsa_key() {
     let dev = dev(&[]);
     let client = dev.client();
     let role = json!({ "allow_any_name": true, "allowed_other_sans": "*", "key_type": "rsa", "key_bits": 8192 });

@@ -50,7 +50,7 @@ async fn keys(dev: &Dev, number: usize) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn keys_of_the_stock_are_sound_go_to_one_caller_each_and_are_made_again() {
+async fn stock_keys_are_valid_used_once_and_replaced() {
     let dev = with_stock(6).await;
     filled(&dev, 6).await;
     let taken = keys(&dev, 4).await;
@@ -77,7 +77,7 @@ async fn keys_of_the_stock_are_sound_go_to_one_caller_each_and_are_made_again() 
 }
 
 #[actix_web::test]
-async fn without_a_stock_no_key_is_made_before_somebody_asks() {
+async fn without_stock_no_key_is_generated_in_advance() {
     let dev = dev(&[]);
     add_role(&dev).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -89,7 +89,7 @@ async fn without_a_stock_no_key_is_made_before_somebody_asks() {
 }
 
 #[actix_web::test]
-async fn a_server_that_fills_its_stock_starts_answers_and_stops_as_one_without() {
+async fn filling_the_stock_does_not_delay_start_requests_or_stop() {
     let dev = with_stock(4096).await;
     let deadline = Instant::now() + Duration::from_secs(300);
     while sample(&dev, "").await == 0 {
@@ -103,7 +103,7 @@ async fn a_server_that_fills_its_stock_starts_answers_and_stops_as_one_without()
 }
 
 #[test]
-fn a_stock_beyond_its_bounds_is_refused_by_name() {
+fn stock_size_out_of_range_is_rejected_by_name() {
     for (bits, value) in [("2048", "4097"), ("3072", "-1"), ("4096", "many")] {
         let mut command = signet();
         let command = command.args(["dev", "--listen", "127.0.0.1:0"]);

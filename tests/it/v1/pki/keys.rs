@@ -10,7 +10,7 @@ fn text<'a>(data: &'a Value, member: &str) -> &'a str {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a05_a_root_with_the_key_of_another() {
+async fn root_can_reuse_the_key_of_another() {
     let pki = Pki::start().await;
     let first = pki.get("issuer/root").await;
     let request = json!({ "common_name": "Test Root", "key_ref": first["key_id"], "key_name": "unused" });
@@ -19,12 +19,14 @@ async fn vector_16_5_a05_a_root_with_the_key_of_another() {
     let second = answer.body["data"].clone();
     assert_eq!(second["key_id"], first["key_id"]);
     assert!(second.get("private_key").is_none());
-    let (one, two) = (parse(text(&first, "certificate")), parse(text(&second, "certificate")));
+    let one = parse(text(&first, "certificate"));
+    let two = parse(text(&second, "certificate"));
     assert_eq!(one.subject_key_id(), two.subject_key_id());
     assert_ne!(one.serial(), two.serial());
     // Each could certify the other, but both are roots: neither chain contains the other.
     let line = |pem: &str| format!("{}\n", pem.trim());
-    let (a, b) = (line(text(&first, "certificate")), line(text(&second, "certificate")));
+    let a = line(text(&first, "certificate"));
+    let b = line(text(&second, "certificate"));
     assert_eq!(pki.get("issuer/root").await["ca_chain"], json!([a]));
     let path = format!("issuer/{}", text(&second, "issuer_id"));
     assert_eq!(pki.get(&path).await["ca_chain"], json!([b]));
@@ -50,7 +52,7 @@ async fn vector_16_5_a05_a_root_with_the_key_of_another() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a06_what_an_existing_key_does_not_go_with() {
+async fn existing_key_excludes_key_type_and_bits() {
     let pki = Pki::start().await;
     for path in
         ["root/generate/existing", "root/rotate/existing", "intermediate/generate/existing", "intermediate/cross-sign"]
@@ -116,9 +118,10 @@ async fn keys_are_generated_of_every_kind() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a48_one_key_is_imported_once() {
+async fn key_is_imported_once() {
     let pki = Pki::start().await;
-    let (one, other) = (new_key("ec-256"), new_key("ed25519"));
+    let one = new_key("ec-256");
+    let other = new_key("ed25519");
     let import = async |body: Value| pki.post("keys/import", body).await;
     let first = import(json!({ "pem_bundle": one, "key_name": "mine" })).await;
     assert_eq!(first.warnings(), "");
@@ -154,7 +157,7 @@ async fn vector_16_5_a48_one_key_is_imported_once() {
 }
 
 #[actix_web::test]
-async fn a_key_that_comes_later_makes_its_certificate_an_issuer() {
+async fn key_imported_later_makes_its_certificate_an_issuer() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Later");
     let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": ca.pem })).await.body["data"].clone();
@@ -207,7 +210,8 @@ async fn keys_of_openssl_in_every_encoding_sign() {
             let pki = Pki::empty().await;
             let answer = pki.post("config/ca", json!({ "pem_bundle": format!("{encoding}\n{}", ca.pem) })).await;
             let data = &answer.body["data"];
-            let (issuers, keys) = (&data["imported_issuers"], &data["imported_keys"]);
+            let issuers = &data["imported_issuers"];
+            let keys = &data["imported_keys"];
             assert_eq!(data["mapping"], json!({ issuers[0].as_str().unwrap(): keys[0] }), "{kind} {at}");
             let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
             openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap_or_else(|e| panic!("{kind} {at}: {e}"));

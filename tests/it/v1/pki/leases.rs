@@ -109,19 +109,19 @@ fn at_noon() -> Time {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r13_7_7_m10_a_lease_is_looked_up_and_revoked_with_its_certificate() {
+async fn lease_life_cycle_on_the_embedded_store() {
     let pki = Pki::on(App::builder().manual_clock(at_noon()).start().await).await;
     lease_life(pki).await.stop().await;
 }
 
 #[actix_web::test]
-async fn vector_16_6_r13_7_7_m10_on_postgresql() {
+async fn lease_life_cycle_on_postgresql() {
     let pki = Pki::on(App::builder().manual_clock(at_noon()).postgres().start().await).await;
     lease_life(pki).await.stop().await;
 }
 
 #[actix_web::test]
-async fn vector_16_5_a37_every_way_to_issue_by_a_role_leases() {
+async fn every_role_based_issue_path_creates_a_lease() {
     let pki = Pki::on(App::builder().manual_clock(at_noon()).start().await).await;
     pki.role(&leasing()).await;
     let signed = || json!({ "csr": csr("ec-256", "/CN=localhost", ""), "ttl": "5h" });
@@ -147,7 +147,7 @@ async fn vector_16_5_a37_every_way_to_issue_by_a_role_leases() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h9_no_store_switches_the_lease_off_with_a_warning() {
+async fn no_store_disables_leases_with_a_warning() {
     let pki = Pki::start().await;
     let role = json!({ "generate_lease": true, "no_store": true });
     assert!(pki.role(&role).await.contains("mutually exclusive"));
@@ -157,7 +157,7 @@ async fn vector_16_7_h9_no_store_switches_the_lease_off_with_a_warning() {
 }
 
 #[actix_web::test]
-async fn vector_7_7_m15_revocation_waits_or_is_queued() {
+async fn lease_revocation_is_synchronous_or_queued() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
     let client = pki.app.client.clone();
@@ -177,8 +177,8 @@ async fn vector_7_7_m15_revocation_waits_or_is_queued() {
             }
             until_revoked(&pki, &revoked).await;
         }
-        let (mut last, kept) =
-            (String::new(), pki.ask("sign/r", json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await);
+        let mut last = String::new();
+        let kept = pki.ask("sign/r", json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await;
         for _ in 0..3 {
             let (serial, id) = leased(&pki, &client).await;
             revoked.push(serial);
@@ -239,7 +239,7 @@ async fn bad_input_is_refused() {
 }
 
 #[actix_web::test]
-async fn lists_show_what_lies_directly_below_a_path() {
+async fn lease_lists_show_entries_directly_below_a_path() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
     pki.post("roles/r-2", with(&leasing(), json!({}))).await;
@@ -268,7 +268,7 @@ async fn lists_show_what_lies_directly_below_a_path() {
 }
 
 #[actix_web::test]
-async fn policies_say_who_may_look_up_and_revoke() {
+async fn lease_lookup_and_revocation_need_their_rights() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
     let (_, id) = leased(&pki, &pki.app.client).await;
@@ -310,8 +310,9 @@ async fn die_with_their_token(pki: &Pki) {
     let parent = issuer(pki, &root, json!({})).await;
     let child = issuer(pki, &parent, json!({})).await;
     let other = issuer(pki, &root, json!({})).await;
-    let (by_parent, by_child, by_other) =
-        (leased(pki, &parent).await, leased(pki, &child).await, leased(pki, &other).await);
+    let by_parent = leased(pki, &parent).await;
+    let by_child = leased(pki, &child).await;
+    let by_other = leased(pki, &other).await;
     let answer = root.post("auth/token/revoke", json!({ "token": parent.token })).await;
     assert_eq!(answer.status, 204);
     for (_, id) in [&by_parent, &by_child] {
@@ -323,21 +324,21 @@ async fn die_with_their_token(pki: &Pki) {
 }
 
 #[actix_web::test]
-async fn vector_7_5_t9_leases_end_with_their_token_and_those_of_its_children() {
+async fn leases_end_with_their_token_or_its_parent() {
     let pki = Pki::start().await;
     die_with_their_token(&pki).await;
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn vector_7_5_t9_on_postgresql() {
+async fn leases_end_with_their_token_on_postgresql() {
     let pki = Pki::on(App::builder().postgres().start().await).await;
     die_with_their_token(&pki).await;
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn a_token_on_its_last_use_makes_no_lease_and_the_last_use_ends_the_others() {
+async fn last_token_use_creates_no_lease_and_ends_earlier_ones() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
     let root = pki.app.client.clone();
@@ -358,7 +359,7 @@ async fn a_token_on_its_last_use_makes_no_lease_and_the_last_use_ends_the_others
 }
 
 #[actix_web::test]
-async fn what_a_token_left_is_revoked_after_a_restart_too() {
+async fn lease_revocation_of_an_ended_token_survives_a_restart() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
     let root = pki.app.client.clone();

@@ -13,7 +13,7 @@ async fn detailed(pki: &Pki, query: &str) -> (Vec<String>, Value) {
 }
 
 #[actix_web::test]
-async fn every_stored_certificate_with_what_is_in_it() {
+async fn detailed_list_has_every_certificate_with_its_contents() {
     let pki = Pki::empty().await;
     assert_eq!(pki.app.client.list("pki/certs/detailed").await.status, 404);
     pki.root(json!({ "issuer_name": "root", "organization": "Example" })).await;
@@ -50,7 +50,7 @@ async fn every_stored_certificate_with_what_is_in_it() {
 }
 
 #[actix_web::test]
-async fn certificates_in_the_order_of_their_ends() {
+async fn detailed_list_can_be_ordered_by_expiry() {
     let pki = Pki::start().await;
     let mut serials = Vec::new();
     for ttl in ["3h", "1h", "2h"] {

@@ -1,6 +1,6 @@
 //! Lists with very many rows, which are sent while they are read, on both stores.
 
-mod under_way;
+mod in_progress;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -104,7 +104,8 @@ struct Slow {
 impl Slow {
     /// Requests a list and waits for the head of the response.
     async fn ask(client: &Client, path: &str) -> Self {
-        let (client, path) = (client.clone(), path.to_owned());
+        let client = client.clone();
+        let path = path.to_owned();
         // The thread of the test drives the connections of PostgreSQL, so it must not block.
         tokio::task::spawn_blocking(move || Self::ask_and_wait(&client, &path)).await.unwrap()
     }
@@ -144,7 +145,8 @@ fn small(address: SocketAddr) -> TcpStream {
 /// Waits until a number no longer changes, and returns it.
 async fn settled(number: impl Fn() -> usize) -> usize {
     let started = Instant::now();
-    let (mut last, mut since) = (number(), Instant::now());
+    let mut last = number();
+    let mut since = Instant::now();
     while since.elapsed() < Duration::from_millis(700) {
         assert!(started.elapsed() < Duration::from_secs(60), "it goes on and on: {last}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -157,7 +159,7 @@ async fn settled(number: impl Fn() -> usize) -> usize {
 }
 
 #[actix_web::test]
-async fn a_list_of_200_000_is_whole_and_read_in_pages() {
+async fn list_of_200_000_is_complete_and_read_in_pages() {
     const ROWS: usize = 200_000;
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
@@ -220,7 +222,7 @@ async fn lists_with_details_have_those_of_every_name() {
 }
 
 #[actix_web::test]
-async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
+async fn slow_reader_holds_no_store_connection_and_gets_the_list() {
     const ROWS: usize = 150_000;
     // More than the connections for reading of either store.
     const READERS: usize = 8;
@@ -269,7 +271,7 @@ async fn outcome(client: &Client, path: &str) -> Option<u16> {
 }
 
 #[actix_web::test]
-async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
+async fn store_failure_during_a_list_aborts_the_response() {
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
     // Excludes reads in the background, and that of the token, which is repeated every second.
@@ -281,7 +283,8 @@ async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
         for (path, reads) in [("certs", 4), ("certs/detailed", 21), ("certs/revoked", 4), ("certs/unified-revoked", 7)]
         {
             let path = format!("pki/{path}");
-            let (mut refused, mut broken) = (0, 0);
+            let mut refused = 0;
+            let mut broken = 0;
             for n in 1.. {
                 faults.arm_among(&calls, n, Fault::Outage);
                 let outcome = outcome(&pki.app.client, &path).await;
@@ -300,7 +303,7 @@ async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
 }
 
 #[actix_web::test]
-async fn the_list_of_a_mount_that_goes_meanwhile_does_not_look_whole() {
+async fn list_of_a_deleted_mount_is_not_terminated() {
     let both = on_both(None).await;
     for pki in &both {
         copies(&pki.app, 150_000);
@@ -331,7 +334,7 @@ async fn the_right_to_list_is_enough_and_no_other_right_is() {
 }
 
 #[actix_web::test]
-async fn a_head_has_no_body_and_its_connection_goes_on() {
+async fn head_of_a_long_list_has_no_body_and_keeps_the_connection() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, 5_000);
@@ -343,7 +346,8 @@ async fn a_head_has_no_body_and_its_connection_goes_on() {
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let head = format!("HTTP/1.1\r\nHost: t\r\nX-Service-Token: {}\r\n", client.token);
         write!(socket, "HEAD /v1/pki/certs?list=true {head}\r\n").unwrap();
-        let (mut first, mut second) = (Vec::new(), String::new());
+        let mut first = Vec::new();
+        let mut second = String::new();
         while !first.ends_with(b"\r\n\r\n") {
             let mut octet = [0];
             socket.read_exact(&mut octet).unwrap();
@@ -363,7 +367,7 @@ async fn a_head_has_no_body_and_its_connection_goes_on() {
 }
 
 #[actix_web::test]
-async fn a_long_list_is_wrapped_up_to_the_limit_that_every_answer_has() {
+async fn long_list_is_wrapped_up_to_the_wrapping_limit() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, 100_000);
@@ -383,7 +387,7 @@ async fn a_long_list_is_wrapped_up_to_the_limit_that_every_answer_has() {
 }
 
 #[actix_web::test]
-async fn the_audit_hears_of_a_long_list_before_it_leaves_and_what_it_is_sent_as() {
+async fn long_list_is_audited_before_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let pki = Pki::on(App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await).await;
@@ -413,7 +417,8 @@ async fn hvac_reads_a_long_list() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, 3_000);
-    let (address, token) = (pki.app.client.url(""), pki.app.client.token.clone());
+    let address = pki.app.client.url("");
+    let token = pki.app.client.token.clone();
     let address = address.strip_suffix("/v1/").unwrap().to_owned();
     let work = move || judge("hvac_lists.py", &[&address, &token, "3002"]);
     tokio::task::spawn_blocking(work).await.unwrap();

@@ -3,11 +3,11 @@
 
 mod algorithms;
 mod authorities;
-mod capped;
+mod concurrency_limit;
 mod device;
-mod others;
-mod stuck;
-mod taken;
+mod hanging_device;
+mod kms_paths;
+mod other_operations;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,7 +85,8 @@ async fn everything_is_signed(key_type: &str) {
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     assert_eq!(pki.ocsp(&about).await.statuses(), ["revoked"]);
     pki.get("crl/rotate-delta").await;
-    let (complete, added) = (pki.crl("root").await, delta(&pki).await);
+    let complete = pki.crl("root").await;
+    let added = delta(&pki).await;
     assert_eq!((complete.serials(), added.serials()), (vec![], vec![leaf.serial()]));
     pki.get("crl/rotate").await;
     let complete = pki.crl("root").await;
@@ -106,25 +107,25 @@ async fn everything_is_signed(key_type: &str) {
 }
 
 #[actix_web::test]
-async fn everything_that_is_signed_can_be_signed_by_a_signer_of_digests() {
+async fn digest_signer_signs_everything() {
     everything_is_signed("ec").await;
     everything_is_signed("rsa").await;
 }
 
 #[actix_web::test]
-async fn a_key_of_few_algorithms_signs_everything_without_a_word_about_it() {
+async fn key_with_few_algorithms_signs_everything_by_default() {
     for key_type in ["rsa-pss", "rsa-512", "rsa-pss-512"] {
         everything_is_signed(key_type).await;
     }
 }
 
 #[actix_web::test]
-async fn everything_that_is_signed_can_be_signed_by_a_signer_of_messages() {
+async fn message_signer_signs_everything() {
     everything_is_signed("ed25519").await;
 }
 
 #[actix_web::test]
-async fn a_managed_key_is_named_linked_and_deleted_like_any_other() {
+async fn managed_key_is_named_linked_and_deleted_like_other_keys() {
     let (_device, pki) = with_root("ec").await;
     let before = pki.get("issuer/root").await;
     assert_eq!(pki.app.client.delete("pki/key/token").await.status, 400, "an issuer uses it");
@@ -152,7 +153,7 @@ async fn without_signers_a_managed_key_is_shown_and_signs_nothing() {
     for path in ["root/generate/existing", "intermediate/generate/existing", "issue/r"] {
         pki.refused(path, root("other"), "managed keys are not supported").await;
     }
-    for path in taken::PATHS {
+    for path in kms_paths::PATHS {
         let rule = "unable to determine managed key id: managed keys are not supported";
         pki.refused(path, json!({ "common_name": "x", "managed_key_name": "token" }), rule).await;
     }
@@ -173,7 +174,7 @@ const FAILURES: [(Option<Mode>, u16, (u16, u8)); 6] = [
 ];
 
 #[actix_web::test]
-async fn what_is_not_signed_right_is_refused_and_not_stored() {
+async fn failed_or_wrong_signature_is_an_error_and_not_stored() {
     let (device, pki) = with_root("ec").await;
     let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
     let list = pki.crl("root").await;
@@ -211,7 +212,7 @@ async fn what_is_not_signed_right_is_refused_and_not_stored() {
 }
 
 #[actix_web::test]
-async fn a_root_that_is_signed_is_held_against_what_the_mount_has_become() {
+async fn signed_root_is_rechecked_against_concurrent_changes() {
     let (device, pki) = with_key("ec").await;
     let client = &pki.app.client;
     for (change, rule) in [("name", "issuer_name: issuer name already in use"), ("key", "key_ref: names no key")] {
@@ -268,7 +269,7 @@ async fn issued(client: &Client, mount: &str) -> String {
 }
 
 #[actix_web::test]
-async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever() {
+async fn hanging_signer_delays_only_its_own_mount_for_a_limited_time() {
     let (device, pki) = with_root("ec").await;
     let client = &pki.app.client;
     // More mounts than slots for CRL builds.

@@ -35,7 +35,7 @@ async fn holds(pki: &Pki, issuer: &str, shown: &str) {
 }
 
 #[actix_web::test]
-async fn a_manual_chain_takes_no_name_constraint_of_the_real_parents_away() {
+async fn manual_chain_does_not_remove_name_constraints_of_parents() {
     let pki = Pki::empty().await;
     let constrained = format!("{CA}\nnameConstraints=critical,permitted;DNS:good.com");
     let root = Ca::root_with(new_key("ec-256"), "/O=Good/CN=Constrained Root", &constrained, &[]);

@@ -39,7 +39,7 @@ async fn every_key_type_under_every_issuer() {
 }
 
 #[actix_web::test]
-async fn the_judges_can_say_no() {
+async fn verifiers_reject_a_leaf_of_another_root() {
     let pki = Pki::start().await;
     let files = Files::new();
     let other = pki.root(json!({ "common_name": "Other" })).await["certificate"].as_str().unwrap().to_owned();

@@ -17,7 +17,7 @@ async fn listed(pki: &Pki) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a39_sign_verbatim_needs_a_role_for_it() {
+async fn sign_verbatim_accepts_metadata_only_with_a_role() {
     let pki = Pki::start().await;
     let body = json!({ "csr": csr("ec-256", "/CN=localhost", ""), "cert_metadata": TEXT });
     pki.refused("sign-verbatim", body.clone(), "cert_metadata: needs a role").await;
@@ -60,7 +60,7 @@ async fn attaches(pki: &Pki) {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a40_attached_as_the_role_allows() {
+async fn metadata_is_attached_as_the_role_allows() {
     let pki = Pki::start().await;
     attaches(&pki).await;
     let serials = listed(&pki).await;
@@ -76,14 +76,14 @@ async fn vector_16_5_a40_attached_as_the_role_allows() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a40_on_postgresql() {
+async fn metadata_is_attached_on_postgresql() {
     let pki = Pki::on(App::builder().postgres().start().await).await;
     attaches(&pki).await;
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn it_is_kept_where_the_certificate_is_not() {
+async fn metadata_is_stored_with_no_store() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({ "no_store": true }), ask(TEXT)).await;
     assert_eq!(pki.app.client.get(&format!("pki/cert/{}", leaf.serial())).await.status, 404);
@@ -92,7 +92,7 @@ async fn it_is_kept_where_the_certificate_is_not() {
 }
 
 #[actix_web::test]
-async fn what_is_no_base64_or_too_large_is_refused() {
+async fn metadata_must_be_base64_within_the_limit() {
     let pki = Pki::start().await;
     for text in ["aGk", "a-_k", "not base64", "\u{e4}aaa"] {
         pki.deny(&json!({}), ask(text), "cert_metadata: must be standard base64").await;

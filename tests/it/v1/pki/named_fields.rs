@@ -30,7 +30,7 @@ impl Pki {
 }
 
 #[actix_web::test]
-async fn a_name_that_cannot_be_is_refused_by_the_field_that_it_stood_in() {
+async fn invalid_name_error_names_its_request_field() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_other_sans": "*" })).await;
     for (body, text) in [
@@ -63,7 +63,7 @@ async fn a_name_that_cannot_be_is_refused_by_the_field_that_it_stood_in() {
 }
 
 #[actix_web::test]
-async fn what_a_csr_says_is_refused_as_the_csrs() {
+async fn invalid_csr_content_error_names_the_csr() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false })).await;
     for (extension, rule) in [
@@ -85,7 +85,7 @@ async fn what_a_csr_says_is_refused_as_the_csrs() {
 }
 
 #[actix_web::test]
-async fn what_stands_beside_a_csr_is_refused_by_its_own_field() {
+async fn invalid_field_next_to_a_csr_is_named() {
     let pki = Pki::start().await;
     let csr = csr("ec-256", "/CN=a.test", "");
     for id in ["a\0b", "a\nb"] {
@@ -116,9 +116,10 @@ async fn of_two_common_names_the_last_counts() {
 }
 
 #[actix_web::test]
-async fn a_name_that_is_asked_for_twice_is_there_once() {
+async fn duplicate_names_appear_once() {
     let pki = Pki::start().await;
-    let (kind, text) = (parse_oid("1.2.3").unwrap(), "1.2.3;UTF8:v");
+    let kind = parse_oid("1.2.3").unwrap();
+    let text = "1.2.3;UTF8:v";
     let other = build(0xa0, 0, |w| {
         w.oid(&kind);
         w.nest(0xa0, |w| w.tlv(0x0c, b"v"));
@@ -137,7 +138,7 @@ async fn a_name_that_is_asked_for_twice_is_there_once() {
 }
 
 #[actix_web::test]
-async fn a_policys_statement_is_at_a_uri() {
+async fn policy_statement_must_be_a_uri() {
     let pki = Pki::start().await;
     for cps in ["c", "x y", "http://", "/rel", "http://a.test/%zz"] {
         let policies = json!([{ "oid": "1.2.3", "cps": cps }]).to_string();

@@ -9,7 +9,7 @@ use super::mount::{Pki, whatever, with};
 const SIX: [&str; 6] = ["baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"];
 
 #[actix_web::test]
-async fn vector_16_1_n1_n2_patterns_mean_nothing_without_globs() {
+async fn patterns_match_nothing_without_allow_glob_domains() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": false });
     for role in whatever(&role, &["allow_subdomains", "allow_bare_domains", "allow_wildcard_certificates"]) {
@@ -31,7 +31,7 @@ async fn vector_16_1_n1_n2_patterns_mean_nothing_without_globs() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n3_to_n7_localhost() {
+async fn localhost_needs_allow_localhost_or_a_bare_domain() {
     let pki = Pki::start().await;
     let local = |domains: &str, bare: bool, local: bool| json!({ "allowed_domains": domains, "allow_bare_domains": bare, "allow_localhost": local });
     pki.denies(&local("*.*.foo", false, false), &["localhost"]).await;
@@ -43,7 +43,7 @@ async fn vector_16_1_n3_to_n7_localhost() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n8_n9_a_wildcard_as_a_bare_domain() {
+async fn wildcard_entry_is_a_bare_domain_with_one_star_only() {
     let pki = Pki::start().await;
     pki.allows(&json!({ "allowed_domains": "*.foo", "allow_bare_domains": true }), &["*.foo"]).await;
     let two = json!({ "allowed_domains": "*.*.foo", "allow_bare_domains": true });
@@ -54,7 +54,7 @@ async fn vector_16_1_n8_n9_a_wildcard_as_a_bare_domain() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n10_to_n12_a_glob_of_two_stars() {
+async fn glob_with_two_stars_matches_two_or_more_labels() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": true });
     for role in whatever(&role, &["allow_subdomains"]) {
@@ -66,7 +66,7 @@ async fn vector_16_1_n10_to_n12_a_glob_of_two_stars() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n13_to_n15_a_glob_of_one_star() {
+async fn glob_with_one_star_matches_any_depth() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": true });
     pki.allows(&role, &["baz.fud.bar.foo", "fud.bar.foo", "bar.foo"]).await;
@@ -76,7 +76,7 @@ async fn vector_16_1_n13_to_n15_a_glob_of_one_star() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n16_n17_a_domain_alone_allows_nothing_below_it() {
+async fn domain_without_subdomains_allows_only_the_bare_domain() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo", "allow_subdomains": false });
     pki.denies(&role, &["baz.fud.bar.foo", "*.fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"]).await;
@@ -86,7 +86,7 @@ async fn vector_16_1_n16_n17_a_domain_alone_allows_nothing_below_it() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n18_n19_n21_subdomains() {
+async fn allow_subdomains_allows_names_below_the_domain() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
     pki.allows(&role, &["baz.fud.bar.foo", "bar.foo"]).await;
@@ -98,7 +98,7 @@ async fn vector_16_1_n18_n19_n21_subdomains() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n20_partial_wildcards_stay_out_of_the_san() {
+async fn partial_wildcards_are_not_put_into_the_san() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "allow_wildcard_certificates": true });
     pki.denies(&role, &["x*x.foo", "*x.foo", "x*.foo"]).await;
@@ -112,7 +112,7 @@ async fn vector_16_1_n20_partial_wildcards_stay_out_of_the_san() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n22_to_n25_a_star_inside_a_label() {
+async fn glob_with_a_star_inside_a_label() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "x*x.foo", "allow_glob_domains": true });
     pki.allows(&role, &["xerox.foo", "xylophone.files.pyrex.foo"]).await;
@@ -131,7 +131,7 @@ async fn vector_16_1_n22_to_n25_a_star_inside_a_label() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n26_n27_a_star_as_an_inner_label() {
+async fn glob_with_a_star_as_an_inner_label() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "x.*.x.foo", "allow_glob_domains": true });
     pki.allows(&role, &["x.ero.x.foo", "x.ylophone.files.pyre.x.foo"]).await;
@@ -142,7 +142,7 @@ async fn vector_16_1_n26_n27_a_star_as_an_inner_label() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n28_to_n32_wildcards_off_win_over_everything() {
+async fn disallowed_wildcards_override_all_other_flags() {
     let pki = Pki::start().await;
     let off = json!({ "allow_wildcard_certificates": false });
     let glob = with(&off, json!({ "allowed_domains": "*.foo", "allow_glob_domains": true }));
@@ -159,7 +159,7 @@ async fn vector_16_1_n28_to_n32_wildcards_off_win_over_everything() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n33_n34_n35_any_name_and_host_names() {
+async fn any_name_with_and_without_enforced_hostnames() {
     let pki = Pki::start().await;
     let enforced = json!({ "allow_any_name": true, "enforce_hostnames": true });
     pki.denies(&enforced, &["foo_bar.com", "-a.com", "a..b", "a b.com", "example.com."]).await;
@@ -173,7 +173,7 @@ async fn vector_16_1_n33_n34_n35_any_name_and_host_names() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n36_common_names_unchecked() {
+async fn disabled_cn_validations_allow_any_common_name() {
     let pki = Pki::start().await;
     let role = json!({ "cn_validations": "disabled", "allowed_domains": "foo" });
     for name in ["*.fud.*.foo", "*.bar.*.bar", "foo@foo@foo"] {
@@ -187,7 +187,7 @@ async fn vector_16_1_n36_common_names_unchecked() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n37_to_n40_kinds_of_common_names() {
+async fn cn_validations_restrict_the_kind_of_common_name() {
     let pki = Pki::start().await;
     // All flags except `allow_any_name`, which alone would allow bar@bar and bar.bar.
     let all = |kind: &str| {
@@ -205,7 +205,7 @@ async fn vector_16_1_n37_to_n40_kinds_of_common_names() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n41_n42_letter_case() {
+async fn letter_case_is_ignored_for_bare_domains_only() {
     let pki = Pki::start().await;
     let bare = json!({ "allowed_domains": "example.net, EXAMPLE.COM", "allow_bare_domains": true });
     let leaf = pki.issue(&bare, json!({ "common_name": "Example.Net", "alt_names": "eXaMPLe.COM" })).await;
@@ -217,7 +217,7 @@ async fn vector_16_1_n41_n42_letter_case() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n43_to_n46_email_addresses() {
+async fn email_addresses_match_by_their_domain() {
     let pki = Pki::start().await;
     let role = |domain: &str, flag: &str| json!({ "allowed_domains": domain, flag: true });
     for (role, name) in [
@@ -234,7 +234,7 @@ async fn vector_16_1_n43_to_n46_email_addresses() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n47_a_suffix_needs_its_dot() {
+async fn domain_suffix_without_a_dot_does_not_match() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "example.com", "allow_subdomains": true });
     for role in whatever(&role, &["allow_bare_domains", "allow_glob_domains", "enforce_hostnames"]) {
@@ -244,7 +244,7 @@ async fn vector_16_1_n47_a_suffix_needs_its_dot() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n48_an_empty_domain_matches_nothing() {
+async fn empty_domain_matches_nothing() {
     let pki = Pki::start().await;
     for domains in [json!("example.com,"), json!(["example.com", ""])] {
         let role = json!({ "allowed_domains": domains, "allow_bare_domains": true, "allow_subdomains": true });
@@ -256,7 +256,7 @@ async fn vector_16_1_n48_an_empty_domain_matches_nothing() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n49_a_wildcard_over_localhost() {
+async fn wildcard_below_localhost_is_allowed() {
     let pki = Pki::start().await;
     for role in whatever(&json!({ "allow_localhost": true }), &["allow_subdomains"]) {
         pki.allows(&role, &["*.localhost"]).await;
@@ -265,7 +265,7 @@ async fn vector_16_1_n49_a_wildcard_over_localhost() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n50_other_scripts_are_converted_in_the_san_only() {
+async fn unicode_name_is_punycode_in_the_san_only() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "enforce_hostnames": true });
     let leaf = pki.issue(&role, json!({ "common_name": "bücher.foo" })).await;
@@ -275,7 +275,7 @@ async fn vector_16_1_n50_other_scripts_are_converted_in_the_san_only() {
 }
 
 #[actix_web::test]
-async fn a_label_in_the_form_of_other_scripts_is_of_one() {
+async fn punycode_label_must_be_valid() {
     let pki = Pki::start().await;
     let strict = json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": true });
     let any = json!({ "allow_any_name": true, "enforce_hostnames": false, "use_csr_sans": true });
@@ -299,7 +299,7 @@ async fn a_label_in_the_form_of_other_scripts_is_of_one() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n51_to_n54_alternative_names() {
+async fn alt_names_are_checked_and_the_cn_can_be_excluded() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true });
     let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com,b.bar.com" });
@@ -315,7 +315,7 @@ async fn vector_16_1_n51_to_n54_alternative_names() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n55_addresses_are_no_host_names() {
+async fn ip_address_is_not_a_host_name() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "1.2.3.4,a.foo", "allow_bare_domains": true });
     let leaf = pki.issue(&role, json!({ "common_name": "1.2.3.4" })).await;
@@ -327,7 +327,7 @@ async fn vector_16_1_n55_addresses_are_no_host_names() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n59_n60_lengths() {
+async fn label_and_name_lengths_are_limited() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
     let label = |length: usize| "a".repeat(length);
@@ -347,7 +347,7 @@ async fn vector_16_1_n59_n60_lengths() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n61_hyphens_next_to_the_star() {
+async fn hyphens_next_to_a_star_are_rejected_with_enforced_hostnames() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "enforce_hostnames": true });
     pki.denies(&role, &["b*-c.a.com", "*-.a.com", "-*.a.com", "b*c.a.com"]).await;
@@ -359,7 +359,7 @@ async fn vector_16_1_n61_hyphens_next_to_the_star() {
 }
 
 #[actix_web::test]
-async fn vector_16_1_n62_control_characters() {
+async fn control_characters_are_rejected_in_every_field() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_user_ids": "*",
         "allowed_serial_numbers": "*", "allowed_other_sans": "*" });
@@ -374,7 +374,7 @@ async fn vector_16_1_n62_control_characters() {
 }
 
 #[actix_web::test]
-async fn a_name_in_alt_names_that_is_no_host_name_denies_the_whole_request() {
+async fn invalid_alt_name_rejects_the_whole_request() {
     let pki = Pki::start().await;
     let domains = json!({ "allowed_domains": "ok.test", "allow_subdomains": true, "allow_bare_domains": true });
     let bad = [
@@ -432,7 +432,7 @@ async fn a_name_in_alt_names_that_is_no_host_name_denies_the_whole_request() {
 }
 
 #[actix_web::test]
-async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request() {
+async fn unsupported_csr_name_kind_rejects_the_whole_request() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "allowed_other_sans": "*" });
     for (kind, san) in
@@ -456,7 +456,7 @@ async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request(
 
 /// Checks of many names against many patterns run in the CPU queue instead of the worker, with the same results.
 #[actix_web::test]
-async fn many_names_under_many_patterns_are_judged_as_few_are() {
+async fn many_names_and_patterns_are_checked_like_few() {
     let pki = Pki::start().await;
     let others = (0..999).map(|n| format!("*a*b{n}*"));
     let domains: Vec<String> = others.chain(["*.ok.test".to_owned()]).collect();
@@ -473,7 +473,7 @@ async fn many_names_under_many_patterns_are_judged_as_few_are() {
 }
 
 #[actix_web::test]
-async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
+async fn underscore_error_names_enforce_hostnames() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true, "use_csr_sans": true });
     let rule = "not allowed by this role: it is no host name, which the role's enforce_hostnames requires";

@@ -131,19 +131,22 @@ impl Pki {
 
 async fn reply(request: reqwest::RequestBuilder) -> Reply {
     let response = request.send().await.unwrap();
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     Reply { status, headers, der: response.bytes().await.unwrap().to_vec() }
 }
 
 #[actix_web::test]
-async fn vector_16_6_o1_o12_a_good_leaf_by_every_hash_and_both_methods() {
+async fn good_leaf_with_every_hash_by_get_and_post() {
     let pki = Pki::start().await;
-    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let root = pki.default_pem().await;
+    let leaf = pki.leaf().await;
     for hash in IdHash::ALL {
         let der = request(&[cert_id(hash, &parse(&root), &leaf.certificate.serial())], None);
         for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
             assert_eq!(reply.statuses(), ["good"], "{hash:?}");
-            let (this, next) = (reply.line("This Update: ").unwrap(), reply.line("Next Update: ").unwrap());
+            let this = reply.line("This Update: ").unwrap();
+            let next = reply.line("Next Update: ").unwrap();
             // thisUpdate is 30 seconds before the signature.
             assert_eq!(client::seconds(&next) - client::seconds(&this), 12 * 3600 + 30);
             assert_eq!(reply.line("Produced At: ").unwrap(), this);
@@ -156,7 +159,7 @@ async fn vector_16_6_o1_o12_a_good_leaf_by_every_hash_and_both_methods() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o2_serials_that_were_never_issued() {
+async fn never_issued_serial_is_unknown_or_good_as_configured() {
     let pki = Pki::start().await;
     let root = parse(&pki.default_pem().await);
     let der = request(&[cert_id(IdHash::Sha1, &root, &Serial::random())], None);
@@ -171,7 +174,7 @@ async fn vector_16_6_o2_serials_that_were_never_issued() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o3_o4_an_issuer_that_is_not_here() {
+async fn certificate_of_a_foreign_issuer_is_unknown() {
     let pki = Pki::start().await;
     let leaf = pki.leaf().await;
     let foreign = Ca::root("/CN=Test Root");
@@ -188,7 +191,7 @@ async fn vector_16_6_o3_o4_an_issuer_that_is_not_here() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o5_a_revoked_leaf_with_and_without_a_reason() {
+async fn revoked_leaf_has_time_and_reason() {
     let pki = Pki::start().await;
     let root = pki.default_pem().await;
     for reason in [None, Some(("keyCompromise", 1)), Some(("superseded", 4)), Some(("unspecified", 0))] {
@@ -211,7 +214,7 @@ async fn vector_16_6_o5_a_revoked_leaf_with_and_without_a_reason() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o6_o11_the_settings() {
+async fn ocsp_disable_and_ocsp_expiry_apply() {
     let pki = Pki::start().await;
     let der = about(&pki.default_pem().await, &pki.leaf().await);
     pki.post("config/crl", json!({ "ocsp_disable": true })).await;
@@ -228,10 +231,12 @@ async fn vector_16_6_o6_o11_the_settings() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o8_o9_o10_who_may_sign() {
+async fn response_is_signed_by_an_issuer_with_ocsp_signing() {
     let pki = Pki::start().await;
-    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
-    let (der, foreign) = (about(&root, &leaf), about(&Ca::root("/CN=Other").pem, &leaf));
+    let root = pki.default_pem().await;
+    let leaf = pki.leaf().await;
+    let der = about(&root, &leaf);
+    let foreign = about(&Ca::root("/CN=Other").pem, &leaf);
     pki.usage("root", "read-only,issuing-certificates,crl-signing").await;
     pki.ocsp(&der).await.assert_fails(401, 6);
     pki.ocsp(&foreign).await.assert_fails(401, 6);
@@ -253,10 +258,11 @@ async fn vector_16_6_o8_o9_o10_who_may_sign() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_o13_several_certificates_are_answered_in_their_order() {
+async fn several_certificates_are_answered_in_request_order() {
     let pki = Pki::start().await;
     let root = pki.default_pem().await;
-    let (good, revoked) = (pki.leaf().await, pki.leaf().await);
+    let good = pki.leaf().await;
+    let revoked = pki.leaf().await;
     pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
@@ -342,7 +348,7 @@ async fn ec_issuers_sign_lists_and_ocsp_answers_with_every_ecdsa_hash() {
 }
 
 #[actix_web::test]
-async fn issuers_are_asked_about_like_any_certificate() {
+async fn issuer_status_is_answered_like_any_certificate() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
@@ -350,7 +356,8 @@ async fn issuers_are_asked_about_like_any_certificate() {
         pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
     }
     let ask = |issuer: &Ca, of: &str| {
-        let (issuer, of) = (parse(&issuer.pem), parse(of));
+        let issuer = parse(&issuer.pem);
+        let of = parse(of);
         request(&[cert_id(IdHash::Sha1, &issuer, &of.serial())], None)
     };
     assert_eq!(pki.ocsp(&ask(&root, &below.pem)).await.statuses(), ["good"]);
@@ -374,7 +381,8 @@ async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
     let ca = Ca::root("/CN=Root");
     let import = json!({ "pem_bundle": ca.bundle() });
     let id = pki.post("issuers/import/bundle", import.clone()).await.body["data"]["imported_issuers"][0].clone();
-    let (kept, revoked) = (pki.leaf().await, pki.leaf().await);
+    let kept = pki.leaf().await;
+    let revoked = pki.leaf().await;
     let unstored = pki.issue(&json!({ "no_store": true }), json!({ "common_name": "localhost" })).await;
     assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["unknown"]);
     pki.post("revoke", json!({ "certificate": unstored.pem })).await;
@@ -392,10 +400,11 @@ async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
 }
 
 #[actix_web::test]
-async fn answers_are_used_again_until_their_row_changes() {
+async fn cached_responses_are_used_until_the_status_changes() {
     let start = Time::from_unix_timestamp(1_900_000_000).unwrap();
     let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
-    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let root = pki.default_pem().await;
+    let leaf = pki.leaf().await;
     let der = about(&root, &leaf);
     let first = pki.ocsp_get(&der).await;
     let date = |at: i64| client::date(start.unix_timestamp() + at);
@@ -417,7 +426,8 @@ async fn answers_are_used_again_until_their_row_changes() {
     assert_eq!(caching(&second), [age(43_200), date(3_600 - 30), date(3_600 + 43_200)]);
     // A client that has it gets 304 by the tag alone, with the remaining lifetime.
     let ask = async |header: &str, value: &str| reply(pki.ocsp_getting(&der).header(header, value)).await;
-    let (weak, kept) = (format!("W/{}", second.header("etag")), second.header("etag").to_owned());
+    let weak = format!("W/{}", second.header("etag"));
+    let kept = second.header("etag").to_owned();
     for (sent, status) in [(kept.as_str(), 304), (&weak, 304), ("*", 304), (&tag, 200)] {
         let reply = ask("if-none-match", sent).await;
         assert_eq!((reply.status, reply.der.is_empty()), (status, status == 304), "{sent}");
@@ -459,7 +469,9 @@ async fn a_lease_that_ends_is_revoked_for_ocsp_too() {
 #[actix_web::test]
 async fn pkilint_finds_nothing_in_any_answer() {
     let pki = Pki::start().await;
-    let (root, good, revoked) = (parse(&pki.default_pem().await), pki.leaf().await, pki.leaf().await);
+    let root = parse(&pki.default_pem().await);
+    let good = pki.leaf().await;
+    let revoked = pki.leaf().await;
     pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "keyCompromise" })).await;
     let files = Files::new();
     for (at, hash) in IdHash::ALL.into_iter().enumerate() {
@@ -492,7 +504,9 @@ async fn answer_verifies_against_the_authority_alone() {
     for (name, key_type, bits) in [("p256", "ec", 256), ("rsa", "rsa", 2048), ("p384", "ec", 384)] {
         pki.root(json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits })).await;
         pki.post("config/issuers", json!({ "default": name })).await;
-        let (root, good, revoked) = (pki.default_pem().await, pki.leaf().await, pki.leaf().await);
+        let root = pki.default_pem().await;
+        let good = pki.leaf().await;
+        let revoked = pki.leaf().await;
         pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
         let files = Files::new();
         let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
@@ -504,7 +518,8 @@ async fn answer_verifies_against_the_authority_alone() {
             let gnutls = ["-e", "--load-response", &path("answer.der"), "--load-trust", &path("ca.pem")];
             let output = super::foreign::run("ocsptool", &gnutls, b"");
             assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-            let (answer, ca) = (path("answer.der"), path("ca.pem"));
+            let answer = path("answer.der");
+            let ca = path("ca.pem");
             let openssl = ["ocsp", "-respin", &answer, "-issuer", &ca, "-CAfile", &ca];
             let output = super::foreign::run("openssl", &openssl, b"");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -515,13 +530,17 @@ async fn answer_verifies_against_the_authority_alone() {
 }
 
 #[actix_web::test]
-async fn openssl_asks_over_http_with_and_without_a_nonce() {
+async fn openssl_client_works_with_and_without_nonce() {
     let pki = Pki::start().await;
-    let (root, leaf, revoked) = (pki.default_pem().await, pki.leaf().await, pki.leaf().await);
+    let root = pki.default_pem().await;
+    let leaf = pki.leaf().await;
+    let revoked = pki.leaf().await;
     pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "superseded" })).await;
     let folder = Files::new();
     let path = |name: &str, text: &str| folder.write(name, text.as_bytes()).to_str().unwrap().to_owned();
-    let (ca, good, bad) = (path("ca.pem", &root), path("good.pem", &leaf.pem), path("bad.pem", &revoked.pem));
+    let ca = path("ca.pem", &root);
+    let good = path("good.pem", &leaf.pem);
+    let bad = path("bad.pem", &revoked.pem);
     let url = pki.app.client.url("pki/ocsp");
     let base = ["ocsp", "-url", &url, "-issuer", &ca, "-CAfile", &ca, "-VAfile", &ca];
     for nonce in ["-nonce", "-no_nonce"] {

@@ -24,7 +24,8 @@ fn cross_signed(ca: &Ca, by: &Ca, subject: &str) -> String {
     let files = foreign::Files::new();
     let key = files.write("key.pem", ca.key.as_bytes());
     let config = files.write("req.cnf", b"[req]\ndistinguished_name=dn\n[dn]\n");
-    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    let key = key.to_str().unwrap();
+    let config = config.to_str().unwrap();
     let csr = foreign::openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", subject], b"");
     by.signs(&csr, CA, &[])
 }
@@ -90,7 +91,7 @@ async fn ca_chain_leaves_a_path_when_it_expires() {
 }
 
 #[actix_web::test]
-async fn issuer_that_its_chain_forbids_is_told_and_issues_nothing() {
+async fn issuer_forbidden_by_its_chain_warns_and_issues_nothing() {
     let signs_lists_only = CA.replace("keyCertSign,cRLSign", "cRLSign");
     let no_certificates = Ca::root_with(new_key("ec-256"), "/CN=Above", &signs_lists_only, &[]);
     let no_authorities =
@@ -155,7 +156,7 @@ async fn name_is_refused_when_no_chain_permits_it() {
 }
 
 #[actix_web::test]
-async fn role_without_a_policy_that_the_chain_demands_is_told() {
+async fn role_without_required_certificate_policy_warns() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Above");
     let extensions =
@@ -164,12 +165,14 @@ async fn role_without_a_policy_that_the_chain_demands_is_told() {
     let files = foreign::Files::new();
     let key = files.write("key.pem", below_key.as_bytes());
     let config = files.write("req.cnf", b"[req]\ndistinguished_name=dn\n[dn]\n");
-    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    let key = key.to_str().unwrap();
+    let config = config.to_str().unwrap();
     let request = foreign::openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=Below"], b"");
     let below = Ca { key: below_key, pem: root.signs(&request, &extensions, &[]) };
     import(&pki, &[&below.bundle(), &root.pem]).await;
     let told = "policy_identifiers: the issuing chain requires an explicit certificate policy, one of 1.2.3.4, 1.2.3.5";
-    let (ca, between) = (files.write("root.pem", root.pem.as_bytes()), files.write("int.pem", below.pem.as_bytes()));
+    let ca = files.write("root.pem", root.pem.as_bytes());
+    let between = files.write("int.pem", below.pem.as_bytes());
     for (policies, fits) in [(json!([]), false), (json!(["1.2.3.6"]), false), (json!(["1.2.3.5"]), true)] {
         let role = json!({ "allow_any_name": true, "key_type": "ec", "policy_identifiers": policies });
         let written = pki.post("roles/p", role).await;

@@ -50,7 +50,8 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
         assert_eq!(data["private_key_type"], json!(key_type));
         let files = Files::new();
         let path = files.write("leaf.p12", &file);
-        let (path, pass) = (path.to_str().unwrap(), format!("pass:{PASSWORD}"));
+        let path = path.to_str().unwrap();
+        let pass = format!("pass:{PASSWORD}");
         // openssl: the same certificate, its chain, and its key. It prints the name in another encoding.
         let text = openssl(&["pkcs12", "-in", path, "-passin", &pass, "-nodes"], b"");
         let text = String::from_utf8_lossy(&text);
@@ -99,7 +100,7 @@ async fn pkcs12_issue_file_is_read_by_other_programs() {
 }
 
 #[actix_web::test]
-async fn pkcs12_issue_refuses_bad_passwords_and_other_paths() {
+async fn pkcs12_issue_rejects_bad_passwords_and_other_paths() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     let long = "x".repeat(129);
@@ -156,8 +157,10 @@ async fn pkcs12_files_of_other_programs_are_imported() {
     }
     let ca = Ca::root("/CN=GnuTLS");
     let files = Files::new();
-    let (key, certificate) = (files.write("key.pem", ca.key.as_bytes()), files.write("ca.pem", ca.pem.as_bytes()));
-    let (key, certificate) = (key.to_str().unwrap(), certificate.to_str().unwrap());
+    let key = files.write("key.pem", ca.key.as_bytes());
+    let certificate = files.write("ca.pem", ca.pem.as_bytes());
+    let key = key.to_str().unwrap();
+    let certificate = certificate.to_str().unwrap();
     let arguments = ["--to-p12", "--load-privkey", key, "--load-certificate", certificate, "--p12-name", "ca"];
     let made =
         run("certtool", &[&arguments[..], &["--password", PASSWORD, "--outder", "--hash", "SHA256"]].concat(), b"");
@@ -180,7 +183,7 @@ async fn pkcs12_key_import_takes_the_key_alone() {
 }
 
 #[actix_web::test]
-async fn pkcs12_import_refuses_what_it_cannot_read() {
+async fn pkcs12_import_rejects_unsupported_or_malformed_files() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=CA");
     let good = exported(&ca, &[]);

@@ -99,7 +99,8 @@ const PATHS: [&str; 12] = [
 
 impl Play {
     async fn start(seed: u64) -> Self {
-        let (pki, engine) = (Pki::start().await, Engine::start().await);
+        let pki = Pki::start().await;
+        let engine = Engine::start().await;
         pki.post("config/external-policy", settings(&engine)).await;
         let role = json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_uri_sans": "*",
             "allowed_other_sans": "*", "allowed_user_ids": "*", "allowed_serial_numbers": "*", "require_cn": false,
@@ -107,7 +108,8 @@ impl Play {
         pki.role(&role).await;
         let subject = Csr::from_pem(&csr("ec-256", "/C=NZ/O=Bücher+OU=One/CN=a.test", "")).unwrap().subject;
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-        let (extensions, counts) = (good_extensions(), Default::default());
+        let extensions = good_extensions();
+        let counts = Default::default();
         Self { pki, engine, random: Random::new(seed), key, extensions, subject, left: Vec::new(), counts }
     }
 
@@ -333,7 +335,8 @@ impl Play {
             let critical = *critical ^ random.once_in(8);
             json!([{ "id": id, "critical": critical, "value": STANDARD.encode(value) }])
         };
-        let (of_list, of_entry) = (word(&list[0]), word(&entry[0]));
+        let of_list = word(&list[0]);
+        let of_entry = word(&entry[0]);
         let others = (word(&list[1]), word(&list[2]), word(&list[3]), word(&entry[1]), word(&entry[2]));
         let of_list = [of_list, others.0, others.1, others.2][self.random.of(0..4) as usize].clone();
         let of_entry = [of_entry, others.3, others.4][self.random.of(0..3) as usize].clone();
@@ -390,7 +393,7 @@ fn setting(name: &str, usual: u64) -> u64 {
 }
 
 #[actix_web::test]
-async fn whatever_hostile_input_brings_out_is_read_by_others() {
+async fn output_for_hostile_input_is_read_by_independent_parsers() {
     let seed = setting("READERS_SEED", SEED);
     println!("READERS_SEED={seed}");
     let rounds = setting("READERS_ROUNDS", ROUNDS);
@@ -430,7 +433,7 @@ fn written(left: &[Left]) -> Files {
 }
 
 #[actix_web::test]
-async fn the_readers_can_say_no() {
+async fn parsers_reject_malformed_documents() {
     let template = Template::default();
     let csr = Csr::from_pem(&csr("ec-256", "/CN=a", "")).unwrap();
     let der = |template: &Template| pem::parse_first_block(&template.pem(&csr)).unwrap().unwrap().1;

@@ -26,7 +26,7 @@ async fn by_serial(pki: &Pki, leaf: &Leaf) -> Value {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
+async fn serial_is_accepted_in_every_form_and_twice() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     type Form = fn(String) -> String;
@@ -67,7 +67,7 @@ async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r3_to_r6_what_is_not_revoked() {
+async fn invalid_revocation_requests_are_rejected() {
     let pki = Pki::start().await;
     let leaf = fresh(&pki).await;
     let rule = "exactly one of them must be given";
@@ -121,7 +121,7 @@ async fn revoke_takes_the_first_certificate_of_a_chain_or_bundle() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r7_r8_certificates_that_were_not_stored() {
+async fn unstored_certificates_are_revoked_by_their_pem() {
     let pki = Pki::start().await;
     let no_store = json!({ "no_store": true });
     let leaf = pki.issue(&no_store, json!({ "common_name": "localhost" })).await;
@@ -142,7 +142,7 @@ async fn vector_16_6_r7_r8_certificates_that_were_not_stored() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r9_a_stored_certificate_outlives_its_issuer() {
+async fn stored_certificate_is_revoked_after_issuer_deletion() {
     let pki = Pki::start().await;
     let leaf = fresh(&pki).await;
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
@@ -152,7 +152,7 @@ async fn vector_16_6_r9_a_stored_certificate_outlives_its_issuer() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r10_foreign_certificates() {
+async fn foreign_certificates_are_rejected() {
     let pki = Pki::start().await;
     let other = Pki::start().await;
     let foreign = fresh(&other).await;
@@ -166,11 +166,12 @@ async fn vector_16_6_r10_foreign_certificates() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r12_expired_certificates() {
+async fn expired_certificates_are_revoked_only_if_allowed() {
     let now = Time::from_unix_timestamp(1_906_545_600).unwrap();
     let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
     let ask = json!({ "common_name": "localhost", "ttl": "1h" });
-    let (leaf, close) = (pki.issue(&json!({}), ask.clone()).await, pki.issue(&json!({}), ask).await);
+    let leaf = pki.issue(&json!({}), ask.clone()).await;
+    let close = pki.issue(&json!({}), ask).await;
     let number = pki.crl("default").await.number();
     pki.app.clock.set(now + Duration::from_secs(3598));
     let data = by_serial(&pki, &close).await;
@@ -193,14 +194,15 @@ async fn vector_16_6_r12_expired_certificates() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r20_unrelated_issuers_have_their_own_lists() {
+async fn unrelated_issuers_have_their_own_crls() {
     let pki = Pki::start().await;
     let other = pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     let leaf = fresh(&pki).await;
     let its = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
     by_serial(&pki, &leaf).await;
     by_serial(&pki, &its).await;
-    let (root_crl, other_crl) = (pki.crl("root").await, pki.crl("other").await);
+    let root_crl = pki.crl("root").await;
+    let other_crl = pki.crl("other").await;
     assert_eq!(root_crl.serials(), [leaf.serial()]);
     assert_eq!(other_crl.serials(), [its.serial()]);
     assert!(other_crl.is_signed_by(other["certificate"].as_str().unwrap()));
@@ -209,7 +211,7 @@ async fn vector_16_6_r20_unrelated_issuers_have_their_own_lists() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r24_entries_of_a_deleted_issuer() {
+async fn entries_of_a_deleted_issuer_move_to_the_default() {
     let pki = Pki::start().await;
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     pki.role(&json!({})).await;
@@ -226,7 +228,7 @@ async fn vector_16_6_r24_entries_of_a_deleted_issuer() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r26_lists_without_entries() {
+async fn crl_without_entries_has_no_entry_list() {
     let pki = Pki::start().await;
     let crl = pki.crl("default").await;
     assert!(crl.text.contains("No Revoked Certificates."), "{}", crl.text);
@@ -285,7 +287,7 @@ async fn for_reason(pki: &Pki, leaf: &Leaf, reason: &str) -> (Value, String) {
 }
 
 #[actix_web::test]
-async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_else_does() {
+async fn only_a_key_compromise_replaces_another_reason() {
     const TOO_LATE: &str = "only a key compromise can be added";
     let pki = Pki::start().await;
     let root = pki.default_pem().await;
@@ -338,11 +340,12 @@ async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_e
 }
 
 #[actix_web::test]
-async fn a_reason_that_is_replaced_is_on_the_next_delta_list_whoever_reads_it() {
+async fn replaced_reason_is_on_the_next_delta_crl() {
     let pki = Pki::start().await;
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "24h" }))
         .await;
-    let (old, new) = (fresh(&pki).await, fresh(&pki).await);
+    let old = fresh(&pki).await;
+    let new = fresh(&pki).await;
     for_reason(&pki, &old, "superseded").await;
     pki.get("crl/rotate").await;
     let complete = pki.crl("default").await;
@@ -371,7 +374,7 @@ async fn a_reason_that_is_replaced_is_on_the_next_delta_list_whoever_reads_it() 
 }
 
 #[actix_web::test]
-async fn a_reason_that_is_replaced_has_its_turn_on_the_delta_list_by_the_timer() {
+async fn replaced_reason_is_on_the_timer_built_delta_crl() {
     let pki = Pki::start().await;
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "1s" })).await;
     let leaf = fresh(&pki).await;
@@ -393,7 +396,7 @@ async fn a_reason_that_is_replaced_has_its_turn_on_the_delta_list_by_the_timer()
 }
 
 #[actix_web::test]
-async fn answers_say_what_did_not_go_well_when_lists_were_built() {
+async fn responses_warn_of_failed_crl_builds() {
     let pki = Pki::start().await;
     let nothing = pki.post("revoke", json!({ "serial_number": fresh(&pki).await.serial() })).await;
     assert_eq!(nothing.warnings(), "");
@@ -435,7 +438,7 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
 }
 
 #[actix_web::test]
-async fn an_authority_without_its_key_here_lacks_no_list_until_somebody_is_revoked_under_it() {
+async fn missing_crl_of_keyless_issuer_warns_only_with_revocations() {
     let pki = Pki::start().await;
     let other = Ca::root("/CN=For the chain");
     let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": other.pem })).await;
@@ -451,15 +454,17 @@ async fn an_authority_without_its_key_here_lacks_no_list_until_somebody_is_revok
 }
 
 #[actix_web::test]
-async fn a_restart_serves_the_same_list() {
+async fn restart_serves_the_same_crl() {
     let mut pki = Pki::start().await;
     pki.root(json!({ "common_name": "Other", "issuer_name": "other", "key_type": "rsa" })).await;
-    let (leaf, valid) = (fresh(&pki).await, fresh(&pki).await);
+    let leaf = fresh(&pki).await;
+    let valid = fresh(&pki).await;
     let its = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
     let revoked = revoke(&pki, json!({ "serial_number": leaf.serial(), "reason": "keyCompromise" })).await;
     by_serial(&pki, &its).await;
     let before = (pki.crl("root").await.der, pki.crl("other").await.der);
-    let (certs, issuers) = (pki.list("certs").await, pki.get("issuer/root").await);
+    let certs = pki.list("certs").await;
+    let issuers = pki.get("issuer/root").await;
     for _ in 0..2 {
         pki = Pki { app: pki.app.restart().await };
         // CRLs are loaded in the background.
@@ -478,7 +483,8 @@ async fn a_restart_serves_the_same_list() {
         assert!(pki.crl("root").await.der == before.0, "still the same");
     }
     // The next revocation continues from there.
-    let (number, next) = (pki.crl("root").await.number(), fresh(&pki).await);
+    let number = pki.crl("root").await.number();
+    let next = fresh(&pki).await;
     by_serial(&pki, &next).await;
     let crl = pki.crl("root").await;
     let mut expected = [leaf.serial(), next.serial()];
@@ -491,7 +497,7 @@ async fn a_restart_serves_the_same_list() {
 }
 
 #[actix_web::test]
-async fn many_revocations_at_once_are_all_on_the_list() {
+async fn concurrent_revocations_are_all_on_the_crl() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let mut leaves = Vec::new();

@@ -31,7 +31,7 @@ fn defaults() -> Value {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h1_to_h3_lists() {
+async fn role_lists_are_sorted_and_paged() {
     let pki = Pki::start().await;
     let empty = pki.app.client.list("pki/roles").await;
     assert_eq!((empty.status, empty.text.as_str()), (404, "{\"errors\":[]}"));
@@ -61,7 +61,7 @@ async fn vector_16_7_h1_to_h3_lists() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h4_to_h6_writes_replace_and_merge() {
+async fn role_post_replaces_and_patch_merges_fields() {
     let pki = Pki::start().await;
     let written = pki.post("roles/r", json!({})).await;
     assert_eq!(written.body["data"], defaults());
@@ -95,7 +95,7 @@ async fn vector_16_7_h4_to_h6_writes_replace_and_merge() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h7_h8_key_types_and_sizes() {
+async fn role_key_types_and_sizes_are_validated() {
     let pki = Pki::start().await;
     for (key_type, bits, field) in [("rsa", 1024, "key_bits"), ("ec", 300, "key_bits"), ("foo", 0, "key_type")] {
         pki.refused("roles/r", json!({ "key_type": key_type, "key_bits": bits }), &format!("{field}: ")).await;
@@ -111,7 +111,7 @@ async fn vector_16_7_h7_h8_key_types_and_sizes() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h9_to_h13_h43_lenient_bodies() {
+async fn role_bodies_are_parsed_leniently_with_warnings() {
     let pki = Pki::start().await;
     let answer = pki.post("roles/r", json!({ "no_store": true, "generate_lease": true })).await;
     assert_eq!(answer.body["data"]["generate_lease"], false);
@@ -137,7 +137,7 @@ async fn vector_16_7_h9_to_h13_h43_lenient_bodies() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h16_h17_reading_certificates() {
+async fn certificates_are_read_by_every_form_of_serial() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     let serial = leaf.serial();
@@ -180,7 +180,7 @@ async fn vector_16_7_h16_h17_reading_certificates() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h18_serials() {
+async fn serials_are_unique_and_well_formed() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let mut serials = Vec::new();
@@ -208,7 +208,7 @@ async fn vector_16_7_h18_serials() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h19_h20_without_issuer_and_media_types() {
+async fn public_paths_without_issuer_and_their_media_types() {
     let pki = Pki::empty().await;
     let anyone = pki.app.client.with_token("");
     for path in ["ca", "ca/pem", "ca_chain", "cert/ca/raw", "cert/ca/raw/pem", "crl", "crl/pem"] {

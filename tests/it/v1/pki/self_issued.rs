@@ -26,7 +26,8 @@ async fn signed(pki: &Pki, path: &str, request: Value) -> (String, Certificate) 
     let members: Vec<_> = data.as_object().unwrap().keys().cloned().collect();
     assert_eq!(members, ["certificate", "issuing_ca", "renew_after"]);
     let text = data["certificate"].as_str().unwrap().to_owned();
-    let (certificate, issuer) = (parse(&text), parse(data["issuing_ca"].as_str().unwrap()));
+    let certificate = parse(&text);
+    let issuer = parse(data["issuing_ca"].as_str().unwrap());
     assert!(certificate.is_signed_by(issuer.key()));
     assert_eq!(certificate.issuer(), issuer.subject());
     assert_eq!(certificate.authority_key_id().as_deref(), issuer.subject_key_id());
@@ -35,7 +36,7 @@ async fn signed(pki: &Pki, path: &str, request: Value) -> (String, Certificate) 
 }
 
 #[actix_web::test]
-async fn vector_16_5_a28_a29_a32_x12_what_is_not_self_issued_or_no_authority() {
+async fn certificate_must_be_a_self_issued_ca() {
     let pki = Pki::start().await;
     let ca = Ca::root("/CN=Other");
     let refuse = async |certificate: &str, rule: &str| {
@@ -69,7 +70,7 @@ async fn vector_16_5_a28_a29_a32_x12_what_is_not_self_issued_or_no_authority() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a30_a31_one_authority_under_another() {
+async fn cross_signed_ca_keeps_its_key_names_and_dates() {
     let pki = Pki::start().await;
     let ca = Ca::root("/O=Other/CN=Other");
     let leaf = ca.signs(
@@ -169,7 +170,7 @@ impl Odd {
 }
 
 #[actix_web::test]
-async fn every_byte_stays_but_issuer_key_identifier_and_distribution_points() {
+async fn only_issuer_key_id_and_crl_urls_are_replaced() {
     let pki = Pki::start().await;
     let root = parse(pki.get("cert/ca").await["certificate"].as_str().unwrap());
     let key_id = extension::authority_key_id(root.subject_key_id().unwrap());
@@ -195,7 +196,7 @@ async fn every_byte_stays_but_issuer_key_identifier_and_distribution_points() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h15_x12_the_path_without_issuer_needs_sudo() {
+async fn path_without_issuer_needs_sudo() {
     let pki = Pki::start().await;
     let ca = of(&Ca::root("/CN=Other").pem);
     let policy = |capabilities: &str| {
@@ -223,7 +224,7 @@ async fn vector_16_7_h15_x12_the_path_without_issuer_needs_sudo() {
 }
 
 #[actix_web::test]
-async fn new_key_signed_by_the_old_one_as_it_is_repeats_a_serial_number() {
+async fn signing_an_own_issuer_warns_of_a_repeated_serial_number() {
     let pki = Pki::start().await;
     let new = pki.root(json!({ "issuer_name": "new" })).await;
     let certificate = new["certificate"].as_str().unwrap();
@@ -246,7 +247,7 @@ async fn new_key_signed_by_the_old_one_as_it_is_repeats_a_serial_number() {
 }
 
 #[actix_web::test]
-async fn concerns_of_an_import_are_told_of_what_is_signed_as_it_is() {
+async fn unusual_extensions_warn_as_on_import() {
     let pki = Pki::start().await;
     for (extensions, concern) in [
         ("1.2.3.4=critical,ASN1:NULL", "the extension 1.2.3.4 is critical"),

@@ -39,7 +39,7 @@ fn basic_constraints(leaf: &Leaf) -> String {
 }
 
 #[actix_web::test]
-async fn the_csr_gives_the_key_alone() {
+async fn only_the_key_of_the_csr_is_used() {
     let pki = Pki::start().await;
     let request = of("subjectAltName = DNS:evil.test\nkeyUsage = digitalSignature\n1.2.3.4 = ASN1:UTF8String:mine\n\
                       basicConstraints = CA:FALSE\nsubjectKeyIdentifier = 0102");
@@ -79,7 +79,7 @@ async fn the_csr_gives_the_key_alone() {
 }
 
 #[actix_web::test]
-async fn what_a_csr_lacks_of_an_authoritys_key_usage_is_added_to_its_own() {
+async fn csr_key_usage_is_completed_for_a_ca() {
     let pki = Pki::start().await;
     let asked = |usage: &str| with(&of(&format!("keyUsage = {usage}")), json!({ "use_csr_values": true }));
     for (usage, shown) in [
@@ -103,7 +103,7 @@ async fn what_a_csr_lacks_of_an_authoritys_key_usage_is_added_to_its_own() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a18_authorities_end_with_their_issuer() {
+async fn validity_is_truncated_to_that_of_the_issuer() {
     let pki = Pki::start().await;
     let end = parse(pki.get("cert/ca").await["certificate"].as_str().unwrap()).not_after();
     let beyond = with(&of(""), json!({ "not_after": "2100-01-01T00:00:00Z" }));
@@ -120,7 +120,7 @@ async fn vector_16_5_a18_authorities_end_with_their_issuer() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a19_to_a21_path_lengths() {
+async fn path_length_is_limited_by_the_issuer() {
     let pki = Pki::start().await;
     let asked = |length: i64| with(&of(""), json!({ "max_path_length": length }));
     for (name, length) in [("zero", 0), ("one", 1), ("three", 3)] {
@@ -189,7 +189,8 @@ async fn path_lengths_of_each_root_with_the_same_key() {
         let key = foreign::new_key("ec-256");
         let name = format!("/CN=Root {round}");
         let root = |extensions: &str| Ca::root_with(key.clone(), &name, extensions, &[]);
-        let (free, limited) = (root(CA), root(&CA.replace("CA:TRUE", "CA:TRUE,pathlen:1")));
+        let free = root(CA);
+        let limited = root(&CA.replace("CA:TRUE", "CA:TRUE,pathlen:1"));
         let below_both = free.intermediate(&format!("/CN=Below {round}"), &[]);
         let bundle = [below_both.bundle(), free.pem, limited.pem].join("\n");
         let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
@@ -200,7 +201,7 @@ async fn path_lengths_of_each_root_with_the_same_key() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a22_a23_a57_usages() {
+async fn key_and_extended_key_usages() {
     let pki = Pki::start().await;
     let usage = |leaf: &Leaf| leaf.extension("keyUsage").unwrap().1;
     let leaf = authority(&pki, with(&of(""), json!({ "key_usage": "DigitalSignature" }))).await;
@@ -221,7 +222,7 @@ async fn vector_16_5_a22_a23_a57_usages() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a24_to_a27_a_key_identifier_constraints_names_dates_and_hashes() {
+async fn key_id_constraints_names_dates_and_hash_are_applied() {
     let pki = Pki::start().await;
     for (skid, octets) in [("aa:bb-cc dd", &[0xaa, 0xbb, 0xcc, 0xdd][..]), ("00", &[0]), ("FF", &[0xff])] {
         let leaf = authority(&pki, with(&of(""), json!({ "skid": skid }))).await;
@@ -274,7 +275,7 @@ async fn vector_16_5_a24_to_a27_a_key_identifier_constraints_names_dates_and_has
 }
 
 #[actix_web::test]
-async fn vector_16_3_c30_pss_of_every_key_under_every_endpoint() {
+async fn use_pss_applies_to_every_csr_key_on_every_endpoint() {
     let pki = Pki::empty().await;
     pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
     let pss = "rsassaPss Hash Algorithm: sha256 Mask Algorithm: mgf1 with sha256 Salt Length: 0x20 Trailer Field: 0x01 (default)";
@@ -324,7 +325,7 @@ async fn values_of_the_csr_byte_for_byte() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a55_the_operators_constraints_win() {
+async fn name_constraints_of_the_request_override_the_csr() {
     let pki = Pki::start().await;
     for critical in ["critical,", ""] {
         let request = of(&format!("nameConstraints = {critical}permitted;DNS:evil.com"));
@@ -356,7 +357,7 @@ async fn vector_16_5_a55_the_operators_constraints_win() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a56_what_only_operator_and_server_can_say() {
+async fn key_id_and_urls_of_the_csr_are_replaced() {
     let pki = Pki::start().await;
     pki.post(
         "config/urls",
@@ -424,7 +425,7 @@ async fn signs_nothing(pki: &Pki, issuer: &str, rule: &str) {
 }
 
 #[actix_web::test]
-async fn an_issuer_without_key_usage_or_good_standing_signs_nothing() {
+async fn issuer_without_cert_sign_usage_or_revoked_signs_nothing() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     for name in ["silent", "revoked"] {
@@ -448,7 +449,7 @@ async fn an_issuer_without_key_usage_or_good_standing_signs_nothing() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a50_a51_below_an_intermediate_of_this_mount() {
+async fn chains_below_an_intermediate_are_complete() {
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().trim().to_owned();
     let made = pki.post("intermediate/generate/internal", json!({ "common_name": "Int", "key_type": "ec" })).await;

@@ -113,7 +113,7 @@ fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
 }
 
 #[actix_web::test]
-async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
+async fn copied_csr_values_are_fully_validated() {
     let pki = Pki::start().await;
     let csr_values = |csr: String| json!({ "csr": csr, "use_csr_values": true });
     for (subject, rule) in subjects() {
@@ -150,8 +150,9 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
 }
 
 #[actix_web::test]
-async fn what_a_template_says_is_read_to_its_end() {
-    let (pki, engine) = (Pki::start().await, Engine::start().await);
+async fn template_contents_are_fully_validated() {
+    let pki = Pki::start().await;
+    let engine = Engine::start().await;
     pki.post("config/external-policy", settings(&engine)).await;
     let templates = subjects()
         .into_iter()
@@ -203,7 +204,7 @@ fn self_issued_with(subject: &Name, unique_ids: &[u8], key_id: &[u8], more: &[Ex
 }
 
 #[actix_web::test]
-async fn what_a_self_issued_authority_says_is_read_to_its_end() {
+async fn self_issued_ca_contents_are_fully_validated() {
     let pki = Pki::start().await;
     let refused = async |certificate: String, rule: &str| {
         pki.refused("root/sign-self-issued", json!({ "certificate": certificate }), rule).await;
@@ -234,7 +235,7 @@ async fn what_a_self_issued_authority_says_is_read_to_its_end() {
 }
 
 #[actix_web::test]
-async fn an_imported_authority_has_a_name_that_others_read() {
+async fn imported_ca_name_and_key_id_are_validated() {
     let pki = Pki::start().await;
     for (subject, rule) in subjects() {
         let bundle = json!({ "pem_bundle": self_issued(&subject, &[]) });
@@ -253,7 +254,7 @@ async fn an_imported_authority_has_a_name_that_others_read() {
 }
 
 #[actix_web::test]
-async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no_request() {
+async fn invalid_name_constraints_are_rejected_everywhere() {
     let pki = Pki::start().await;
     let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
     let hosts = ["a.test.", ".", "a..b", "*.a.test", "a.test/x"];
@@ -313,7 +314,7 @@ fn large_identifiers() -> [String; 4] {
 }
 
 #[actix_web::test]
-async fn object_identifiers_that_others_cannot_read_are_refused_wherever_they_are_named() {
+async fn too_large_object_identifiers_are_rejected_everywhere() {
     let pki = Pki::start().await;
     for large in large_identifiers() {
         let rule = |field: &str| format!("{field}: {large}: an object identifier has ");
@@ -352,7 +353,7 @@ async fn object_identifiers_that_others_cannot_read_are_refused_wherever_they_ar
 }
 
 #[actix_web::test]
-async fn uris_without_a_usable_host_are_refused() {
+async fn uris_without_a_usable_host_are_rejected() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "key_type": "ec" });
     for uri in ["http://a..b/", "http:///x", "spiffe://", "http://a.test./", "http://a%41/", "http://[fe80::1%25eth0]/"]
@@ -380,7 +381,7 @@ async fn uris_without_a_usable_host_are_refused() {
 }
 
 #[actix_web::test]
-async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
+async fn sign_revocation_list_rejects_crls_forbidden_by_rfc_5280() {
     let pki = Pki::start().await;
     let path = "issuer/root/sign-revocation-list";
     let body = json!({ "revoked_certs": [], "crl_number": 5 });
@@ -455,7 +456,7 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
 }
 
 #[actix_web::test]
-async fn what_others_read_is_copied_as_before() {
+async fn valid_extensions_are_copied_unchanged() {
     let pki = Pki::start().await;
     let usual = "subjectAltName = DNS:*.a.test,DNS:a_b.test,email:a@b.test,URI:spiffe://a/b,IP:10.0.0.1,RID:1.2.3,dirName:dir\n\
         certificatePolicies = 1.2.3,@policy\ntlsfeature = status_request\nissuerAltName = DNS:a.test\n\

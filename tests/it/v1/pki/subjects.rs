@@ -34,7 +34,7 @@ fn within() -> Value {
 }
 
 #[actix_web::test]
-async fn a_subject_beyond_the_types_and_bounds_of_rfc_5280_brings_a_warning_that_names_the_rule() {
+async fn subject_beyond_rfc_5280_types_and_bounds_warns() {
     let pki = Pki::start().await;
     assert_eq!(pki.role(&within()).await, "");
     for (role, field, rule) in beyond() {
@@ -60,7 +60,7 @@ async fn a_subject_beyond_the_types_and_bounds_of_rfc_5280_brings_a_warning_that
 }
 
 #[actix_web::test]
-async fn a_role_with_strict_subject_refuses_what_is_beyond_and_says_so_when_it_is_read() {
+async fn strict_subject_role_rejects_values_beyond_rfc_5280() {
     let pki = Pki::start().await;
     let strict =
         json!({ "strict_subject": true, "allow_any_name": true, "allowed_serial_numbers": "*", "key_type": "ec" });
@@ -91,7 +91,7 @@ async fn a_role_with_strict_subject_refuses_what_is_beyond_and_says_so_when_it_i
 }
 
 #[actix_web::test]
-async fn the_subject_of_a_csr_that_is_copied_is_held_against_the_same_types_and_bounds() {
+async fn copied_csr_subject_is_checked_against_rfc_5280_bounds() {
     let pki = Pki::start().await;
     pki.role(&json!({ "strict_subject": true })).await;
     let long = "o".repeat(65);
@@ -114,7 +114,7 @@ async fn the_subject_of_a_csr_that_is_copied_is_held_against_the_same_types_and_
 }
 
 #[actix_web::test]
-async fn the_subject_of_an_authority_is_held_against_them_too() {
+async fn ca_subject_is_checked_against_rfc_5280_bounds() {
     let pki = Pki::start().await;
     let names =
         beyond_names().into_iter().map(|(body, field, rule)| (with(&json!({ "common_name": "A" }), body), field, rule));
@@ -131,7 +131,7 @@ async fn the_subject_of_an_authority_is_held_against_them_too() {
 }
 
 #[actix_web::test]
-async fn values_of_an_attribute_are_one_rdn_or_one_each() {
+async fn attribute_values_form_one_rdn_or_one_each() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "ou": ["C", "A", "B", "A"], "organization": ["Y", "X"] });
     let name = json!({ "common_name": "a.foo" });

@@ -10,7 +10,7 @@ fn words((_, text): (bool, String)) -> String {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
+async fn url_templates_expand_cluster_and_issuer() {
     let pki = Pki::start().await;
     let template = json!({
         "issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der",
@@ -71,7 +71,7 @@ async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
 }
 
 #[actix_web::test]
-async fn a_root_without_its_id_has_the_addresses_of_the_cluster() {
+async fn root_urls_without_issuer_id_use_the_cluster_address() {
     let pki = Pki::empty().await;
     let urls = json!({ "ocsp_servers": "{{cluster_path}}/ocsp", "enable_templating": true });
     assert_eq!(pki.post("config/urls", urls).await.warnings(), "", "nobody to use them yet");

@@ -60,7 +60,7 @@ async fn run(pki: &Pki, body: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h21_without_operations() {
+async fn tidy_without_operations_warns_and_does_nothing() {
     let pki = start().await;
     for body in [json!({}), json!({ "tidy_cert_store": false, "safety_buffer": "1h" }), json!({ "tidy_acme": null })] {
         let answer = tidy(&pki, body).await;
@@ -77,7 +77,8 @@ async fn vector_16_7_h21_without_operations() {
 }
 
 async fn removes(pki: &Pki) {
-    let (short, long) = (leaf(pki, 3600).await, leaf(pki, 100 * 3600).await);
+    let short = leaf(pki, 3600).await;
+    let long = leaf(pki, 100 * 3600).await;
     let counted = pki.list("certs").await.len();
     let body = json!({ "tidy_cert_store": true, "tidy_cert_metadata": true });
     pki.app.clock.advance(Duration::from_secs(73 * 3600 + 1));
@@ -115,14 +116,14 @@ async fn removes(pki: &Pki) {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h22_expired_certificates_go() {
+async fn expired_certificates_are_removed() {
     let pki = start().await;
     removes(&pki).await;
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn vector_16_7_h22_on_postgresql() {
+async fn expired_certificates_are_removed_on_postgresql() {
     let pki = Pki::on(builder().postgres().start().await).await;
     removes(&pki).await;
     pki.stop().await;
@@ -158,7 +159,7 @@ async fn keeps_revocations(pki: &Pki) {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h23_a_revocation_lives_until_its_own_buffer() {
+async fn revocation_is_kept_until_its_own_safety_buffer() {
     let pki = start().await;
     keeps_revocations(&pki).await;
     // A restart builds the same CRLs, although the newest revocations may be gone.
@@ -178,7 +179,7 @@ async fn vector_16_7_h23_a_revocation_lives_until_its_own_buffer() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h23_on_postgresql() {
+async fn revocation_is_kept_until_its_own_buffer_on_postgresql() {
     let pki = Pki::on(builder().postgres().start().await).await;
     keeps_revocations(&pki).await;
     pki.stop().await;
@@ -193,7 +194,7 @@ fn stored_list(pki: &Pki) -> (i64, i64) {
 
 /// RFC 5280 section 3.3.
 #[actix_web::test]
-async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end() {
+async fn revocation_is_removed_after_a_crl_issued_after_its_expiry() {
     let all = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
     for settings in [json!({}), json!({ "auto_rebuild": true })] {
         let pki = start().await;
@@ -230,7 +231,7 @@ async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end()
 }
 
 #[actix_web::test]
-async fn a_mount_without_lists_has_none_to_wait_for() {
+async fn disabled_crls_do_not_delay_removal_of_revocations() {
     let pki = start().await;
     pki.post("config/crl", json!({ "disable": true })).await;
     let leaf = leaf(&pki, 60).await;
@@ -246,7 +247,7 @@ async fn a_mount_without_lists_has_none_to_wait_for() {
 
 /// Entries that cannot be listed stay; those that were on the last CRL are removed.
 #[actix_web::test]
-async fn where_no_list_can_be_made_what_was_on_the_last_one_goes() {
+async fn without_a_new_crl_only_listed_revocations_are_removed() {
     let pki = start().await;
     let leaves = [leaf(&pki, 60).await, leaf(&pki, 3600).await, leaf(&pki, 3601).await];
     for leaf in &leaves {
@@ -269,7 +270,7 @@ async fn where_no_list_can_be_made_what_was_on_the_last_one_goes() {
 
 /// The delta CRL covers more than the complete one, and all of its entries are removed.
 #[actix_web::test]
-async fn what_only_the_delta_list_had_goes_and_the_lists_go_on() {
+async fn revocations_on_the_delta_crl_only_are_removed() {
     let pki = start().await;
     let lasting = leaf(&pki, 700 * 3600).await;
     revoke(&pki, &lasting).await;
@@ -289,7 +290,7 @@ async fn what_only_the_delta_list_had_goes_and_the_lists_go_on() {
 }
 
 #[actix_web::test]
-async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {
+async fn revoked_unexpired_certificates_stay_on_the_crl() {
     let pki = start().await;
     let leaves = [leaf(&pki, 10).await, leaf(&pki, 30 * 24 * 3600).await];
     for leaf in &leaves {
@@ -328,7 +329,7 @@ async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
+async fn one_run_at_a_time_until_it_is_cancelled() {
     let pki = start().await;
     pki.role(&json!({})).await;
     for _ in 0..12 {
@@ -364,7 +365,7 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
 }
 
 #[actix_web::test]
-async fn the_pause_is_between_certificates_not_between_pages_of_them() {
+async fn pause_is_between_certificates_not_pages() {
     let pki = start().await;
     // Total pauses of a run: long ones after each certificate, short ones accumulated to a second.
     for (pause, count, least) in [("300ms", 4, 900), ("20ms", 60, 1000), ("0s", 60, 0)] {
@@ -384,7 +385,7 @@ async fn the_pause_is_between_certificates_not_between_pages_of_them() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h25_expired_issuers_but_for_the_default() {
+async fn expired_issuers_except_the_default_are_removed() {
     let pki = Pki { app: builder().start().await };
     for name in ["default-one", "old", "revoking", "lasting"] {
         let end = if name == "lasting" { "2050-01-01T00:00:00Z" } else { "2031-02-01T00:00:00Z" };
@@ -411,9 +412,11 @@ async fn vector_16_7_h25_expired_issuers_but_for_the_default() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h29_a_certificate_that_cannot_be_read() {
+async fn unreadable_certificate_is_removed_only_on_request() {
     let pki = start().await;
-    let (broken, kept, sound) = (leaf(&pki, 3600).await, leaf(&pki, 3600).await, leaf(&pki, 3600).await);
+    let broken = leaf(&pki, 3600).await;
+    let kept = leaf(&pki, 3600).await;
+    let sound = leaf(&pki, 3600).await;
     revoke(&pki, &kept).await;
     let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -470,7 +473,7 @@ async fn in_the_middle_of_a_run() -> Pki {
 }
 
 #[actix_web::test]
-async fn a_run_that_was_cut_short_is_carried_on_by_the_next() {
+async fn interrupted_run_is_continued_by_the_next() {
     let pki = in_the_middle_of_a_run().await;
     let pki = Pki { app: pki.app.restart().await };
     let cut = status(&pki).await;
@@ -484,7 +487,7 @@ async fn a_run_that_was_cut_short_is_carried_on_by_the_next() {
 }
 
 #[actix_web::test]
-async fn a_run_that_is_cancelled_leaves_lists_of_what_is_left() {
+async fn cancelled_run_leaves_crls_of_the_remaining_revocations() {
     let pki = in_the_middle_of_a_run().await;
     pki.post("tidy-cancel", json!({})).await;
     let ended = until(&pki, "Cancelled").await;
@@ -498,7 +501,7 @@ async fn a_run_that_is_cancelled_leaves_lists_of_what_is_left() {
 }
 
 #[actix_web::test]
-async fn issuing_goes_on_meanwhile_and_nothing_of_it_is_lost() {
+async fn issuance_and_revocation_during_a_run_lose_nothing() {
     let pki = start().await;
     pki.role(&json!({})).await;
     for _ in 0..60 {

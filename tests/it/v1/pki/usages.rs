@@ -19,7 +19,7 @@ fn usage(leaf: &Leaf) -> String {
 }
 
 #[actix_web::test]
-async fn default_key_usages_fit_the_key_and_named_ones_stand() {
+async fn default_key_usages_fit_the_key_and_named_ones_are_kept() {
     let mut pki = Pki::start().await;
     let names = json!(["DigitalSignature", "KeyAgreement", "KeyEncipherment"]);
     let named = json!({ "key_usage": names });
@@ -52,7 +52,7 @@ async fn default_key_usages_fit_the_key_and_named_ones_stand() {
 }
 
 #[actix_web::test]
-async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
+async fn unknown_usage_is_rejected_in_roles_and_requests() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     let csr = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "common_name": "a.test" });
@@ -89,7 +89,7 @@ async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
 
 /// A role is validated against the rules for certificates when it is written, not only at the first request.
 #[actix_web::test]
-async fn a_role_of_which_no_certificate_could_be_issued_is_warned_of() {
+async fn role_that_can_issue_no_certificate_warns() {
     let pki = Pki::start().await;
     let wide: Vec<String> = (0..60).map(|n| format!("{n:0>900}")).collect();
     for (body, rule) in [

@@ -85,7 +85,7 @@ fn relative(certificate: &Certificate) -> (i64, i64) {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t1_to_t4_t21_lifetimes() {
+async fn ttl_defaults_and_limits_of_role_and_mount() {
     let dates = Dates::start().await;
     let quiet = |start, end| (start, end, String::new());
     assert_eq!(dates.gives(&json!({ "ttl": 0, "max_ttl": 0 }), json!({})).await, quiet(-30, 768 * HOUR));
@@ -102,7 +102,7 @@ async fn vector_16_4_t1_to_t4_t21_lifetimes() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t5_to_t7_an_end_by_date() {
+async fn not_after_sets_the_end_by_date() {
     let dates = Dates::start().await;
     let endless = json!({ "not_after": ENDLESS });
     let (start, end, _) = dates.gives(&json!({}), endless.clone()).await;
@@ -128,7 +128,7 @@ async fn vector_16_4_t5_to_t7_an_end_by_date() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t8_to_t10_t14_bounds_of_the_end() {
+async fn not_after_bound_limits_the_end() {
     let dates = Dates::start().await;
     let bound = |word: &str| json!({ "not_after_bound": word });
     let until = |seconds: i64| json!({ "not_after": at(seconds) });
@@ -151,7 +151,7 @@ async fn vector_16_4_t8_to_t10_t14_bounds_of_the_end() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t11_to_t13_t22_t24_the_start() {
+async fn not_before_and_its_bound_set_the_start() {
     let dates = Dates::start().await;
     let from = |seconds: i64| json!({ "not_before": at(seconds) });
     dates.refuses(&json!({ "not_before_bound": "forbid" }), from(0), "not_before: the role forbids it").await;
@@ -178,7 +178,7 @@ async fn vector_16_4_t11_to_t13_t22_t24_the_start() {
 }
 
 #[actix_web::test]
-async fn new_role_with_not_before_older_than_its_issuer_is_refused() {
+async fn new_role_with_not_before_older_than_its_issuer_is_rejected() {
     let pki = Pki { app: App::builder().manual_clock(time(NOW)).start().await };
     let client = &pki.app.client;
     let old = json!({ "allow_any_name": true, "not_before": at(-5 * HOUR) });
@@ -203,7 +203,7 @@ async fn new_role_with_not_before_older_than_its_issuer_is_refused() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t24_roots() {
+async fn root_validity_follows_the_request() {
     let dates = Dates::start().await;
     let root = async |request: Value| {
         let data = dates.pki.root(request).await;
@@ -225,7 +225,7 @@ async fn vector_16_4_t24_roots() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t15_to_t18_the_end_of_the_issuer() {
+async fn leaf_end_follows_the_issuer_behavior() {
     let dates = Dates::start().await;
     let role = |issuer: &str| json!({ "issuer_ref": issuer });
     for (name, behaviour) in [("e", "err"), ("a", "always_enforce_err"), ("p", "permit"), ("t", "truncate")] {
@@ -252,7 +252,7 @@ async fn vector_16_4_t15_to_t18_the_end_of_the_issuer() {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
+async fn expired_issuer_issues_nothing() {
     let dates = Dates::start().await;
     let behaviours = ["err", "always_enforce_err", "truncate", "permit"];
     for behaviour in behaviours {
@@ -268,7 +268,7 @@ async fn vector_16_4_t19_t25_an_expired_issuer_issues_nothing() {
 }
 
 #[actix_web::test]
-async fn authorities_and_leaves_without_a_lifetime_go_together_on_a_mount_without_settings() {
+async fn default_lifetimes_of_ca_and_leaf_are_consistent() {
     let dates = Dates::start().await;
     let root = dates.pki.root(json!({ "common_name": "Young", "issuer_name": "young", "ttl": "" })).await;
     let years = 87_600 * HOUR;
@@ -293,7 +293,7 @@ fn unruled(csr: &str, issuer: &str, request: &Value) -> [(String, Value); 2] {
 }
 
 #[actix_web::test]
-async fn vector_16_4_t18_t20_t23_to_t25_on_sign_verbatim_and_sign_intermediate() {
+async fn sign_verbatim_and_sign_intermediate_follow_the_same_limits() {
     let dates = Dates::start().await;
     let gives = async |issuer: &str, request: Value| {
         let mut results = Vec::new();

@@ -39,7 +39,7 @@ async fn verbatim(pki: &Pki, request: Value) -> Leaf {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a33_extensions_are_copied_byte_for_byte() {
+async fn extensions_are_copied_byte_for_byte() {
     let pki = Pki::start().await;
     let request = of("1.2.3.4 = critical,ASN1:UTF8String:mine\nkeyUsage = digitalSignature,nonRepudiation\n\
          subjectAltName = DNS:A.foo,email:x@a.foo,IP:10.0.0.1,IP:::1,URI:urn:a:b,RID:1.2.3.4,\
@@ -137,7 +137,7 @@ async fn odd_extensions_of_a_request() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a34_usages_are_defaults_only() {
+async fn usages_of_the_request_are_defaults_only() {
     let pki = Pki::start().await;
     let usage = |leaf: &Leaf| leaf.extension("keyUsage");
     let purposes = |leaf: &Leaf| leaf.extension("extendedKeyUsage").map(|(_, text)| text);
@@ -162,7 +162,7 @@ async fn vector_16_5_a34_usages_are_defaults_only() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a35_a58_no_authority_is_made() {
+async fn ca_csrs_and_cert_sign_usage_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({})).await;
     for path in ["sign-verbatim", "sign-verbatim/r", "issuer/root/sign-verbatim", "issuer/root/sign-verbatim/r"] {
@@ -196,7 +196,7 @@ async fn vector_16_5_a35_a58_no_authority_is_made() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a58_what_only_the_server_can_say() {
+async fn urls_of_the_mount_replace_those_of_the_csr() {
     let pki = Pki::start().await;
     let request = of("subjectKeyIdentifier = 0102\nauthorityInfoAccess = OCSP;URI:http://evil.test\n\
          crlDistributionPoints = URI:http://evil.test/crl\nfreshestCRL = URI:http://evil.test/delta\n\
@@ -226,7 +226,7 @@ async fn vector_16_5_a58_what_only_the_server_can_say() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a36_a38_a39_roles_decide_dates_storage_and_nothing_else() {
+async fn roles_determine_only_dates_and_storage() {
     let pki = Pki::start().await;
     for path in ["sign-verbatim/unknown", "issuer/root/sign-verbatim/unknown"] {
         pki.refused(path, of(""), "unknown role: unknown").await;
@@ -276,7 +276,7 @@ async fn the_issuer_is_the_paths_then_the_roles_then_the_default() {
 }
 
 #[actix_web::test]
-async fn x9_x16_requests_that_are_weak_or_broken() {
+async fn weak_or_malformed_csrs_are_rejected() {
     let pki = Pki::start().await;
     let with_csr = |csr: String| json!({ "csr": csr });
     pki.refused("sign-verbatim", with_csr(csr("rsa-1024", "/CN=a", "")), "csr: keys of this type need at least 2048")
@@ -300,7 +300,7 @@ async fn x9_x16_requests_that_are_weak_or_broken() {
 }
 
 #[actix_web::test]
-async fn vector_16_5_a50_to_a53_a59_forms_of_an_answer() {
+async fn response_formats() {
     use base64::Engine as _;
     let pki = Pki::start().await;
     let root = pki.get("cert/ca").await["certificate"].clone();

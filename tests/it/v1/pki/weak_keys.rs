@@ -20,7 +20,8 @@ fn roca_csr() -> String {
     let files = Files::new();
     let key = files.write("key.pem", ROCA.as_bytes());
     let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
-    let (key, config) = (key.to_str().unwrap(), config.to_str().unwrap());
+    let key = key.to_str().unwrap();
+    let config = config.to_str().unwrap();
     openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=a.test"], b"")
 }
 
@@ -62,7 +63,7 @@ fn identity_csr() -> String {
 }
 
 #[actix_web::test]
-async fn no_certificate_is_signed_for_an_ed25519_point_of_small_order_or_an_rsa_key_with_guessable_primes() {
+async fn small_order_ed25519_and_roca_rsa_keys_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
     for (csr, rule) in [(roca_csr(), ROCA_RULE), (identity_csr(), ED25519_RULE)] {
@@ -75,7 +76,7 @@ async fn no_certificate_is_signed_for_an_ed25519_point_of_small_order_or_an_rsa_
 }
 
 #[actix_web::test]
-async fn no_certificate_is_signed_for_an_rsa_key_that_comes_apart_or_whose_exponent_not_every_reader_takes() {
+async fn factorable_rsa_keys_and_large_exponents_are_rejected() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
     // 2^2048 − 1, divisible by 3; the square of the prime 2^1279 − 1; and 2^2558 − 45², the product of 2^1279 ± 45.
@@ -97,7 +98,7 @@ async fn no_certificate_is_signed_for_an_rsa_key_that_comes_apart_or_whose_expon
 }
 
 #[actix_web::test]
-async fn no_such_key_is_imported_and_no_certificate_of_it() {
+async fn weak_keys_and_their_certificates_are_not_imported() {
     let pki = Pki::start().await;
     let ca = Ca::root_with(ROCA.to_owned(), "/CN=Weak", CA, &[]);
     for path in ["issuers/import/bundle", "config/ca"] {

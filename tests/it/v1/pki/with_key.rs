@@ -24,7 +24,7 @@ async fn revoked(pki: &Pki) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r11_a_matching_key_in_every_form_of_every_type() {
+async fn matching_key_of_every_type_and_format_revokes() {
     let pki = Pki::start().await;
     let mut count = 0;
     for (kind, bits) in [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
@@ -51,7 +51,7 @@ async fn vector_16_6_r11_a_matching_key_in_every_form_of_every_type() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r11_keys_as_openssl_writes_them() {
+async fn openssl_key_formats_are_accepted() {
     let pki = Pki::start().await;
     for kind in ["rsa-2048", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"] {
         let pkcs8 = key(kind);
@@ -77,7 +77,7 @@ async fn vector_16_6_r11_keys_as_openssl_writes_them() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r11_7_10_x11_other_keys_revoke_nothing() {
+async fn other_or_malformed_keys_revoke_nothing() {
     let pki = Pki::start().await;
     let role = json!({ "key_type": "rsa" });
     let (serial, certificate, own) = issued(&pki, role.clone(), "der").await;
@@ -137,7 +137,7 @@ async fn vector_16_6_r11_7_10_x11_other_keys_revoke_nothing() {
 }
 
 #[actix_web::test]
-async fn vector_16_6_r7_7_10_x10_certificates_that_were_not_stored_and_foreign_ones() {
+async fn unstored_certificates_are_revoked_and_foreign_ones_are_not() {
     let pki = Pki::start().await;
     let role = json!({ "no_store": true, "key_type": "ec" });
     let (serial, certificate, key) = issued(&pki, role, "der").await;
@@ -162,7 +162,7 @@ async fn vector_16_6_r7_7_10_x10_certificates_that_were_not_stored_and_foreign_o
 }
 
 #[actix_web::test]
-async fn whoever_a_policy_lets_may_call_it_and_nobody_is_shown_a_key() {
+async fn path_needs_its_right_and_never_shows_a_key() {
     let pki = Pki::start().await;
     let (serial, _, key) = issued(&pki, json!({ "key_type": "ec" }), "der").await;
     pki.app.policy("holder", "path \"pki/revoke-with-key\" { capabilities = [\"update\"] }").await;

@@ -5,52 +5,52 @@
 //!
 //! | number | tests |
 //! |---|---|
-//! | K1 | `k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_its_uuid` |
-//! | K2, K3, K4 | `k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_nothing_is_stored` |
-//! | K5, K6, K19 | `k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_nothing_is_stored` |
-//! | K4 | `k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other` |
-//! | K7 | `k7_and_k8_names_are_unique_over_all_types_and_types_are_words` |
-//! | K7 | `k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets` |
-//! | K8 | `k7_and_k8_names_are_unique_over_all_types_and_types_are_words` |
-//! | K9 | `k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other` |
-//! | K10, K11 | `k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed` |
-//! | K12, K40 | `k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_shown_is_kept` |
-//! | K13, K15 | `k13_and_k15_a_key_that_mounts_list_is_not_deleted` |
-//! | K14 | `k14_what_a_mount_may_not_use_looks_to_it_like_what_is_not_there` |
-//! | K14 | `k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature` |
-//! | K14 | `vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whether_it_exists` |
-//! | K16 | `k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature` |
-//! | K17 | `no_secret_leaves_but_in_the_answer_whose_purpose_it_is`, `no_secret_is_in_the_database_in_clear` |
-//! | K18 | `never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used` |
+//! | K1 | `minimal_key_is_shown_with_defaults_and_a_stable_uuid` |
+//! | K2, K3, K4 | `invalid_parameters_are_rejected_by_name_and_not_stored` |
+//! | K5, K6, K19 | `invalid_parameters_are_rejected_by_name_and_not_stored` |
+//! | K4 | `every_hash_name_works_with_rsa_and_ec` |
+//! | K7 | `names_are_unique_over_types_and_unknown_types_are_rejected` |
+//! | K7 | `names_are_unique_over_types_and_secrets_are_redacted` |
+//! | K8 | `names_are_unique_over_types_and_unknown_types_are_rejected` |
+//! | K9 | `every_hash_name_works_with_rsa_and_ec` |
+//! | K10, K11 | `missing_key_is_generated_once_if_allowed` |
+//! | K12, K40 | `wrong_pin_is_tried_once_per_write_and_redacted_pin_is_kept` |
+//! | K13, K15 | `granted_key_cannot_be_deleted` |
+//! | K14 | `key_without_grant_looks_like_a_missing_key` |
+//! | K14 | `grants_and_usages_are_checked_for_every_signature` |
+//! | K14 | `mount_without_grant_cannot_use_or_detect_a_key` |
+//! | K16 | `grants_and_usages_are_checked_for_every_signature` |
+//! | K17 | `secrets_appear_only_in_their_intended_responses`, `no_secret_is_in_the_database_in_clear` |
+//! | K18 | `concurrent_calls_reach_but_never_exceed_the_cap` |
 //! | K18 | `a_cap_that_is_changed_holds_from_then_on` |
-//! | K18 | `a_flood_of_requests_fills_the_places_of_the_key_and_no_more` |
-//! | K20 | `sessions_closed_behind_our_back_are_opened_again` |
-//! | K21 | `k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart` |
-//! | K22 | `a_call_that_hangs_is_answered_in_time_and_keeps_its_place` |
-//! | K22 | `a_module_that_hangs_holds_up_its_own_key_alone` |
-//! | K23 | `a_wrong_signature_of_a_module_is_given_to_nobody` |
-//! | K23 | `what_is_not_signed_right_is_refused_and_not_stored` |
+//! | K18 | `concurrent_signatures_use_all_permits_and_no_more` |
+//! | K20 | `externally_closed_sessions_are_reopened` |
+//! | K21 | `reinserted_token_issues_again_also_after_a_restart` |
+//! | K22 | `hanging_call_times_out_and_occupies_its_slot` |
+//! | K22 | `hanging_module_blocks_only_its_own_key` |
+//! | K23 | `wrong_signature_of_a_module_is_rejected` |
+//! | K23 | `failed_or_wrong_signature_is_an_error_and_not_stored` |
 //! | K23 | `every_metric_of_a_managed_key_is_there_with_its_name` |
-//! | K24 | `k24_a_key_that_was_replaced_signs_no_certificate` |
-//! | K25 | `k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried` |
-//! | K26, K27 | `ec_keys_of_softhsm_hold_the_contract` |
+//! | K24 | `replaced_key_signs_no_certificate` |
+//! | K25 | `keys_of_one_token_share_its_login_and_other_pin_is_not_tried` |
+//! | K26, K27 | `softhsm_ec_keys_meet_the_contract` |
 //! | K26, K27 | `many_sign_at_a_time` |
 //! | K26, K27 | `every_algorithm_that_fits_signs_and_no_other` |
 //! | K26, K27 | `a_digest_of_another_length_is_none` |
-//! | K28 | `rsa_keys_of_softhsm_hold_the_contract`, `a_token_whose_information_cannot_be_read_works_by_its_slot` |
-//! | K29 | `k29_keys_of_every_kind_are_made_once_under_their_alias_however_many_ask` |
-//! | K29 | `five_who_make_a_key_at_the_same_time_make_one_alias_and_leave_no_other_key` |
-//! | K30 | `k30_a_key_that_is_disabled_of_another_use_or_of_another_spec_is_refused` |
-//! | K31 | `k31_a_key_that_may_be_made_is_named_by_an_alias_of_ours` |
-//! | K32 | `k32_a_root_of_rsa_and_an_intermediate_of_p256_at_a_service_issue_revoke_and_answer` |
-//! | K32 | `k32_a_root_of_p256_and_an_intermediate_of_rsa_at_a_service_issue_revoke_and_answer` |
-//! | K33 | `k33_a_key_is_made_waited_for_and_used_and_an_answer_that_was_damaged_is_not` |
-//! | K34 | `k34_the_algorithm_dictates_the_scheme_where_nothing_is_asked_for` |
-//! | K35 | `k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credential` |
-//! | K36 | `k36_a_resource_is_a_suffix_of_the_provider_or_of_the_configuration` |
-//! | K37 | `k37_credentials_are_files_of_the_folder_for_them_and_no_others`, `nothing_else_is_opened` |
-//! | K38 | `vector_k38_which_key_is_meant_must_be_said_and_nothing_of_its_kind` |
-//! | K39 | `vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_certificates` |
+//! | K28 | `softhsm_rsa_keys_meet_the_contract`, `token_with_unreadable_information_works_by_slot` |
+//! | K29 | `concurrent_requests_generate_each_key_once_per_alias` |
+//! | K29 | `concurrent_key_generation_leaves_one_alias_and_one_key` |
+//! | K30 | `disabled_or_mismatched_key_is_rejected` |
+//! | K31 | `generated_key_must_be_named_by_an_own_alias` |
+//! | K32 | `cloud_rsa_root_and_p256_intermediate_issue_and_revoke` |
+//! | K32 | `cloud_p256_root_and_rsa_intermediate_issue_and_revoke` |
+//! | K33 | `key_is_generated_and_corrupt_responses_are_rejected` |
+//! | K34 | `signature_scheme_follows_the_algorithm_of_the_key` |
+//! | K35 | `key_is_generated_once_and_foreign_authority_is_rejected` |
+//! | K36 | `resource_must_be_a_known_dns_suffix` |
+//! | K37 | `credentials_must_be_files_in_the_configured_folder`, `nothing_else_is_opened` |
+//! | K38 | `key_name_or_id_is_required_and_key_type_is_rejected` |
+//! | K39 | `crls_and_ocsp_responses_use_permits_like_certificates` |
 
 mod cloud;
 mod config;

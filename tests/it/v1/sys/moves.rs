@@ -6,7 +6,7 @@ use crate::support::{App, Client};
 use crate::v1::rights::{granted, only};
 
 #[actix_web::test]
-async fn a_mount_moves_with_everything_that_it_made() {
+async fn mount_moves_with_its_contents() {
     let app = App::start().await;
     let client = &app.client;
     let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
@@ -14,7 +14,8 @@ async fn a_mount_moves_with_everything_that_it_made() {
     let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
     assert_eq!(client.post("pki/roles/web", role).await.status, 200);
     let issued = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.body;
-    let (serial, ca) = (issued["data"]["serial_number"].as_str().unwrap(), client.get("pki/ca/pem").await.text);
+    let serial = issued["data"]["serial_number"].as_str().unwrap();
+    let ca = client.get("pki/ca/pem").await.text;
 
     let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await;
     assert_eq!(moved.status, 200, "{}", moved.text);
@@ -135,12 +136,12 @@ async fn a_prefix_above_mounts_leaves_out_what_moved_away(app: App) {
 }
 
 #[actix_web::test]
-async fn a_prefix_above_mounts_leaves_out_what_moved_away_on_the_embedded_store() {
+async fn prefix_revocation_skips_moved_mounts_on_embedded_store() {
     a_prefix_above_mounts_leaves_out_what_moved_away(App::start().await).await;
 }
 
 #[actix_web::test]
-async fn a_prefix_above_mounts_leaves_out_what_moved_away_on_postgresql() {
+async fn prefix_revocation_skips_moved_mounts_on_postgresql() {
     a_prefix_above_mounts_leaves_out_what_moved_away(App::builder().postgres().start().await).await;
 }
 
@@ -174,7 +175,7 @@ async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
 }
 
 #[actix_web::test]
-async fn who_has_any_right_at_a_mount_or_below_sees_it() {
+async fn mount_is_visible_with_any_right_at_it_or_below() {
     let app = App::start().await;
     for path in ["team/ca", "open"] {
         assert_eq!(app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await.status, 204);
@@ -210,7 +211,7 @@ async fn who_has_any_right_at_a_mount_or_below_sees_it() {
 }
 
 #[actix_web::test]
-async fn a_stranger_sees_what_is_for_all_and_little_of_it() {
+async fn unauthenticated_caller_sees_little_of_public_mounts_only() {
     let app = App::start().await;
     let stranger = app.client.with_token("");
     assert_eq!(seen(&stranger).await, (vec![], vec![]));

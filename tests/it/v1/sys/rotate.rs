@@ -25,7 +25,7 @@ async fn re_sealed(client: &Client) {
 }
 
 #[actix_web::test]
-async fn a_rotation_makes_the_next_key_and_everything_is_sealed_again() {
+async fn rotation_creates_the_next_key_and_reseals_everything() {
     let app = App::start().await;
     let client = &app.client;
     let first = status(client).await;
@@ -97,7 +97,7 @@ async fn settings_of_rotation_are_those_of_the_clients() {
 
 /// A row that was modified in the database, or swapped with another, is rejected.
 #[actix_web::test]
-async fn e7_altered_rows_of_roles_and_policies_are_rejected_on_load() {
+async fn altered_rows_of_roles_and_policies_are_rejected_on_load() {
     let app = App::builder().postgres().start().await;
     for name in ["one", "two"] {
         app.policy(name, &format!("path \"{name}\" {{ capabilities = [\"read\"] }}")).await;
@@ -132,7 +132,7 @@ async fn e7_altered_rows_of_roles_and_policies_are_rejected_on_load() {
 }
 
 #[actix_web::test]
-async fn a_rotation_on_one_node_is_that_of_all() {
+async fn rotation_on_one_node_applies_to_all() {
     let first = App::builder().postgres().start().await;
     let second = first.another().await;
     assert_eq!(first.client.post("sys/rotate", json!({})).await.status, 204);
@@ -145,7 +145,7 @@ async fn a_rotation_on_one_node_is_that_of_all() {
 }
 
 #[actix_web::test]
-async fn a_rotation_without_the_database_is_a_503_and_makes_no_key() {
+async fn rotation_without_database_is_503_and_creates_no_key() {
     let app = App::builder().postgres().start().await;
     app.database().out_of_reach(true);
     for path in ["sys/rotate", "sys/rotate/config"] {

@@ -131,7 +131,8 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
     role(&app, "machine", json!({ "token_policies": "maker" })).await;
     app.policy("maker", "path \"auth/token/create\" { capabilities = [\"update\"] }").await;
     let own = secret_id(&app, "machine", json!({})).await;
-    let (mut machines, mut children) = (Vec::new(), Vec::new());
+    let mut machines = Vec::new();
+    let mut children = Vec::new();
     for _ in 0..3 {
         let machine = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
         children.push(holder(client, &machine.post("auth/token/create", json!({})).await.body));
@@ -176,12 +177,12 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
 }
 
 #[actix_web::test]
-async fn one_damaged_token_does_not_keep_the_others_on_the_embedded_store() {
+async fn damaged_token_does_not_block_revocation_on_embedded_store() {
     one_damaged_token_does_not_keep_the_others(App::start().await).await;
 }
 
 #[actix_web::test]
-async fn one_damaged_token_does_not_keep_the_others_on_postgresql() {
+async fn damaged_token_does_not_block_revocation_on_postgresql() {
     one_damaged_token_does_not_keep_the_others(App::builder().postgres().start().await).await;
 }
 

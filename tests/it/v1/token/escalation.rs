@@ -146,7 +146,8 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let (issuer, provider) = (Issuer::start(), Provider::start());
+        let issuer = Issuer::start();
+        let provider = Provider::start();
         let app = App::builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]);
         let app = app.cloudb(provider.settings()).start().await;
         for kind in METHODS {
@@ -243,11 +244,12 @@ impl Scene {
 }
 
 #[actix_web::test]
-async fn no_way_to_a_token_gives_what_the_makers_rights_do_not() {
+async fn new_token_never_exceeds_the_rights_of_its_creator() {
     let scene = Scene::new().await;
     let mut children = Vec::new();
     for way in &WAYS {
-        let (mut made, mut batch) = (0, 0);
+        let mut made = 0;
+        let mut batch = 0;
         for n in 0..200 {
             let body = wish(n);
             let Some(auth) = scene.made(way, &body, n % 4 == 3).await else { continue };
@@ -317,7 +319,7 @@ async fn sudo_gives_everything_but_root() {
 
 /// A new route that creates tokens must be added here.
 #[test]
-fn every_route_to_a_token_is_tried() {
+fn every_token_creating_route_is_tested() {
     let renewals = ["renew", "renew-self", "renew-accessor"].map(|pattern| ("token", pattern));
     let known: BTreeSet<_> = WAYS.iter().map(|way| (way.kind(), way.pattern)).chain(renewals).collect();
     let there: BTreeSet<_> = signet::http::secrets::all_routes()

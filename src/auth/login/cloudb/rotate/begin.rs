@@ -112,7 +112,8 @@ async fn store_secret(
         if !rotation.is_requesting(name) {
             return Err(Error::invalid("the configuration was changed while the secret was rotated"));
         }
-        let (secret, key_id) = (Secret::clone(secret_text), key_id.clone());
+        let secret = Secret::clone(secret_text);
+        let key_id = key_id.clone();
         rotation.next = Some(PendingSecret::Made { secret, key_id, expires, at });
         Ok(())
     })

@@ -64,7 +64,8 @@ pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -
 
 /// Replaces token types that apply only to mounts and token roles by their equivalents.
 fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
-    let (mut fields, mut warnings) = (fields.clone(), Warnings::default());
+    let mut fields = fields.clone();
+    let mut warnings = Warnings::default();
     let given = fields.text("token_type")?;
     for (word, plain) in [("default-service", "service"), ("default-batch", "batch")] {
         if given.as_deref() == Some(word) {

@@ -15,7 +15,8 @@ pub(super) async fn login(mut call: Call) -> Result<HandlerResponse> {
         return Err(Error::invalid("missing role_id"));
     }
     let secret_id = call.fields.take_secret("secret_id")?;
-    let (mount, now) = (call.mount.clone(), call.state.clock.now());
+    let mount = call.mount.clone();
+    let now = call.state.clock.now();
     let login = open.enter(mount, &role_id, secret_id, call.address, now).await?;
     let (given, warnings) = call.state.auth.log_in(login).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))

@@ -35,7 +35,8 @@ const NO_EXPIRATION_TIME: &str = "0001-01-01T00:00:00Z";
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
-    let (open, name) = (call.method::<AppRoleMethod>().await?, call.param(ROLE_PARAM).to_owned());
+    let open = call.method::<AppRoleMethod>().await?;
+    let name = call.param(ROLE_PARAM).to_owned();
     let role = open.number_of(&name)?;
     let source = SecretIdAccessorSource { open, name, role, now: call.state.clock.now() };
     listing::build_response(&call, source, after, limit).await
@@ -61,7 +62,7 @@ impl RowSource for SecretIdAccessorSource {
     /// it is deleted, possibly by a node that learned of the deletion earlier.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
-        let stands = self.open.stands(self.role);
+        let stands = self.open.role_exists(self.role);
         let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");
         async move { if known && stands.await? { Ok(()) } else { Err(gone()) } }.boxed()
     }

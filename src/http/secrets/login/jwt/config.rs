@@ -45,7 +45,8 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<JwtMethod>().await?;
     run_detached(async move {
-        let (settings, clock) = (call.state.auth.logins().settings(), &call.state.clock);
+        let settings = call.state.auth.logins().settings();
+        let clock = &call.state.clock;
         let mut warnings = Warnings::default();
         let config = merged(&call.fields, open.view().config())?;
         if let Err(error) = config.check(settings, clock).await {
@@ -160,7 +161,8 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
         KeySource::KeySet { url, ca_pem } => (none(), (url, ca_pem), Vec::new()),
         KeySource::Keys(keys) => (none(), none(), keys),
     };
-    let (settings, clock) = (call.state.auth.logins().settings(), &call.state.clock);
+    let settings = call.state.auth.logins().settings();
+    let clock = &call.state.clock;
     let mut warnings = Warnings::default();
     let status = match open.has_keys(settings, clock).await {
         Ok(()) => "valid",

@@ -15,7 +15,8 @@ pub(super) async fn login(mut call: Call) -> Result<HandlerResponse> {
     let open = call.login_method::<JwtMethod>().await?;
     let role = call.fields.text("role")?.unwrap_or_default();
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
-    let (auth, clock) = (&call.state.auth, &call.state.clock);
+    let auth = &call.state.auth;
+    let clock = &call.state.clock;
     let login = open.enter((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
     let (given, warnings) = auth.log_in(login).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))

@@ -83,7 +83,8 @@ fn parse_entries(
     terms: CallerSuppliedCrlTerms,
     _: &CallerSuppliedCrlSigner,
 ) -> Result<(CallerSuppliedCrl, Warnings)> {
-    let (mut entries, mut long) = (CallerSuppliedEntries::of(&terms), Vec::new());
+    let mut entries = CallerSuppliedEntries::of(&terms);
+    let mut long = Vec::new();
     for (at, object) in objects(fields, "revoked_certs")?.iter().enumerate() {
         let path = format!("revoked_certs[{at}]");
         let serial = Serial::parse(member(object, &path, "serial_number")?)

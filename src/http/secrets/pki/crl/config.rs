@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_written_and_the_rest_stays() {
+    fn crl_config_reads_back_as_written_and_the_rest_stays() {
         let one = write(&CrlConfig::default(), r#"{"expiry":72,"ocsp_expiry":0,"max_crl_entries":5}"#).unwrap();
         let json = to_json(&one);
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_read_or_contradict_each_other_are_refused() {
+    fn crl_config_invalid_or_contradictory_values_are_refused() {
         for (json, field) in [
             (r#"{"expiry":"abc"}"#, "expiry"),
             (r#"{"expiry":"0"}"#, "expiry"),

@@ -32,8 +32,8 @@ pub(crate) fn merged(
 ) -> Result<ExternalPolicyConfig> {
     let within =
         |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
-    let (text, certificates) =
-        (|name, old| within(name, old, MAX_TEXT_BYTES), |name, old| within(name, old, MAX_CERTIFICATES_BYTES));
+    let text = |name, old| within(name, old, MAX_TEXT_BYTES);
+    let certificates = |name, old| within(name, old, MAX_CERTIFICATES_BYTES);
     Ok(ExternalPolicyConfig {
         enabled: fields.bool("enabled")?.unwrap_or(stored.enabled),
         url: text("external_service_url", &stored.url)?.trim().to_owned(),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_or_breaks_a_rule_is_refused_by_its_name() {
+    fn invalid_external_policy_fields_are_refused_by_name() {
         for (body, rule) in [
             (json!({ "timeout": 0 }), "timeout: must be"),
             (json!({ "timeout": "" }), "timeout: must be"),

@@ -32,9 +32,12 @@ const MANUAL_CHAIN_CAP: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LE
 /// # Errors
 /// `Invalid` naming field and rule.
 pub(crate) fn read(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
-    let (defaults, stands) = (issuer.defaults(), issuer.settings());
+    let defaults = issuer.defaults();
+    let stands = issuer.settings();
     let absent = |name: &str| if write == WriteMode::Merge && !fields.is_null(name) { &stands } else { &defaults };
-    let (name, behavior, algorithm) = ("issuer_name", "leaf_not_after_behavior", "revocation_signature_algorithm");
+    let name = "issuer_name";
+    let behavior = "leaf_not_after_behavior";
+    let algorithm = "revocation_signature_algorithm";
     Ok(IssuerSettings {
         name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
         manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_CAP)? {

@@ -158,7 +158,8 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     let mut words = RoleTexts::read(fields)?;
     reader.read(DURATION_SLOTS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();
-    let (key_bits, signature_bits) = (number("key_bits")?, number("signature_bits")?);
+    let key_bits = number("key_bits")?;
+    let signature_bits = number("signature_bits")?;
     reader.take("policy_identifiers", |r| &mut r.policy_identifiers, policies::read(fields)?);
     reader.take("issuer_ref", |r| &mut r.issuer_ref, words.issuer_ref.take());
     let mut role = reader.role;

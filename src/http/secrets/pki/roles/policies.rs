@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_writes_back_to_itself(
+        fn rendered_policy_identifiers_write_back_unchanged(
             oids in proptest::collection::vec((0u8..3, 0u8..40, any::<u32>()), 0..4),
             cps in proptest::option::of("urn:[a-z]{1,10}"),
         ) {

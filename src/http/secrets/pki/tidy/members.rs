@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused_by_its_name() {
+    fn invalid_auto_tidy_fields_are_refused_by_name() {
         let refusal = |body: &Value| {
             let merged = merged_auto(&AutoTidyConfig::default(), &fields(body)).and_then(AutoTidyConfig::checked);
             merged.unwrap_err().text().to_owned()
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_is_shown_and_without_a_run_all_is_null_but_the_state() {
+    fn tidy_status_without_a_run_is_null_except_state() {
         let mut report = TidyReport::begin(TidyConfig::default(), Time::UNIX_EPOCH, None);
         let of =
             |report: Option<&TidyReport>| status_json(&TidyStatus { report: report.cloned(), stored: Some((5, 6)) });

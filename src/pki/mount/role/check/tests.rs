@@ -85,7 +85,7 @@ fn lists_have_an_end_but_for_those_that_are_there() {
 }
 
 #[test]
-fn usages_that_a_key_does_not_have_are_told() {
+fn usages_unsupported_by_the_key_are_reported() {
     for (kind, named, told) in [
         ("ed25519", &["DigitalSignature", "KeyAgreement"][..], "key_usage: KeyAgreement must not be"),
         ("ed25519", &["CRLSign", "keyEncipherment", "EncipherOnly"], "key_usage: keyEncipherment, EncipherOnly must"),

@@ -11,7 +11,7 @@ use crate::support::App;
 const PATH: &str = "auth/cloudb/config";
 
 #[actix_web::test]
-async fn c1_c4_a_configuration_is_read_back_without_its_secret_and_merged() {
+async fn configuration_is_merged_and_read_back_without_its_secret() {
     let world = World::start().await;
     let client = &world.app.client;
     let shown = client.get(PATH).await;
@@ -32,7 +32,7 @@ async fn c1_c4_a_configuration_is_read_back_without_its_secret_and_merged() {
 }
 
 #[actix_web::test]
-async fn c2_a_configuration_that_is_not_there_is_not_found_and_deleted() {
+async fn absent_configuration_is_404_and_can_be_deleted() {
     let world = World::start().await;
     let client = &world.app.client;
     for _ in 0..2 {
@@ -43,7 +43,7 @@ async fn c2_a_configuration_that_is_not_there_is_not_found_and_deleted() {
 }
 
 #[actix_web::test]
-async fn c3_the_environment_stands_in_for_what_is_not_configured() {
+async fn environment_supplies_missing_configuration() {
     let provider = Provider::start();
     let fallback = CloudbFallback {
         tenant_id: TENANT.to_owned(),
@@ -67,7 +67,7 @@ async fn c3_the_environment_stands_in_for_what_is_not_configured() {
 }
 
 #[actix_web::test]
-async fn c5_clouds_are_named_without_letter_case() {
+async fn cloud_names_ignore_letter_case() {
     let world = World::start().await;
     let client = &world.app.client;
     assert_eq!(client.post(PATH, json!({"environment": "azurepubliccloud"})).await.status, 204);
@@ -77,7 +77,7 @@ async fn c5_clouds_are_named_without_letter_case() {
 }
 
 #[actix_web::test]
-async fn c6_a_login_names_what_is_not_configured() {
+async fn login_error_names_missing_configuration() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for name in ["tenant_id", "resource"] {
@@ -90,7 +90,7 @@ async fn c6_a_login_names_what_is_not_configured() {
 }
 
 #[actix_web::test]
-async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
+async fn configuration_write_does_not_fail_running_logins() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
@@ -114,7 +114,7 @@ async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
 }
 
 #[actix_web::test]
-async fn c9_a_tenant_that_would_climb_is_refused_and_asks_nobody() {
+async fn tenant_with_path_characters_is_rejected_without_requests() {
     let world = World::start().await;
     for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
         let answer = world.app.client.post(PATH, json!({ "tenant_id": bad })).await;

@@ -17,7 +17,7 @@ fn web() -> Value {
 }
 
 #[actix_web::test]
-async fn l28_statuses_of_the_provider_are_told_apart() {
+async fn provider_statuses_are_distinguished() {
     let world = World::start().await;
     let machine = world.machine().await;
     let claims = || json!({ "xms_mirid": machine });
@@ -81,7 +81,7 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
 }
 
 #[actix_web::test]
-async fn l28_waits_grow_and_are_those_that_the_provider_asks_for() {
+async fn retry_delay_grows_and_follows_retry_after() {
     let world = World::start().await;
     let machine = world.machine().await;
     let slower = json!({"retry_delay": "100ms", "max_retry_delay": "1s"});
@@ -101,7 +101,7 @@ async fn l28_waits_grow_and_are_those_that_the_provider_asks_for() {
 }
 
 #[actix_web::test]
-async fn a_secret_that_the_directory_refuses_is_told_as_such() {
+async fn rejected_secret_is_reported() {
     let world = World::start().await;
     let machine = world.machine().await;
     assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": "wrong"})).await.status, 204);
@@ -111,7 +111,7 @@ async fn a_secret_that_the_directory_refuses_is_told_as_such() {
 }
 
 #[actix_web::test]
-async fn a_server_without_a_secret_asks_as_its_own_machine() {
+async fn server_without_secret_uses_its_machine_identity() {
     let world = World::start().await;
     let machine = world.machine().await;
     assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": ""})).await.status, 204);
@@ -121,7 +121,7 @@ async fn a_server_without_a_secret_asks_as_its_own_machine() {
 }
 
 #[actix_web::test]
-async fn l29_answers_that_lead_elsewhere_are_not_followed() {
+async fn redirects_are_not_followed() {
     let world = World::start().await;
     let machine = world.machine().await;
     let location = || ("Location", format!("{}/evil", world.provider.url));
@@ -141,7 +141,7 @@ async fn l29_answers_that_lead_elsewhere_are_not_followed() {
 }
 
 #[actix_web::test]
-async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
+async fn next_page_link_must_stay_at_the_provider() {
     let world = World::start().await;
     let machine = world.machine().await;
     let elsewhere = Provider::start();
@@ -163,7 +163,7 @@ async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
 }
 
 #[actix_web::test]
-async fn l26_a_page_that_is_not_to_be_had_is_no_refusal() {
+async fn unavailable_identity_page_is_503_not_403() {
     let world = World::start().await;
     let machine = world.machine().await;
     world.provider.lock().identities.insert(format!("{S1}/rg1"), vec![vec![identity("c1")]]);
@@ -173,7 +173,7 @@ async fn l26_a_page_that_is_not_to_be_had_is_no_refusal() {
 }
 
 #[actix_web::test]
-async fn a_directory_that_lies_is_not_believed() {
+async fn inconsistent_directory_documents_are_rejected() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let sts = |tenant: &str| format!("https://sts.windows.net/{tenant}/");
@@ -203,7 +203,7 @@ async fn a_directory_that_lies_is_not_believed() {
 }
 
 #[actix_web::test]
-async fn l35_a_key_set_without_end_leaves_the_old_keys() {
+async fn invalid_key_set_leaves_cached_keys_valid_for_a_day() {
     let world = World::still(|builder| builder).await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
@@ -226,7 +226,7 @@ async fn l35_a_key_set_without_end_leaves_the_old_keys() {
 }
 
 #[actix_web::test]
-async fn a_key_that_was_taken_out_is_of_no_use_once_the_configuration_is_written_again() {
+async fn removed_key_is_rejected_after_a_configuration_write() {
     let world = World::still(|builder| builder).await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
@@ -237,7 +237,7 @@ async fn a_key_that_was_taken_out_is_of_no_use_once_the_configuration_is_written
 }
 
 #[actix_web::test]
-async fn an_answer_without_end_is_none() {
+async fn oversized_response_is_rejected() {
     let world = World::start().await;
     let machine = world.machine().await;
     world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
@@ -246,7 +246,7 @@ async fn an_answer_without_end_is_none() {
 }
 
 #[actix_web::test]
-async fn a_slow_provider_holds_up_only_those_who_need_it() {
+async fn slow_provider_delays_only_logins_that_need_it() {
     let world = Arc::new(World::start().await);
     let machine = world.machine().await;
     let role = json!({"bound_service_principal_ids": "o1"});
@@ -273,7 +273,7 @@ async fn a_slow_provider_holds_up_only_those_who_need_it() {
 }
 
 #[actix_web::test]
-async fn a_login_ends_within_thirty_seconds_whatever_its_retries() {
+async fn login_with_retries_ends_within_thirty_seconds() {
     let world = World::start().await;
     let machine = world.machine().await;
     let patient = json!({"retry_delay": "60s", "max_retry_delay": "60s"});
@@ -289,7 +289,7 @@ async fn a_login_ends_within_thirty_seconds_whatever_its_retries() {
 }
 
 #[actix_web::test]
-async fn l36_cve_2026_46405_a_token_that_is_not_stored_is_given_to_nobody() {
+async fn cve_2026_46405_token_that_was_not_stored_is_not_returned() {
     let faults = Arc::new(double::Faults::default());
     let world = World::built(|builder| builder.faults(&faults)).await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;

@@ -19,7 +19,7 @@ fn token(answer: &Answer) -> String {
 }
 
 #[actix_web::test]
-async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_alone() {
+async fn logins_and_tokens_are_bound_to_the_role_networks() {
     let proxy = |settings: &mut signet::http::settings::HttpSettings| {
         settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
     };
@@ -40,7 +40,7 @@ async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_
 }
 
 #[actix_web::test]
-async fn l33_a_renewal_takes_the_role_as_it_is_now() {
+async fn renewal_uses_the_current_role() {
     let world = world().await;
     let answer = world.with(json!({})).await;
     assert_eq!(answer.body["auth"]["lease_duration"], 7200);
@@ -55,7 +55,7 @@ async fn l33_a_renewal_takes_the_role_as_it_is_now() {
 }
 
 #[actix_web::test]
-async fn l34_tokens_end_with_their_mount_and_mounts_stand_apart() {
+async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
     let world = world().await;
     world.enable("team-b/cloudb").await;
     let role = json!({"bound_service_principal_ids": "o1"});
@@ -74,7 +74,7 @@ async fn l34_tokens_end_with_their_mount_and_mounts_stand_apart() {
 }
 
 #[actix_web::test]
-async fn l39_a_token_that_is_sent_along_is_not_looked_at() {
+async fn server_token_sent_with_a_login_is_ignored() {
     let world = world().await;
     let limited = json!({"policies": "default", "num_uses": 1});
     let limited = world.app.client.post("auth/token/create", limited).await;
@@ -87,7 +87,7 @@ async fn l39_a_token_that_is_sent_along_is_not_looked_at() {
 }
 
 #[actix_web::test]
-async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywhere() {
+async fn roles_configuration_and_tokens_work_on_another_node() {
     let world = World::built(|builder| builder.postgres()).await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let other = world.app.another().await;
@@ -101,7 +101,7 @@ async fn another_node_knows_roles_and_configuration_and_its_tokens_count_everywh
 }
 
 #[actix_web::test]
-async fn r9_a_role_of_batch_tokens_gives_tokens_that_are_kept_nowhere() {
+async fn role_with_batch_type_returns_batch_tokens() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1", "token_type": "batch", "token_ttl": "1h"})).await;
     let answer = world.with(json!({})).await;

@@ -10,7 +10,7 @@ fn vm(name: &str) -> Value {
 }
 
 #[actix_web::test]
-async fn l1_a_machine_gets_a_token_with_what_was_proven() {
+async fn machine_login_returns_a_token_with_proven_metadata() {
     let world = World::start().await;
     let id = world.machine().await;
     let answer = world.at(json!({"xms_mirid": id, "groups": ["g1", ""]}), vm("web")).await;
@@ -31,7 +31,7 @@ async fn l1_a_machine_gets_a_token_with_what_was_proven() {
 }
 
 #[actix_web::test]
-async fn what_is_not_proven_is_no_metadata() {
+async fn unproven_values_are_not_in_metadata() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let answer = world.at(json!({}), vm("web")).await;
@@ -41,7 +41,7 @@ async fn what_is_not_proven_is_no_metadata() {
 }
 
 #[actix_web::test]
-async fn l11_a_machine_is_not_another_whose_name_begins_alike() {
+async fn machine_does_not_match_one_with_its_name_as_prefix() {
     let world = World::start().await;
     let web = world.machine().await;
     let web2 = world.provider.machine("rg1", "web2", "o1", "westus");
@@ -53,7 +53,7 @@ async fn l11_a_machine_is_not_another_whose_name_begins_alike() {
 }
 
 #[actix_web::test]
-async fn l14_cve_2025_3879_somebody_elses_machine_in_another_group_proves_nothing() {
+async fn cve_2025_3879_machine_in_another_group_is_rejected() {
     let world = World::start().await;
     let own = world.provider.machine("rg1", "web", "o1", "eastus");
     world.provider.machine("rg2", "web", "o1", "westus");
@@ -66,7 +66,7 @@ async fn l14_cve_2025_3879_somebody_elses_machine_in_another_group_proves_nothin
 }
 
 #[actix_web::test]
-async fn l15_the_subscription_is_that_of_the_claim() {
+async fn subscription_must_match_the_claim() {
     let world = World::start().await;
     let own = world.machine().await;
     world.role(json!({"bound_subscription_ids": S2})).await;
@@ -81,7 +81,7 @@ async fn l15_the_subscription_is_that_of_the_claim() {
 }
 
 #[actix_web::test]
-async fn l16_group_and_machine_come_from_one_claim() {
+async fn group_and_machine_must_be_in_one_claim() {
     let world = World::start().await;
     world.machine().await;
     let machine = world.provider.machine("rg2", "web", "o9", "westus");
@@ -92,7 +92,7 @@ async fn l16_group_and_machine_come_from_one_claim() {
 }
 
 #[actix_web::test]
-async fn a_user_assigned_identity_is_on_the_machine_that_its_token_names() {
+async fn user_assigned_identity_must_be_on_the_claimed_machine() {
     let world = World::start().await;
     let machine = world.machine().await;
     let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
@@ -107,7 +107,7 @@ async fn a_user_assigned_identity_is_on_the_machine_that_its_token_names() {
 }
 
 #[actix_web::test]
-async fn l17_a_resource_is_the_one_that_the_token_names() {
+async fn resource_must_match_the_claim() {
     let world = World::start().await;
     world.role(json!({"bound_resource_groups": "rg1", "bound_locations": ["West US"]})).await;
     let site = id("rg1", "Microsoft.Web/sites/shop");
@@ -132,7 +132,7 @@ async fn l17_a_resource_is_the_one_that_the_token_names() {
 }
 
 #[actix_web::test]
-async fn l18_an_id_that_would_climb_is_a_bad_request() {
+async fn resource_id_with_path_traversal_is_rejected() {
     let world = World::start().await;
     let own = world.machine().await;
     let group = format!("/subscriptions/{S1}/resourceGroups/rg1");
@@ -151,7 +151,7 @@ async fn l18_an_id_that_would_climb_is_a_bad_request() {
 }
 
 #[actix_web::test]
-async fn l19_nobody_is_the_principal_of_an_identity_without_one() {
+async fn empty_principal_matches_no_identity() {
     let world = World::start().await;
     let machine = world.machine().await;
     world.provider.resource(&machine, json!({"identity": {"principalId": null}}));
@@ -166,7 +166,7 @@ async fn l19_nobody_is_the_principal_of_an_identity_without_one() {
 }
 
 #[actix_web::test]
-async fn l20_l21_what_a_proof_lacks_is_named() {
+async fn missing_claims_and_parameters_are_named() {
     let world = World::start().await;
     let machine = world.machine().await;
     let missing = "xms_az_rid and xms_mirid claims are missing from token";
@@ -182,7 +182,7 @@ async fn l20_l21_what_a_proof_lacks_is_named() {
 }
 
 #[actix_web::test]
-async fn l23_l24_groups_and_locations_are_compared_without_letter_case() {
+async fn groups_and_locations_ignore_letter_case() {
     let world = World::start().await;
     let machine = world.machine().await;
     world.role(json!({"bound_locations": ["East US", "West US"]})).await;
@@ -194,7 +194,7 @@ async fn l23_l24_groups_and_locations_are_compared_without_letter_case() {
 }
 
 #[actix_web::test]
-async fn l26_l27_an_application_is_one_of_the_identities_of_the_proven_group() {
+async fn app_id_must_be_an_identity_of_the_proven_group() {
     let world = World::start().await;
     let machine = world.machine().await;
     world.role(json!({"bound_resource_groups": "rg1,rg2"})).await;

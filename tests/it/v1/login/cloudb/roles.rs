@@ -9,7 +9,7 @@ const EMPTY: &str = "must have at least one bound constraint when creating/updat
 const WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
 #[actix_web::test]
-async fn r1_r2_a_role_is_read_back_under_its_name_in_any_letter_case() {
+async fn role_is_read_back_ignoring_letter_case() {
     let world = World::start().await;
     let client = &world.app.client;
     let body = json!({"policies": "b,a", "bound_service_principal_ids": "o1,o2", "token_ttl": "1h"});
@@ -31,7 +31,7 @@ async fn r1_r2_a_role_is_read_back_under_its_name_in_any_letter_case() {
 }
 
 #[actix_web::test]
-async fn r3_r4_r5_a_role_that_lets_everybody_in_is_refused() {
+async fn role_without_effective_binding_is_rejected() {
     let world = World::start().await;
     for (body, text) in [
         (json!({"token_policies": "a"}), EMPTY),
@@ -45,7 +45,7 @@ async fn r3_r4_r5_a_role_that_lets_everybody_in_is_refused() {
 }
 
 #[actix_web::test]
-async fn r4_a_role_of_an_older_program_that_lets_everybody_in_lets_nobody_in() {
+async fn stored_role_without_effective_binding_rejects_logins() {
     use signet::auth::store::AuthWrite;
     use signet::documents::{DocumentKey, DocumentWrite};
     use signet::storage;
@@ -71,7 +71,7 @@ async fn r4_a_role_of_an_older_program_that_lets_everybody_in_lets_nobody_in() {
 }
 
 #[actix_web::test]
-async fn r6_a_role_of_resources_alone_is_taken_and_one_of_any_subscription_is_warned_about() {
+async fn role_with_group_but_no_subscription_warns() {
     let world = World::start().await;
     let client = &world.app.client;
     let both = json!({"bound_subscription_ids": [S1], "bound_resource_groups": ["rg1"]});
@@ -82,7 +82,7 @@ async fn r6_a_role_of_resources_alone_is_taken_and_one_of_any_subscription_is_wa
 }
 
 #[actix_web::test]
-async fn r7_r8_terms_of_tokens_are_held_to_their_rules() {
+async fn invalid_token_settings_are_rejected() {
     let world = World::start().await;
     for (name, value, text) in [
         ("token_max_ttl", json!("1h"), "ttl should not be greater than max_ttl"),
@@ -99,7 +99,7 @@ async fn r7_r8_terms_of_tokens_are_held_to_their_rules() {
 }
 
 #[actix_web::test]
-async fn r10_a_list_that_is_cleared_leaves_a_role_that_still_asks_for_something() {
+async fn last_effective_binding_cannot_be_cleared() {
     let world = World::start().await;
     let client = &world.app.client;
     world.role(json!({"bound_group_ids": "g", "bound_service_principal_ids": "o1"})).await;

@@ -40,7 +40,7 @@ async fn until(is: impl AsyncFn() -> bool) {
 }
 
 #[actix_web::test]
-async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_goes() {
+async fn rotated_secret_is_used_after_a_minute_and_old_one_removed() {
     let world = World::still(|builder| builder).await;
     let machine = world.machine().await;
     let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
@@ -70,7 +70,7 @@ async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_
 }
 
 #[actix_web::test]
-async fn l37_a_rotation_survives_a_restart() {
+async fn rotation_survives_a_restart() {
     let mut world = World::still(|builder| builder).await;
     world.rotate().await;
     world.app = world.app.restart().await;
@@ -79,7 +79,7 @@ async fn l37_a_rotation_survives_a_restart() {
 }
 
 #[actix_web::test]
-async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
+async fn secret_that_could_not_be_stored_is_removed_later() {
     for n in 1.. {
         let faults = Arc::new(double::Faults::default());
         let world = World::still(|builder| builder.faults(&faults)).await;
@@ -103,7 +103,7 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
 }
 
 #[actix_web::test]
-async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
+async fn new_secret_is_not_used_before_the_directory_accepts_it() {
     let world = World::still(|builder| builder).await;
     world.rotate().await;
     // The directory does not accept the new secret.
@@ -119,7 +119,7 @@ async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
 }
 
 #[actix_web::test]
-async fn l38_an_application_that_is_not_the_one_is_named() {
+async fn rotation_error_names_missing_or_ambiguous_application() {
     let world = World::still(|builder| builder).await;
     let client = &world.app.client;
     world.provider.lock().applications[0].listed = false;

@@ -23,7 +23,7 @@ async fn world() -> World {
 }
 
 #[actix_web::test]
-async fn l12_a_machine_of_a_flexible_set_is_not_of_one_whose_name_begins_alike() {
+async fn flexible_set_does_not_match_one_with_its_name_as_prefix() {
     let world = world().await;
     let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
     assert_refused(&world.at(claims(), vmss("web")).await, 403, "token claims do not match vmss_name");
@@ -33,7 +33,7 @@ async fn l12_a_machine_of_a_flexible_set_is_not_of_one_whose_name_begins_alike()
 }
 
 #[actix_web::test]
-async fn l13_a_uniform_set_and_its_machines_are_the_set() {
+async fn uniform_set_and_its_machines_match_the_set() {
     let world = world().await;
     for rest in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3"] {
         let answer = world.at(json!({"xms_mirid": compute(rest)}), vmss("web")).await;
@@ -42,7 +42,7 @@ async fn l13_a_uniform_set_and_its_machines_are_the_set() {
 }
 
 #[actix_web::test]
-async fn l22_the_set_goes_before_the_machine_and_bound_sets_need_one() {
+async fn set_takes_precedence_over_machine_and_bound_sets_need_one() {
     let world = world().await;
     let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
     let both = json!({"vmss_name": "web", "vm_name": "other"});
@@ -60,7 +60,7 @@ async fn l22_the_set_goes_before_the_machine_and_bound_sets_need_one() {
 }
 
 #[actix_web::test]
-async fn l25_a_flexible_set_names_identities_whose_principals_are_looked_up() {
+async fn principals_of_flexible_set_identities_are_looked_up() {
     let world = world().await;
     let identity = id("rg-identities", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
     let assigned = json!({ identity.clone(): {} });

@@ -39,7 +39,8 @@ pub(super) fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &str, [befor
     let files = Files::new();
     let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
     let pem = |crl: &Crl| openssl_text(&["crl", "-inform", "DER"], &crl.der);
-    let (ca, leaf) = (path("ca.pem", root.as_bytes()), path("leaf.pem", leaf.as_bytes()));
+    let ca = path("ca.pem", root.as_bytes());
+    let leaf = path("leaf.pem", leaf.as_bytes());
     let alone = path("alone.pem", pem(complete).as_bytes());
     let both = path("both.pem", format!("{}{}", pem(complete), pem(delta)).as_bytes());
     for (lists, more, revoked) in [(&alone, &[][..], before), (&both, &["-use_deltas", "-extended_crl"][..], after)] {
@@ -59,7 +60,7 @@ pub(super) fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &str, [befor
 }
 
 #[actix_web::test]
-async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
+async fn complete_and_delta_crls_of_every_algorithm_are_valid() {
     let pki = Pki::empty().await;
     let files = Files::new();
     config(&pki, json!({ "auto_rebuild": true, "enable_delta": true })).await;
@@ -112,7 +113,7 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
 }
 
 #[test]
-fn pkilint_sees_what_is_wrong_with_a_list() {
+fn pkilint_script_reports_an_invalid_crl() {
     let algorithm = SignatureAlgorithm::Ed25519;
     // No CRL number, no authority key identifier, and nextUpdate before thisUpdate.
     let tbs = CrlTbs {

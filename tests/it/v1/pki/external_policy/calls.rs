@@ -18,10 +18,11 @@ async fn governed_by(governed: &Governed, engine: &Engine, settings: Value) {
 }
 
 #[actix_web::test]
-async fn an_engine_that_is_not_trusted_gets_no_question() {
+async fn untrusted_engine_gets_no_request() {
     let governed = Governed::start().await;
     let site = Site::shared();
-    let (stranger, misnamed) = (Engine::showing("stranger").await, Engine::showing("misnamed").await);
+    let stranger = Engine::showing("stranger").await;
+    let misnamed = Engine::showing("misnamed").await;
     let body = json!({ "csr": csr() });
     let pins = |names: &[&str]| names.iter().map(|name| site.pem(name)).collect::<String>();
     for (engine, settings, trusted) in [
@@ -71,7 +72,7 @@ async fn a_certificate_is_worth_nothing_without_its_key() {
 }
 
 #[actix_web::test]
-async fn an_engine_that_wants_a_client_certificate_gets_the_configured_one_or_none() {
+async fn engine_gets_only_the_configured_client_certificate() {
     let governed = Governed::start().await;
     let site = Site::shared();
     for bundle in [String::new(), site.bundle("stranger")] {
@@ -85,7 +86,7 @@ async fn an_engine_that_wants_a_client_certificate_gets_the_configured_one_or_no
 }
 
 #[actix_web::test]
-async fn what_is_no_answer_is_a_bad_gateway_and_is_not_shown() {
+async fn invalid_engine_response_is_502_and_not_quoted() {
     let governed = Governed::start().await;
     let engine = &governed.engine;
     let body = || json!({ "csr": csr() });
@@ -132,7 +133,7 @@ async fn an_engine_that_is_down_or_slow_is_unavailable() {
 }
 
 #[actix_web::test]
-async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
+async fn circuit_breaker_opens_after_failures_until_a_probe_succeeds() {
     let governed = Governed::on(App::builder().manual_clock(Clock::system().now()).start().await).await;
     let engine = &governed.engine;
     let body = || json!({ "csr": csr() });
@@ -197,9 +198,10 @@ async fn calls_on_their_way_are_bounded_and_one_more_is_busy_at_once() {
 }
 
 #[actix_web::test]
-async fn what_changes_during_a_call_counts_when_it_ends() {
+async fn configuration_change_during_a_call_applies_at_its_end() {
     let governed = Governed::start().await;
-    let (pki, engine) = (&governed.pki, &governed.engine);
+    let pki = &governed.pki;
+    let engine = &governed.engine;
     for (path, change, rule) in [
         ("issuer/root", json!({ "usage": "crl-signing", "issuer_name": "root" }), "usage lacks issuing-certificates"),
         ("config/external-policy", json!({ "enabled": false }), "external policy is not configured"),
@@ -220,7 +222,7 @@ async fn what_changes_during_a_call_counts_when_it_ends() {
 }
 
 #[actix_web::test]
-async fn the_engine_is_asked_within_the_trace_of_the_request() {
+async fn engine_call_continues_the_trace_of_the_request() {
     let governed = Governed::start().await;
     let sign = |trace: &str| {
         let request = governed.pki.app.client.request("POST", "pki/external-policy/sign");

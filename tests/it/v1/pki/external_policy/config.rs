@@ -56,7 +56,7 @@ async fn settings_are_merged_and_the_key_is_never_read_back() {
 }
 
 #[actix_web::test]
-async fn an_engine_at_an_address_that_is_not_called_is_refused() {
+async fn engine_at_a_forbidden_address_is_rejected() {
     let governed = Governed::start().await;
     let pki = &governed.pki;
     for host in ["169.254.169.254", "100.100.100.200", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "2852039166"]
@@ -74,7 +74,7 @@ async fn an_engine_at_an_address_that_is_not_called_is_refused() {
 }
 
 #[actix_web::test]
-async fn it_counts_as_validated_after_an_exchange_and_until_the_way_changes() {
+async fn service_is_validated_by_a_call_until_its_address_changes() {
     let governed = Governed::start().await;
     let pki = &governed.pki;
     let read = || async { pki.get("config/external-policy").await };

@@ -301,7 +301,8 @@ impl Site {
         ] {
             site.certify(authority, &["-addext", "keyUsage=critical,keyCertSign"]);
             for (name, alt_name) in certificates {
-                let (ca, key) = (site.path(authority), site.path(&format!("{authority}-key")));
+                let ca = site.path(authority);
+                let key = site.path(&format!("{authority}-key"));
                 let san = format!("subjectAltName={alt_name}");
                 let constraints = "basicConstraints=critical,CA:FALSE";
                 site.certify(name, &["-CA", &ca, "-CAkey", &key, "-addext", &san, "-addext", constraints]);
@@ -316,7 +317,8 @@ impl Site {
 
     fn certify(&self, name: &str, more: &[&str]) {
         let subject = format!("/CN={name}");
-        let (out, key) = (self.path(name), self.path(&format!("{name}-key")));
+        let out = self.path(name);
+        let key = self.path(&format!("{name}-key"));
         let mut arguments = vec!["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
         arguments.extend(["-days", "30", "-subj", &subject, "-out", &out, "-keyout", &key]);
         arguments.extend(more);

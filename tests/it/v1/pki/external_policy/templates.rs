@@ -39,7 +39,7 @@ fn now() -> i64 {
 }
 
 #[actix_web::test]
-async fn what_the_engine_chose_stays_and_what_the_issuer_says_is_the_issuers() {
+async fn template_contents_are_kept_and_issuer_fields_replaced() {
     let governed = Governed::start().await;
     let template = Template::default();
     let leaf = governed.made_of(&template, json!({})).await;
@@ -217,7 +217,7 @@ async fn names_that_the_chain_does_not_allow_are_not_signed() {
 }
 
 #[actix_web::test]
-async fn authorities_are_made_by_sign_intermediate_within_the_path_length() {
+async fn sign_intermediate_respects_the_path_length() {
     let governed = Governed::start().await;
     let files = Files::new();
     let bounded = json!({ "issuer_name": "bounded", "common_name": "bounded", "max_path_length": 1 });
@@ -258,7 +258,7 @@ async fn authorities_are_made_by_sign_intermediate_within_the_path_length() {
 }
 
 #[actix_web::test]
-async fn only_what_the_engine_wants_stored_is_stored() {
+async fn certificate_is_stored_only_if_the_engine_requests_it() {
     let governed = Governed::start().await;
     let pki = &governed.pki;
     let before = pki.list("certs").await;
@@ -283,7 +283,7 @@ async fn only_what_the_engine_wants_stored_is_stored() {
 }
 
 #[actix_web::test]
-async fn template_serial_number_is_kept_when_recorded_and_free() {
+async fn template_serial_number_is_used_if_stored_and_unused() {
     let governed = Governed::start().await;
     let serial = |octets: &[u8]| Serial::from_octets(octets).unwrap();
     for (octets, stored, kept) in [
@@ -313,7 +313,7 @@ async fn template_serial_number_is_kept_when_recorded_and_free() {
 }
 
 #[actix_web::test]
-async fn a_template_of_nobody_is_refused() {
+async fn template_without_any_name_is_rejected() {
     let governed = Governed::start().await;
     let nobody = Template { subject: name::name(&[]), ..Template::default() };
     let nameless = Template { extensions: nobody.extensions[1..].to_vec(), ..nobody.clone() };

@@ -27,7 +27,8 @@ async fn signs_with_pss(pki: &Pki, issuer: &str) {
     let shown = pki.get(&format!("issuer/{issuer}")).await;
     assert_eq!(shown["revocation_signature_algorithm"], "SHA256WithRSAPSS");
     let certificate = text(&shown, "certificate");
-    let (issue, body) = (format!("issuer/{issuer}/issue/r"), json!({ "common_name": "a.test", "ttl": "1h" }));
+    let issue = format!("issuer/{issuer}/issue/r");
+    let body = json!({ "common_name": "a.test", "ttl": "1h" });
     for role in [json!({}), json!({ "use_pss": true, "signature_bits": 384 }), json!({ "key_type": "ec" })] {
         pki.role(&with(&json!({ "allow_any_name": true }), role)).await;
         let leaf = pki.ask(&issue, body.clone()).await;
@@ -43,7 +44,7 @@ async fn signs_with_pss(pki: &Pki, issuer: &str) {
 }
 
 #[actix_web::test]
-async fn a_root_is_made_with_what_its_key_signs_and_so_are_its_lists() {
+async fn root_and_its_crls_use_an_algorithm_of_the_key() {
     let (_device, pki) = start().await;
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
     for (path, name) in [
@@ -65,7 +66,7 @@ async fn a_root_is_made_with_what_its_key_signs_and_so_are_its_lists() {
 }
 
 #[actix_web::test]
-async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_signs() {
+async fn intermediate_crls_use_an_algorithm_of_the_key() {
     let (_device, pki) = start().await;
     let wanted = json!({ "common_name": "Below", "managed_key_name": "token", "key_name": "token" });
     let request = pki.post("intermediate/generate/kms", wanted).await.body["data"]["csr"].clone();
@@ -102,7 +103,7 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
 }
 
 #[actix_web::test]
-async fn a_request_that_the_key_cannot_fulfil_is_refused_with_what_the_key_supports() {
+async fn unsupported_algorithm_error_names_the_supported_ones() {
     let (device, pki) = start().await;
     device.make("old", "rsa-512");
     let root =
@@ -140,7 +141,7 @@ async fn a_request_that_the_key_cannot_fulfil_is_refused_with_what_the_key_suppo
 }
 
 #[actix_web::test]
-async fn an_issuer_that_gets_another_managed_key_signs_lists_with_what_that_one_supports() {
+async fn crl_algorithm_follows_a_replaced_managed_key() {
     let (device, pki) = start().await;
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
     pki.post("root/generate/kms", root).await;

@@ -96,33 +96,29 @@ async fn a_chain(pki: Pki, root_key: &str, below_key: &str) {
 }
 
 #[test]
-fn a_root_of_rsa_and_an_intermediate_of_p256_in_a_token_issue_revoke_and_answer() {
-    alone(
-        module_path!(),
-        "a_root_of_rsa_and_an_intermediate_of_p256_in_a_token_issue_revoke_and_answer",
-        |hsm: Hsm| async move { a_chain(in_a_token(&hsm).await, "rsa", "ec").await },
-    );
+fn hsm_rsa_root_and_p256_intermediate_issue_and_revoke() {
+    alone(module_path!(), "hsm_rsa_root_and_p256_intermediate_issue_and_revoke", |hsm: Hsm| async move {
+        a_chain(in_a_token(&hsm).await, "rsa", "ec").await
+    });
 }
 
 #[test]
-fn a_root_of_p256_and_an_intermediate_of_rsa_in_a_token_issue_revoke_and_answer() {
-    alone(
-        module_path!(),
-        "a_root_of_p256_and_an_intermediate_of_rsa_in_a_token_issue_revoke_and_answer",
-        |hsm: Hsm| async move { a_chain(in_a_token(&hsm).await, "ec", "rsa").await },
-    );
+fn hsm_p256_root_and_rsa_intermediate_issue_and_revoke() {
+    alone(module_path!(), "hsm_p256_root_and_rsa_intermediate_issue_and_revoke", |hsm: Hsm| async move {
+        a_chain(in_a_token(&hsm).await, "ec", "rsa").await
+    });
 }
 
 #[cfg(feature = "keys-aws")]
 #[actix_web::test]
-async fn k32_a_root_of_rsa_and_an_intermediate_of_p256_at_a_service_issue_revoke_and_answer() {
+async fn cloud_rsa_root_and_p256_intermediate_issue_and_revoke() {
     let stack = crate::signers::cloud::ministack::Ministack::start();
     a_chain(at_a_service(&stack).await, "rsa", "ec").await;
 }
 
 #[cfg(feature = "keys-aws")]
 #[actix_web::test]
-async fn k32_a_root_of_p256_and_an_intermediate_of_rsa_at_a_service_issue_revoke_and_answer() {
+async fn cloud_p256_root_and_rsa_intermediate_issue_and_revoke() {
     let stack = crate::signers::cloud::ministack::Ministack::start();
     a_chain(at_a_service(&stack).await, "ec", "rsa").await;
 }

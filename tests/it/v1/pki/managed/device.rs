@@ -187,7 +187,8 @@ impl Device {
     /// Adds a key under another name, which supports these algorithms.
     pub fn alias(&self, name: &str, alias: &str, only: &'static [&'static str]) {
         let kept = self.find(|kept| kept.name == name).unwrap();
-        let (name, uuid) = (alias.to_owned(), format!("uuid of {alias}"));
+        let name = alias.to_owned();
+        let uuid = format!("uuid of {alias}");
         self.keys.lock().unwrap().push(Kept { name, uuid, only, ..kept });
     }
 
@@ -207,7 +208,8 @@ impl Device {
 impl Signers for Device {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
         let kept = self.find(|kept| kept.uuid == key.uuid)?;
-        let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
+        let begun = Arc::clone(&self.begun);
+        let taken_back = Arc::clone(&self.taken_back);
         Ok(Arc::new(Signer { kept, mode: self.mode.subscribe(), begun, taken_back }))
     }
 
@@ -216,7 +218,9 @@ impl Signers for Device {
             ManagedKeyRef::Name(name) => kept.name == *name,
             ManagedKeyRef::Uuid(uuid) => kept.uuid == *uuid,
         })?;
-        let (taken, mode, taken_back) = (Arc::clone(&self.taken), self.mode.subscribe(), Arc::clone(&self.taken_back));
+        let taken = Arc::clone(&self.taken);
+        let mode = self.mode.subscribe();
+        let taken_back = Arc::clone(&self.taken_back);
         let taking = async move {
             taken.fetch_add(1, Ordering::SeqCst);
             let other = || {
@@ -275,9 +279,12 @@ impl RemoteSigner for Signer {
         algorithm: SignatureAlgorithm,
         input: SigningInput,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
-        let (pair, mode) = (Arc::clone(&self.kept.pair), self.mode.clone());
-        let (public, asked) = (self.kept.public.clone(), input.clone());
-        let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
+        let pair = Arc::clone(&self.kept.pair);
+        let mode = self.mode.clone();
+        let public = self.kept.public.clone();
+        let asked = input.clone();
+        let begun = Arc::clone(&self.begun);
+        let taken_back = Arc::clone(&self.taken_back);
         async move {
             begun.fetch_add(1, Ordering::SeqCst);
             let sign = move |lies| pair.sign(algorithm, &if lies { other(&input) } else { input.clone() });
@@ -293,7 +300,8 @@ async fn answered<T: Send + 'static>(
     taken_back: Arc<AtomicUsize>,
     make: impl Fn(bool) -> T + Send + 'static,
 ) -> Result<T> {
-    let (job, now) = (Job(Some(taken_back)), *mode.borrow_and_update());
+    let job = Job(Some(taken_back));
+    let now = *mode.borrow_and_update();
     let (reply, done) = oneshot::channel();
     match now {
         Mode::Refuses(kind) => drop(reply.send(Err(Error::new(kind, "the device refuses")))),

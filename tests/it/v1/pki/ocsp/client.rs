@@ -29,7 +29,8 @@ pub fn read(der: &[u8]) -> String {
 pub fn openssl_judges(issuer: &str, certificate: &str, der: &[u8], status: &str) {
     let folder = Files::new();
     let path = |name: &str, content: &[u8]| folder.write(name, content).to_str().unwrap().to_owned();
-    let (ca, leaf) = (path("ca.pem", issuer.as_bytes()), path("leaf.pem", certificate.as_bytes()));
+    let ca = path("ca.pem", issuer.as_bytes());
+    let leaf = path("leaf.pem", certificate.as_bytes());
     let answer = path("answer.der", der);
     // openssl compares CertIDs, so it needs the hash algorithm that was used.
     let text = read(der);

@@ -10,7 +10,7 @@ use crate::v1::pki::foreign::Files;
 use crate::v1::pki::mount::{Pki, parse};
 
 #[actix_web::test]
-async fn vector_16_6_o7_what_is_no_request() {
+async fn malformed_requests_are_rejected() {
     let pki = Pki::start().await;
     let der = about(&pki.default_pem().await, &pki.leaf().await);
     let id = cert_id(IdHash::Sha1, &parse(&pki.default_pem().await), &pki.leaf().await.certificate.serial());
@@ -71,7 +71,8 @@ async fn the_media_type_of_a_body() {
 
 /// Returns a request whose base64 has all the characters that are special in a path.
 async fn awkward(pki: &Pki) -> (Vec<u8>, String) {
-    let (root, leaf) = (parse(&pki.default_pem().await), pki.leaf().await);
+    let root = parse(&pki.default_pem().await);
+    let leaf = pki.leaf().await;
     let id = cert_id(IdHash::Sha1, &root, &leaf.certificate.serial());
     for n in 0_u32..100_000 {
         let mut nonce = [0xff; 12];
@@ -116,14 +117,18 @@ async fn base64_survives_the_path_however_it_is_written() {
 }
 
 #[actix_web::test]
-async fn curl_gets_what_openssl_wrote() {
+async fn curl_get_of_an_openssl_request_works() {
     let pki = Pki::start().await;
-    let (root, leaf) = (pki.default_pem().await, pki.leaf().await);
+    let root = pki.default_pem().await;
+    let leaf = pki.leaf().await;
     let folder = Files::new();
     let path = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     folder.write("ca.pem", root.as_bytes());
     folder.write("leaf.pem", leaf.pem.as_bytes());
-    let (ca, cert, ask, answer) = (path("ca.pem"), path("leaf.pem"), path("ask.der"), path("answer.der"));
+    let ca = path("ca.pem");
+    let cert = path("leaf.pem");
+    let ask = path("ask.der");
+    let answer = path("answer.der");
     super::client::openssl(&["ocsp", "-no_nonce", "-issuer", &ca, "-cert", &cert, "-reqout", &ask]).await;
     let url = pki.app.client.url(&format!("pki/ocsp/{}", STANDARD.encode(std::fs::read(&ask).unwrap())));
     let fetched = tokio::task::spawn_blocking(move || {

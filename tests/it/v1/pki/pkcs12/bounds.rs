@@ -18,7 +18,7 @@ const MAX_ITERATIONS: u32 = 3_000_000;
 const DERIVATIONS: u32 = 3;
 
 #[actix_web::test]
-async fn pkcs12_import_beyond_iteration_limit_is_refused() {
+async fn pkcs12_import_beyond_iteration_limit_is_rejected() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Slow");
     let file = |iterations: u32| exported(&ca, &["-iter", &iterations.to_string()]);
@@ -34,7 +34,7 @@ async fn pkcs12_import_beyond_iteration_limit_is_refused() {
 }
 
 #[actix_web::test]
-async fn pkcs12_imports_of_one_token_leave_issue_to_another() {
+async fn pkcs12_imports_of_one_token_do_not_delay_issue_of_another() {
     let dev = dev(&[]);
     let root = dev.client();
     let importer = only_by(&root, "importer", &granted("pki/issuers/import/bundle", &["update"])).await;

@@ -72,7 +72,7 @@ async fn pkcs12_single_grant_allows_its_route_and_no_other() {
 }
 
 #[actix_web::test]
-async fn pkcs12_refused_by_parameter_rules_stores_nothing() {
+async fn pkcs12_request_denied_by_parameter_rules_stores_nothing() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     for (path, body) in requests() {

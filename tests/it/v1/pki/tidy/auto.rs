@@ -45,7 +45,7 @@ async fn began(pki: &Pki, count: u64) -> Value {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h44_the_interval_is_reckoned_from_the_end_of_any_run() {
+async fn interval_starts_at_the_end_of_any_run() {
     let pki = start().await;
     leaf(&pki, 10).await;
     advance(&pki, 60).await;
@@ -92,7 +92,7 @@ async fn the_first_run_waits_for_the_delay_of_the_start() {
 }
 
 #[actix_web::test]
-async fn a_manual_run_under_way_keeps_others_from_beginning() {
+async fn manual_run_blocks_automatic_runs() {
     let pki = start().await;
     for _ in 0..6 {
         leaf(&pki, 10).await;
@@ -118,7 +118,7 @@ async fn a_manual_run_under_way_keeps_others_from_beginning() {
 
 /// Two engines on one store: of runs that are due on both, one starts.
 #[actix_web::test]
-async fn of_two_nodes_one_tidies() {
+async fn one_of_two_nodes_runs_tidy() {
     let pki = Pki::on(builder().postgres().start().await).await;
     for _ in 0..12 {
         leaf(&pki, 10).await;
@@ -159,7 +159,7 @@ async fn of_two_nodes_one_tidies() {
 }
 
 #[actix_web::test]
-async fn a_server_that_died_leaves_its_turn_to_lapse() {
+async fn run_of_a_crashed_server_lapses() {
     let pki = Pki::on(builder().postgres().start().await).await;
     leaf(&pki, 10).await;
     advance(&pki, 60).await;

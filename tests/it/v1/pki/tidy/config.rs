@@ -12,7 +12,7 @@ async fn refused(pki: &Pki, body: Value, rule: &str) {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h26_values_that_would_switch_something_off() {
+async fn invalid_tidy_parameters_are_rejected() {
     let pki = start().await;
     for size in [json!(1), json!(3), json!("4")] {
         refused(&pki, json!({ "page_size": size }), "page_size: must be at least 5").await;
@@ -41,7 +41,7 @@ async fn vector_16_7_h26_values_that_would_switch_something_off() {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h27_h28_h44_rules_of_auto_tidy() {
+async fn invalid_auto_tidy_configuration_is_rejected() {
     let pki = start().await;
     let before = pki.get("config/auto-tidy").await;
     for (body, rule) in [

@@ -6,7 +6,7 @@ use super::{key, refused, shown, with, with_key, write};
 use crate::support::{App, NO_MODULE, send};
 
 #[actix_web::test]
-async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_its_uuid() {
+async fn minimal_key_is_shown_with_defaults_and_a_stable_uuid() {
     let app = App::start().await;
     let written = app.client.post("sys/managed-keys/pkcs11/web", key()).await;
     assert_eq!((written.status, written.text.as_str()), (204, ""));
@@ -37,7 +37,7 @@ async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_it
 
 /// The requests of the Terraform provider, which sends every member that is not an empty text.
 #[actix_web::test]
-async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
+async fn key_of_the_terraform_provider_reads_back_unchanged() {
     let app = App::start().await;
     let peers = async |method: &str, path: &str, body: Option<&Value>| {
         let request = app.client.with_token("").request(method, &format!("sys/managed-keys/{path}"));
@@ -91,7 +91,7 @@ async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
 
 /// The type names of known clients lead to the same keys, in policies too.
 #[actix_web::test]
-async fn type_of_known_clients_is_this_servers_in_paths_and_policies() {
+async fn client_type_names_are_aliases_in_paths_and_policies() {
     let app = App::start().await;
     let client = &app.client;
     let body = json!({ "name": "Web", "type": "awskms", "access_key": "a", "secret_key": "s", "key_type": "RSA",
@@ -130,7 +130,7 @@ async fn type_of_known_clients_is_this_servers_in_paths_and_policies() {
 }
 
 #[actix_web::test]
-async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_nothing_is_stored() {
+async fn invalid_parameters_are_rejected_by_name_and_not_stored() {
     let app = App::start().await;
     let hexadecimal = "mechanism must be a hexadecimal value with a 0x prefix";
     let bits = "key_bits must be one of 2048, 3072, 4096";
@@ -210,7 +210,7 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
 }
 
 #[actix_web::test]
-async fn an_update_is_held_against_the_rules_as_a_whole() {
+async fn update_is_validated_together_with_stored_parameters() {
     let app = with_key().await;
     for (members, text) in [
         (json!({ "slot": 1 }), "only one of slot or token_label can be set"),
@@ -243,7 +243,7 @@ async fn an_update_is_held_against_the_rules_as_a_whole() {
 }
 
 #[actix_web::test]
-async fn writes_warn_of_generation_of_what_no_key_signs_with_and_of_another_spelling() {
+async fn writes_warn_of_key_generation_mechanism_and_spelling() {
     let app = App::start().await;
     let warned = async |name: &str, body: Value| {
         let answer = write(&app.client, name, body).await;
@@ -262,7 +262,7 @@ async fn writes_warn_of_generation_of_what_no_key_signs_with_and_of_another_spel
 }
 
 #[actix_web::test]
-async fn k7_and_k8_names_are_unique_over_all_types_and_types_are_words() {
+async fn names_are_unique_over_types_and_unknown_types_are_rejected() {
     let app = App::start().await;
     write(&app.client, "K1", key()).await;
     for kind in ["cloudakms", "cloudbkeyvault", "cloudckms"] {
@@ -298,7 +298,7 @@ async fn k7_and_k8_names_are_unique_over_all_types_and_types_are_words() {
 }
 
 #[actix_web::test]
-async fn lists_come_in_pages_and_writes_in_every_form() {
+async fn lists_are_paged_and_writes_accept_every_form() {
     let app = App::start().await;
     assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.status, 404);
     for name in ["c", "a", "b.1"] {
@@ -321,7 +321,7 @@ async fn lists_come_in_pages_and_writes_in_every_form() {
 }
 
 #[actix_web::test]
-async fn keys_are_kept_over_a_restart_and_one_whose_library_is_gone_is_shown_and_not_used() {
+async fn keys_survive_a_restart_and_need_their_library() {
     let app = with_key().await;
     write(&app.client, "open", with(key(), json!({ "any_mount": true }))).await;
     let before = [shown(&app.client, "web").await, shown(&app.client, "open").await];
@@ -341,7 +341,7 @@ async fn keys_are_kept_over_a_restart_and_one_whose_library_is_gone_is_shown_and
 }
 
 #[actix_web::test]
-async fn many_writers_of_one_key_are_taken_in_turn() {
+async fn concurrent_writes_of_one_key_are_serialized() {
     let app = App::start().await;
     let writes = (1..=12).map(|n| write(&app.client, "web", with(key(), json!({ "max_parallel": n }))));
     futures_util::future::join_all(writes).await;
@@ -353,7 +353,7 @@ async fn many_writers_of_one_key_are_taken_in_turn() {
 }
 
 #[actix_web::test]
-async fn the_series_of_a_deleted_key_are_exported_no_more() {
+async fn metric_series_of_a_deleted_key_are_removed() {
     let app = App::start().await;
     let name = "exported-for-a-while";
     let series = async || {

@@ -56,7 +56,8 @@ async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
 /// Gives the mount `pki` the key, and creates a root with it and a role `r`.
 async fn with_root(app: &App, name: &str) {
     let key = std::sync::Arc::new(taken(app, name).await.unwrap());
-    let (mount, name) = (key.mount, name.to_owned());
+    let mount = key.mount;
+    let name = name.to_owned();
     let plan = move |view: &MountView| {
         let mut next = view.clone();
         let signing = SigningKey::Managed(key.clone());
@@ -81,8 +82,8 @@ async fn issued(app: &App) {
 }
 
 #[test]
-fn k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
-    alone(module_path!(), "k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other", |hsm: Hsm| async move {
+fn every_hash_name_works_with_rsa_and_ec() {
+    alone(module_path!(), "every_hash_name_works_with_rsa_and_ec", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "ec", "0a", &P256);
         hsm.import("one", "rsa", "0b", &RSA);
@@ -112,8 +113,8 @@ fn k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
 }
 
 #[test]
-fn k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed() {
-    alone(module_path!(), "k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed", |hsm: Hsm| async move {
+fn missing_key_is_generated_once_if_allowed() {
+    alone(module_path!(), "missing_key_is_generated_once_if_allowed", |hsm: Hsm| async move {
         hsm.token("one");
         let app = server(hsm.libraries()).await;
         tune(&app, json!("new,other")).await;
@@ -143,8 +144,8 @@ fn k10_and_k11_a_missing_key_is_made_once_where_that_is_allowed() {
 }
 
 #[test]
-fn k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_shown_is_kept() {
-    let name = "k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_shown_is_kept";
+fn wrong_pin_is_tried_once_per_write_and_redacted_pin_is_kept() {
+    let name = "wrong_pin_is_tried_once_per_write_and_redacted_pin_is_kept";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "web", "0a", &P256);
@@ -178,8 +179,8 @@ fn k12_and_k40_a_wrong_pin_is_tried_once_for_each_writing_and_a_pin_that_is_show
 }
 
 #[test]
-fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
-    let name = "k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature";
+fn grants_and_usages_are_checked_for_every_signature() {
+    let name = "grants_and_usages_are_checked_for_every_signature";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "web", "0a", &P256);
@@ -213,8 +214,8 @@ fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
 }
 
 #[test]
-fn k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart() {
-    let name = "k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart";
+fn reinserted_token_issues_again_also_after_a_restart() {
+    let name = "reinserted_token_issues_again_also_after_a_restart";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "web", "0a", &RSA);
@@ -240,8 +241,8 @@ fn k21_a_token_that_is_pulled_and_put_back_issues_again_also_after_a_restart() {
 }
 
 #[test]
-fn k24_a_key_that_was_replaced_signs_no_certificate() {
-    alone(module_path!(), "k24_a_key_that_was_replaced_signs_no_certificate", |hsm: Hsm| async move {
+fn replaced_key_signs_no_certificate() {
+    alone(module_path!(), "replaced_key_signs_no_certificate", |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "web", "0a", &P256);
         hsm.import("one", "other", "0b", &P256);
@@ -261,8 +262,8 @@ fn k24_a_key_that_was_replaced_signs_no_certificate() {
 }
 
 #[test]
-fn k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
-    let name = "k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried";
+fn keys_of_one_token_share_its_login_and_other_pin_is_not_tried() {
+    let name = "keys_of_one_token_share_its_login_and_other_pin_is_not_tried";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.import("one", "web", "0a", &P256);
@@ -295,10 +296,11 @@ async fn with_private_part(hsm: &Hsm, pem: &str, mechanism: &str) -> App {
 }
 
 #[test]
-fn a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported() {
-    let name = "a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported";
+fn key_without_public_object_uses_an_imported_certificate() {
+    let name = "key_without_public_object_uses_an_imported_certificate";
     alone(module_path!(), name, |hsm: Hsm| async move {
-        let (ca, other) = (Ca::root("/CN=Imported"), Ca::root("/CN=Other"));
+        let ca = Ca::root("/CN=Imported");
+        let other = Ca::root("/CN=Other");
         let app = with_private_part(&hsm, &ca.key, "0x1041").await;
         test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
         let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
@@ -327,8 +329,8 @@ fn a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported(
 }
 
 #[test]
-fn a_key_without_its_public_object_is_used_by_the_public_key_of_its_configuration() {
-    let name = "a_key_without_its_public_object_is_used_by_the_public_key_of_its_configuration";
+fn key_without_public_object_uses_the_configured_public_key() {
+    let name = "key_without_public_object_uses_the_configured_public_key";
     alone(module_path!(), name, |hsm: Hsm| async move {
         let pem = new_key("ec-256");
         let app = with_private_part(&hsm, &pem, "0x1041").await;
@@ -352,8 +354,8 @@ fn a_key_without_its_public_object_is_used_by_the_public_key_of_its_configuratio
 }
 
 #[test]
-fn an_rsa_key_without_its_public_object_says_its_public_part_itself() {
-    let name = "an_rsa_key_without_its_public_object_says_its_public_part_itself";
+fn rsa_key_without_public_object_reveals_its_public_part() {
+    let name = "rsa_key_without_public_object_reveals_its_public_part";
     alone(module_path!(), name, |hsm: Hsm| async move {
         let app = with_private_part(&hsm, &new_key("rsa-2048"), "0x0001").await;
         tested(&app, "web", json!({})).await;
@@ -383,8 +385,8 @@ fn generated_keys_sign_and_verify_and_do_nothing_else() {
 }
 
 #[test]
-fn a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme() {
-    let name = "a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme";
+fn mechanism_with_one_scheme_issues_by_default() {
+    let name = "mechanism_with_one_scheme_issues_by_default";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let app = server(hsm.libraries()).await;
@@ -403,8 +405,8 @@ fn a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme() {
 }
 
 #[test]
-fn a_token_whose_information_cannot_be_read_is_found_by_its_label() {
-    let name = "a_token_whose_information_cannot_be_read_is_found_by_its_label";
+fn token_with_unreadable_information_is_found_by_its_label() {
+    let name = "token_with_unreadable_information_is_found_by_its_label";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let app = server(hsm.shim()).await;
@@ -418,8 +420,8 @@ fn a_token_whose_information_cannot_be_read_is_found_by_its_label() {
 }
 
 #[test]
-fn of_two_tokens_whose_information_cannot_be_read_none_is_guessed() {
-    let name = "of_two_tokens_whose_information_cannot_be_read_none_is_guessed";
+fn two_tokens_with_unreadable_information_are_ambiguous() {
+    let name = "two_tokens_with_unreadable_information_are_ambiguous";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.token("two");
@@ -444,8 +446,8 @@ async fn absent(app: &App, hsm: &Hsm, name: &str) {
 }
 
 #[test]
-fn a_pin_goes_to_no_other_token_because_its_own_is_gone() {
-    let name = "a_pin_goes_to_no_other_token_because_its_own_is_gone";
+fn pin_of_a_missing_token_is_not_tried_on_another() {
+    let name = "pin_of_a_missing_token_is_not_tried_on_another";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let app = server(hsm.shim()).await;
@@ -466,8 +468,8 @@ fn a_pin_goes_to_no_other_token_because_its_own_is_gone() {
 }
 
 #[test]
-fn a_token_that_cannot_be_read_is_not_found_by_a_label_beside_another_token() {
-    let name = "a_token_that_cannot_be_read_is_not_found_by_a_label_beside_another_token";
+fn unreadable_token_next_to_another_is_not_matched_by_label() {
+    let name = "unreadable_token_next_to_another_is_not_matched_by_label";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         hsm.token("two");

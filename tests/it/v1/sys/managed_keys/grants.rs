@@ -58,7 +58,7 @@ async fn names_that_a_mount_lists_are_in_lower_case_and_read_back() {
 }
 
 #[actix_web::test]
-async fn k13_and_k15_a_key_that_mounts_list_is_not_deleted() {
+async fn granted_key_cannot_be_deleted() {
     let app = with_key().await;
     write(&app.client, "web", json!({ "any_mount": true })).await;
     app.client.post("sys/mounts/team", json!({ "type": "pki", "config": { "allowed_managed_keys": ["Web"] } })).await;
@@ -77,7 +77,7 @@ async fn k13_and_k15_a_key_that_mounts_list_is_not_deleted() {
 }
 
 #[actix_web::test]
-async fn k14_what_a_mount_may_not_use_looks_to_it_like_what_is_not_there() {
+async fn key_without_grant_looks_like_a_missing_key() {
     let app = with_key().await;
     let uuid = super::shown(&app.client, "web").await["UUID"].as_str().unwrap().to_owned();
     let refusal = |name: &str| (Kind::Invalid, format!("managed key {name:?} is not allowed for mount \"pki/\""));

@@ -28,7 +28,7 @@ fn to_json(role: &Role) -> Value {
 }
 
 #[test]
-fn h4_a_role_without_members_has_the_defaults() {
+fn role_without_members_has_the_defaults() {
     let read = to_json(&write(json!({})).unwrap());
     let expected: Value = serde_json::from_str(
         r#"{
@@ -57,7 +57,7 @@ fn h4_a_role_without_members_has_the_defaults() {
 }
 
 #[test]
-fn every_field_is_read_and_shown() {
+fn every_role_field_is_read_and_rendered() {
     let shown = to_json(&Role::default());
     let shown: Vec<&str> = shown.as_object().unwrap().keys().map(String::as_str).collect();
     let mut named = FIELDS.to_vec();
@@ -70,13 +70,13 @@ fn every_field_is_read_and_shown() {
 }
 
 #[test]
-fn h5_a_second_write_without_a_field_puts_it_back_at_its_default() {
+fn second_write_resets_omitted_fields_to_their_defaults() {
     assert_eq!(write(json!({"ttl": "1h"})).unwrap().ttl, 3600);
     assert_eq!(write(json!({"max_ttl": "2h"})).unwrap().ttl, 0);
 }
 
 #[test]
-fn h6_a_patch_changes_one_field_and_null_resets() {
+fn patch_changes_named_fields_and_null_resets_them() {
     let role = write(json!({
         "allow_any_name": true, "ttl": "1h", "key_type": "ec", "key_bits": 384, "ou": "a,b", "server_flag": false,
         "not_after": "2030-01-01T00:00:00Z", "not_after_bound": "forbid",
@@ -97,7 +97,7 @@ fn h6_a_patch_changes_one_field_and_null_resets() {
 }
 
 #[test]
-fn h7_key_types_and_sizes() {
+fn key_types_and_sizes_are_validated_and_rendered() {
     for (kind, bits, stored) in [
         ("rsa", 0, 2048),
         ("rsa", 3072, 3072),
@@ -129,7 +129,7 @@ fn h7_key_types_and_sizes() {
 }
 
 #[test]
-fn h8_signature_bits_are_checked_and_kept_whatever_the_key_type() {
+fn signature_bits_are_checked_and_stored_for_every_key_type() {
     for kind in ["rsa", "ec", "ed25519", "any"] {
         assert!(write(json!({"key_type": kind, "signature_bits": 100})).is_err(), "{kind}");
         let role = write(json!({"key_type": kind, "signature_bits": 384, "use_pss": true})).unwrap();
@@ -140,7 +140,7 @@ fn h8_signature_bits_are_checked_and_kept_whatever_the_key_type() {
 }
 
 #[test]
-fn h9_no_store_with_generate_lease_stores_a_false_lease_and_warns() {
+fn no_store_disables_generate_lease_with_a_warning() {
     let body = json!({"no_store": true, "generate_lease": true});
     let (role, warnings) = written(&body).unwrap();
     assert!(!role.generate_lease && role.no_store);
@@ -148,13 +148,13 @@ fn h9_no_store_with_generate_lease_stores_a_false_lease_and_warns() {
 }
 
 #[test]
-fn h12_texts_are_taken_for_numbers_flags_and_durations() {
+fn texts_are_accepted_for_numbers_flags_and_durations() {
     let role = write(json!({"key_bits": "2048", "allow_any_name": "true", "ttl": "1h", "max_ttl": 3600})).unwrap();
     assert_eq!((role.keys.bits(), role.allow_any_name, role.ttl, role.max_ttl), (2048, true, 3600, 3600));
 }
 
 #[test]
-fn h43_null_is_absent() {
+fn null_field_counts_as_absent() {
     let body = json!({"allow_wildcard_certificates": null, "server_flag": null, "allow_localhost": null});
     assert_eq!(write(body).unwrap(), Role::default());
 }
@@ -169,7 +169,7 @@ fn durations_read_back_in_their_forms() {
 }
 
 #[test]
-fn what_nobody_enforces_is_refused_as_true_and_taken_as_false() {
+fn unenforced_flag_is_refused_as_true_and_accepted_as_false() {
     let field = "allow_globs_in_identity_templates";
     let error = write(json!({field: true})).unwrap_err();
     assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
@@ -238,11 +238,12 @@ fn values_are_stored_in_canonical_form() {
 }
 
 #[test]
-fn default_usages_fit_the_key_and_named_ones_stand() {
+fn default_usages_fit_the_key_and_named_ones_are_unchanged() {
     let kinds = [KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P384), KeyKind::Ed25519];
     let of = |role: &Role| kinds.map(|kind| role.key_usage_for(kind).0);
     // digitalSignature 1, keyEncipherment 4, keyAgreement 16.
-    let (fitting, all) = ([1 + 4, 1 + 16, 1], [1 + 4 + 16; 3]);
+    let fitting = [1 + 4, 1 + 16, 1];
+    let all = [1 + 4 + 16; 3];
     let role = write(json!({})).unwrap();
     assert_eq!(of(&role), fitting);
     assert_eq!(to_json(&role).get("key_usage_is_named"), None);
@@ -261,7 +262,7 @@ fn default_usages_fit_the_key_and_named_ones_stand() {
 }
 
 #[test]
-fn of_several_rules_that_are_broken_the_first_is_told() {
+fn first_of_several_violated_rules_is_reported() {
     let flag = json!({"allow_globs_in_identity_templates": true});
     let rest = json!({"ttl": "2h", "max_ttl": "1h", "key_type": "foo", "signature_bits": 1, "ext_key_usage_oids": "x",
         "not_before": "x", "not_before_bound": "x", "country": ["a\u{0}"]});
@@ -284,9 +285,10 @@ fn of_several_rules_that_are_broken_the_first_is_told() {
 }
 
 #[test]
-fn a_roles_lifetimes_are_texts_or_seconds_and_nothing_else_differs() {
+fn role_lifetimes_are_text_or_seconds_by_dialect() {
     let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
-    let (mut contract, peers) = (role_json(&role, Dialect::Contract), role_json(&role, Dialect::Peers));
+    let mut contract = role_json(&role, Dialect::Contract);
+    let peers = role_json(&role, Dialect::Peers);
     assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
     assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
     contract["ttl"] = json!(21_600);

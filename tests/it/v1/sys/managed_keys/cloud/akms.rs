@@ -38,7 +38,8 @@ fn generated(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
 /// The number of enabled keys, and of keys pending deletion.
 async fn count(stack: &Ministack) -> (usize, usize) {
     let client = stack.client();
-    let (mut enabled, mut ending) = (0, 0);
+    let mut enabled = 0;
+    let mut ending = 0;
     for key in client.list_keys().send().await.unwrap().keys() {
         let described = client.describe_key().key_id(key.key_id().unwrap()).send().await.unwrap();
         match described.key_metadata().unwrap().key_state() {
@@ -51,8 +52,9 @@ async fn count(stack: &Ministack) -> (usize, usize) {
 }
 
 #[actix_web::test]
-async fn k29_keys_of_every_kind_are_made_once_under_their_alias_however_many_ask() {
-    let (stack, app) = (Ministack::start(), App::start().await);
+async fn concurrent_requests_generate_each_key_once_per_alias() {
+    let stack = Ministack::start();
+    let app = App::start().await;
     for bits in [2048, 3072, 4096, 256, 384, 521] {
         let key = format!("cloudakms/k{bits}");
         write(&app, &key, generated(&stack, &format!("alias/k{bits}"), bits)).await;
@@ -79,8 +81,9 @@ async fn k29_keys_of_every_kind_are_made_once_under_their_alias_however_many_ask
 }
 
 #[actix_web::test]
-async fn k30_a_key_that_is_disabled_of_another_use_or_of_another_spec_is_refused() {
-    let (stack, app) = (Ministack::start(), App::start().await);
+async fn disabled_or_mismatched_key_is_rejected() {
+    let stack = Ministack::start();
+    let app = App::start().await;
     let client = stack.client();
     let make = |usage, spec| {
         let request = client.create_key().key_usage(usage).key_spec(spec);
@@ -163,7 +166,7 @@ impl Lagging {
 }
 
 #[actix_web::test]
-async fn a_generated_key_that_the_service_does_not_find_yet_is_waited_for_and_generated_once() {
+async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     let (url, state) = Lagging::start(Duration::from_millis(1500));
     let app = App::start().await;
     let body = |alias: &str| {
@@ -191,7 +194,7 @@ async fn a_generated_key_that_the_service_does_not_find_yet_is_waited_for_and_ge
 }
 
 #[actix_web::test]
-async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_when_the_alias_leads_elsewhere() {
+async fn test_signature_uses_the_issuer_key_after_an_alias_move() {
     let (url, state) = Lagging::start(Duration::ZERO);
     let app = App::start().await;
     let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": "alias/web", "endpoint": url,
@@ -212,8 +215,9 @@ async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_when_the_alia
 }
 
 #[actix_web::test]
-async fn k31_a_key_that_may_be_made_is_named_by_an_alias_of_ours() {
-    let (stack, app) = (Ministack::start(), App::start().await);
+async fn generated_key_must_be_named_by_an_own_alias() {
+    let stack = Ministack::start();
+    let app = App::start().await;
     let text = "kms_key must be an alias when allow_generate_key is true";
     for id in ["1234abcd-12ab-34cd-56ef-1234567890ab", "arn:aws:kms:us-east-1:000000000000:key/1", "alias/aws/x"] {
         refused(&app, "cloudakms/web", generated(&stack, id, 256), text).await;
@@ -228,7 +232,7 @@ async fn k31_a_key_that_may_be_made_is_named_by_an_alias_of_ours() {
 }
 
 #[actix_web::test]
-async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process() {
+async fn foreign_endpoint_does_not_get_the_process_credential() {
     let app = App::start().await;
     let body =
         |endpoint: &str| json!({ "kms_key": "alias/x", "key_type": "ecdsa", "curve": "P256", "endpoint": endpoint });
@@ -246,8 +250,9 @@ async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process
 }
 
 #[actix_web::test]
-async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets() {
-    let (stack, app) = (Ministack::start(), App::start().await);
+async fn names_are_unique_over_types_and_secrets_are_redacted() {
+    let stack = Ministack::start();
+    let app = App::start().await;
     let other = app.client.post("sys/managed-keys/pkcs11/K1", pkcs11()).await;
     assert_eq!(other.status, 200, "the spelling is warned of: {}", other.text);
     let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";

@@ -26,7 +26,7 @@ async fn server(azure: AzureSettings) -> App {
 }
 
 #[actix_web::test]
-async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credential() {
+async fn key_is_generated_once_and_foreign_authority_is_rejected() {
     let foreign = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&foreign);
     let elsewhere = serve(move |_| {
@@ -63,7 +63,7 @@ async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credenti
 }
 
 #[actix_web::test]
-async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_generated_once() {
+async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     let vault = Vault::start();
     let app = server(vault.settings()).await;
     let generated = json!({ "allow_generate_key": "true", "any_mount": "true" });
@@ -99,7 +99,7 @@ async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_gene
 }
 
 #[actix_web::test]
-async fn the_pause_that_the_store_asks_for_is_kept_and_told_to_the_client() {
+async fn retry_after_of_the_store_is_respected_and_passed_on() {
     let vault = Vault::start();
     let app = server(vault.settings()).await;
     write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
@@ -126,7 +126,7 @@ async fn the_pause_that_the_store_asks_for_is_kept_and_told_to_the_client() {
 }
 
 #[actix_web::test]
-async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_too() {
+async fn test_signature_uses_the_key_version_of_the_issuer_too() {
     let vault = Vault::start();
     let app = server(vault.settings()).await;
     write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
@@ -144,7 +144,7 @@ async fn a_test_signature_is_made_with_the_key_that_an_issuer_uses_too() {
 }
 
 #[actix_web::test]
-async fn a_tenant_is_one_segment_of_the_url_that_the_secret_is_sent_to() {
+async fn tenant_with_path_characters_is_rejected() {
     let app = server(Vault::start().settings()).await;
     for tenant in ["..", ".", "a/b", "a..b"] {
         let text = "tenant_id: must be a GUID or the name of a domain";
@@ -154,7 +154,7 @@ async fn a_tenant_is_one_segment_of_the_url_that_the_secret_is_sent_to() {
 }
 
 #[actix_web::test]
-async fn k36_a_resource_is_a_suffix_of_the_provider_or_of_the_configuration() {
+async fn resource_must_be_a_known_dns_suffix() {
     let vault = Vault::start();
     let extra_suffixes = vec!["stack.example".to_owned()];
     let app = server(AzureSettings { extra_suffixes, ..vault.settings() }).await;

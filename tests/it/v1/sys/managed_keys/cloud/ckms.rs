@@ -29,7 +29,7 @@ async fn server(google: GoogleSettings) -> App {
 }
 
 #[actix_web::test]
-async fn k33_a_key_is_made_waited_for_and_used_and_an_answer_that_was_damaged_is_not() {
+async fn key_is_generated_and_corrupt_responses_are_rejected() {
     let kms = Kms::start();
     let app = server(kms.settings()).await;
     write(&app, KEY, key("EC_SIGN_P256_SHA256")).await;
@@ -61,7 +61,7 @@ async fn k33_a_key_is_made_waited_for_and_used_and_an_answer_that_was_damaged_is
 }
 
 #[actix_web::test]
-async fn k34_the_algorithm_dictates_the_scheme_where_nothing_is_asked_for() {
+async fn signature_scheme_follows_the_algorithm_of_the_key() {
     let kms = Kms::start();
     let app = server(kms.settings()).await;
     write(&app, KEY, generated("RSA_SIGN_PSS_2048_SHA256")).await;
@@ -82,7 +82,7 @@ async fn k34_the_algorithm_dictates_the_scheme_where_nothing_is_asked_for() {
 }
 
 #[actix_web::test]
-async fn a_key_of_one_algorithm_issues_and_revokes_where_nobody_names_the_algorithm() {
+async fn key_with_one_algorithm_issues_and_revokes_by_default() {
     let kms = Kms::start();
     let app = server(kms.settings()).await;
     for (algorithm, name) in
@@ -109,7 +109,7 @@ async fn a_key_of_one_algorithm_issues_and_revokes_where_nobody_names_the_algori
 }
 
 #[actix_web::test]
-async fn k37_credentials_are_files_of_the_folder_for_them_and_no_others() {
+async fn credentials_must_be_files_in_the_configured_folder() {
     let kms = Kms::start();
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 0);
     let root = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use serde_json::json;
 use signet::x509::ocsp::IdHash;
 
 use super::device::{Device, Mode};
-use super::taken::PATHS;
+use super::kms_paths::PATHS;
 use super::{LIMIT, accepted, issued, text, until, with_root};
 use crate::support::{Answer, Client};
 use crate::v1::pki::mount::{FAR, Pki, parse};
@@ -26,7 +26,8 @@ async fn well(client: &Client) {
 
 /// Runs requests that do not need the device, and returns their duration.
 async fn meanwhile(pki: &Pki) -> Duration {
-    let (client, started) = (&pki.app.client, Instant::now());
+    let client = &pki.app.client;
+    let started = Instant::now();
     for _ in 0..4 {
         let serial = issued(client, "well").await;
         accepted(client.post("well/revoke", json!({ "serial_number": serial })).await);
@@ -48,7 +49,8 @@ async fn ended(answer: impl Future<Output = Answer>) -> u16 {
 /// Sends all requests while the device hangs; it then has `jobs` jobs.
 async fn all_end_in_time(device: &Arc<Device>, pki: &Pki, jobs: usize, asked: Vec<BoxFuture<'_, u16>>) {
     let begun = || device.begun.load(Ordering::SeqCst) + device.taken.load(Ordering::SeqCst);
-    let (before, started) = (begun(), Instant::now());
+    let before = begun();
+    let started = Instant::now();
     device.set(Mode::Hangs);
     let others = async {
         until(|| begun() >= before + jobs).await;
@@ -61,7 +63,7 @@ async fn all_end_in_time(device: &Arc<Device>, pki: &Pki, jobs: usize, asked: Ve
 }
 
 #[actix_web::test]
-async fn a_key_that_never_comes_is_waited_for_by_nobody_else() {
+async fn hanging_key_lookup_blocks_no_other_request() {
     let (device, pki) = with_root("ec").await;
     let client = &pki.app.client;
     well(client).await;
@@ -85,7 +87,7 @@ async fn a_key_that_never_comes_is_waited_for_by_nobody_else() {
 }
 
 #[actix_web::test]
-async fn signatures_that_never_come_are_waited_for_by_nobody_else() {
+async fn hanging_signature_blocks_no_other_request() {
     let (device, pki) = with_root("ec").await;
     let client = &pki.app.client;
     well(client).await;

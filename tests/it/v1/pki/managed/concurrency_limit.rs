@@ -159,7 +159,7 @@ fn with_wrong_signature() -> String {
 }
 
 #[actix_web::test]
-async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_other() {
+async fn one_permit_signs_fifty_concurrent_requests_sequentially() {
     let (backend, actor, pki) = with_root(1, CALL).await;
     let client = &pki.app.client;
     let body = json!({ "common_name": "a.test" });
@@ -173,7 +173,7 @@ async fn vector_16_7_h41_fifty_certificates_at_a_time_are_signed_one_after_the_o
 }
 
 #[actix_web::test]
-async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_certificates() {
+async fn crls_and_ocsp_responses_use_permits_like_certificates() {
     for max_parallel in [1, 3] {
         let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
@@ -205,7 +205,7 @@ async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_c
 }
 
 #[actix_web::test]
-async fn a_flood_of_requests_fills_the_places_of_the_key_and_no_more() {
+async fn concurrent_signatures_use_all_permits_and_no_more() {
     for max_parallel in [1, 8] {
         let (backend, actor, pki) = with_root(max_parallel, Duration::from_millis(2)).await;
         let client = &pki.app.client;
@@ -223,7 +223,7 @@ async fn a_flood_of_requests_fills_the_places_of_the_key_and_no_more() {
 }
 
 #[actix_web::test]
-async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing() {
+async fn full_signing_queue_is_503_immediately_and_stores_nothing() {
     const ASKED: usize = 40;
     const LINE: usize = 4;
     for max_parallel in [1, 8] {
@@ -245,7 +245,8 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         backend.together.store(usize::MAX, Ordering::SeqCst);
         let refused = AtomicUsize::new(0);
         // Slots are filled one by one: a request that arrives while a thread starts may find the queue full.
-        let (backend, refused) = (&backend, &refused);
+        let backend = &backend;
+        let refused = &refused;
         let flood = join_all((0..ASKED).map(|n| async move {
             until(|| backend.running.load(Ordering::SeqCst) >= n.min(max_parallel)).await;
             let answer = client.post("pki/issue/r", json!({ "common_name": "a.test" })).await;

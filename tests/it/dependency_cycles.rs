@@ -134,7 +134,7 @@ fn folders(sources: &[Source]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_parts_of_a_folder_name_each_other_in_one_direction() {
+fn folder_parts_have_no_dependency_cycles() {
     let sources = sources();
     let namings = namings(&sources);
     let of = |folder: &&str| circles(folder, &namings, !FAMILIES.contains(folder));
@@ -143,7 +143,7 @@ fn the_parts_of_a_folder_name_each_other_in_one_direction() {
 }
 
 #[test]
-fn the_families_are_those_whose_front_door_is_in_a_circle() {
+fn families_list_exactly_the_folders_with_module_cycles() {
     let sources = sources();
     let namings = namings(&sources);
     let needless = FAMILIES.iter().filter(|folder| circles(folder, &namings, true).is_empty());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_told_with_the_files_that_make_it() {
+    fn cycle_report_names_its_files() {
         let sources = crate_of(&[
             ("lib.rs", "pub mod a;"),
             ("a.rs", "mod one;\nmod two;\nmod three;\npub use one::X;"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_door_makes_a_circle_only_where_it_counts() {
+    fn folder_module_counts_in_cycles_only_outside_families() {
         let sources = crate_of(&[("a.rs", "mod one;\nuse one::X;"), ("a/one.rs", "use super::Y;")]);
         let namings = namings(&sources);
         assert!(circles("a", &namings, false).is_empty());

@@ -56,8 +56,9 @@ async fn with_a_list(place: &Place) -> (Dev, String) {
 }
 
 #[actix_web::test]
-async fn a_reason_that_was_amended_is_no_damage() {
-    let (place, copies) = (Place::embedded(), Copies(tempfile::tempdir().unwrap()));
+async fn amended_revocation_reason_is_not_damage() {
+    let place = Place::embedded();
+    let copies = Copies(tempfile::tempdir().unwrap());
     let folder = place.file("");
     let (dev, serial) = with_a_list(&place).await;
     let client = dev.client();
@@ -84,8 +85,9 @@ async fn a_reason_that_was_amended_is_no_damage() {
 }
 
 #[actix_web::test]
-async fn a_list_under_other_settings_is_told_of_and_carried_over() {
-    let (place, copies) = (Place::embedded(), Copies(tempfile::tempdir().unwrap()));
+async fn crl_of_other_settings_is_reported_and_copied() {
+    let place = Place::embedded();
+    let copies = Copies(tempfile::tempdir().unwrap());
     let folder = place.file("");
     let (dev, _) = with_a_list(&place).await;
     let urls = json!({ "delta_crl_distribution_points": "http://crl.test/delta" });
@@ -101,8 +103,9 @@ async fn a_list_under_other_settings_is_told_of_and_carried_over() {
 }
 
 #[actix_web::test]
-async fn a_copy_that_is_damaged_or_of_another_version_is_not_carried_over() {
-    let (place, copies) = (Place::embedded(), Copies(tempfile::tempdir().unwrap()));
+async fn copy_store_rejects_damaged_copy_and_other_version() {
+    let place = Place::embedded();
+    let copies = Copies(tempfile::tempdir().unwrap());
     let folder = place.file("");
     let dev = place.start();
     damages::fill(&dev).await;
@@ -151,8 +154,9 @@ fn flip_last(file: &Path) -> Vec<u8> {
 }
 
 #[actix_web::test]
-async fn a_certificate_is_its_issuers_whatever_it_says_of_it() {
-    let (place, copies) = (Place::embedded(), Copies(tempfile::tempdir().unwrap()));
+async fn certificate_issuer_is_verified_by_signature() {
+    let place = Place::embedded();
+    let copies = Copies(tempfile::tempdir().unwrap());
     let folder = place.file("");
     let dev = place.start();
     let client = dev.client();

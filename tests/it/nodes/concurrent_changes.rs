@@ -13,7 +13,7 @@ const CLIENTS: usize = 32;
 const EACH: usize = 4;
 
 #[actix_web::test]
-async fn both_nodes_issue_under_load_with_unique_serials_and_exact_counters() {
+async fn concurrent_issuance_has_unique_serials_and_exact_counters() {
     let (a, [b]) = nodes().await;
     let client = async |client: Client| {
         let mut serials = Vec::new();
@@ -36,7 +36,7 @@ async fn both_nodes_issue_under_load_with_unique_serials_and_exact_counters() {
 }
 
 #[actix_web::test]
-async fn two_nodes_that_change_one_role_at_once_lose_no_change() {
+async fn concurrent_changes_of_one_role_are_all_stored() {
     let (a, [b]) = nodes().await;
     for n in 1..=20 {
         let (one, other) = join(
@@ -61,7 +61,7 @@ async fn two_nodes_that_change_one_role_at_once_lose_no_change() {
 }
 
 #[actix_web::test]
-async fn two_nodes_that_write_many_roles_at_once_keep_them_all() {
+async fn concurrent_writes_of_many_roles_are_all_stored() {
     let (a, [b]) = nodes().await;
     let write = async |node: &App, n: usize| {
         let name = format!("pki/roles/r{}-{n}", std::ptr::from_ref(node) as usize);
@@ -85,7 +85,7 @@ async fn two_nodes_that_write_many_roles_at_once_keep_them_all() {
 }
 
 #[actix_web::test]
-async fn policies_written_on_both_nodes_at_once_are_written_in_turn() {
+async fn concurrent_policy_writes_are_serialized() {
     let (a, [b]) = nodes().await;
     for _ in 0..10 {
         let write = |node: &App| {
@@ -103,10 +103,11 @@ async fn policies_written_on_both_nodes_at_once_are_written_in_turn() {
 }
 
 #[actix_web::test]
-async fn of_two_mounts_one_inside_the_other_that_two_nodes_enable_at_once_one_is_refused() {
+async fn concurrent_enable_of_nested_mounts_rejects_one() {
     let (a, [b]) = nodes().await;
     for n in 0..8 {
-        let (outer, inner) = (format!("sys/mounts/x{n}"), format!("sys/mounts/x{n}/y"));
+        let outer = format!("sys/mounts/x{n}");
+        let inner = format!("sys/mounts/x{n}/y");
         let pki = json!({ "type": "pki" });
         let (one, other) = join(a.client.post(&outer, pki.clone()), b.client.post(&inner, pki)).await;
         let mut statuses = [one.status, other.status];
@@ -117,7 +118,7 @@ async fn of_two_mounts_one_inside_the_other_that_two_nodes_enable_at_once_one_is
 }
 
 #[actix_web::test]
-async fn one_path_that_both_nodes_enable_and_disable_is_one_mount() {
+async fn concurrent_enable_and_disable_leave_at_most_one_mount() {
     let (a, [b]) = nodes().await;
     for _ in 0..5 {
         let pki = json!({ "type": "pki" });

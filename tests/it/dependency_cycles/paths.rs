@@ -63,9 +63,12 @@ fn is_word(c: char) -> bool {
 
 /// Returns the trees of the `use` items, each on one line, and the remaining code.
 fn uses(code: &str) -> (Vec<String>, String) {
-    let (mut trees, mut left, mut rest) = (Vec::new(), String::new(), code);
+    let mut trees = Vec::new();
+    let mut left = String::new();
+    let mut rest = code;
     while let Some(at) = rest.find("use ") {
-        let (before, after) = (&rest[..at], &rest[at + 4..]);
+        let before = &rest[..at];
+        let after = &rest[at + 4..];
         left.push_str(before);
         match after.split_once(';') {
             Some((tree, behind)) if !before.ends_with(is_word) => {
@@ -94,7 +97,9 @@ fn expanded(tree: &str) -> Vec<String> {
 
 /// Splits at the commas outside braces.
 fn branches(group: &str) -> Vec<&str> {
-    let (mut depth, mut from, mut found) = (0, 0, Vec::new());
+    let mut depth = 0;
+    let mut from = 0;
+    let mut found = Vec::new();
     for (at, c) in group.char_indices() {
         match c {
             '{' => depth += 1,
@@ -139,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_taken_apart() {
+    fn grouped_use_paths_are_expanded() {
         assert_eq!(expanded("crate::a::b"), ["crate::a::b"]);
         assert_eq!(expanded("super::{ a, b as c }"), ["super::a", "super::b"]);
         assert_eq!(
@@ -150,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_name_a_module_is_seen() {
+    fn every_form_of_module_path_is_found() {
         let code = "mod child;\npub(crate) mod other;\nuse std::x;\npub use child::{\n    A,\n    b::C,\n};\n\
                     pub(in crate::no) fn f(because: u8) -> super::super::T {\n    other::g(crate::z::h::<super::U>());\n    \
                     my::other::k();\n    self::m::n!();\n}\n";
@@ -170,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_the_deepest_module_on_their_way() {
+    fn paths_resolve_to_their_deepest_module() {
         let modules = BTreeSet::from(["lib", "main", "a", "a/b", "a/b/c", "a/d", "e"]);
         for (from, path, to) in [
             ("a/b", "crate::a::d::f", Some("a/d")),

@@ -12,7 +12,7 @@ const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 const NOTHING: &str = "path \"pki/none\" { capabilities = [\"read\"] }";
 
 #[actix_web::test]
-async fn roles_written_changed_and_deleted_on_one_node_are_so_on_the_others() {
+async fn role_changes_reach_every_node() {
     let (a, [b, c]) = nodes().await;
     ok(a.client.post("pki/roles/new", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" })).await);
     for node in [&b, &c] {
@@ -33,14 +33,15 @@ async fn roles_written_changed_and_deleted_on_one_node_are_so_on_the_others() {
 }
 
 #[actix_web::test]
-async fn issuers_keys_and_settings_follow() {
+async fn issuer_key_and_setting_changes_reach_every_node() {
     let (a, [b]) = nodes().await;
     let other = json!({ "common_name": "Other", "issuer_name": "other", "key_name": "k", "key_type": "ec" });
     ok(a.client.post("pki/root/generate/internal", other).await);
     until("a new issuer", async || b.client.get("pki/issuer/other").await.status == 200).await;
     until("its key", async || b.client.get("pki/key/k").await.status == 200).await;
     let issued = b.client.post("pki/issuer/other/issue/web", json!({ "common_name": "a.test", "ttl": "1h" })).await;
-    let (signed_by, other) = (ok(issued), ok(a.client.get("pki/issuer/other").await));
+    let signed_by = ok(issued);
+    let other = ok(a.client.get("pki/issuer/other").await);
     let pem = |body: &serde_json::Value, name: &str| body["data"][name].as_str().unwrap().trim().to_owned();
     assert_eq!(pem(&signed_by, "issuing_ca"), pem(&other, "certificate"));
 
@@ -84,7 +85,7 @@ async fn mounts_open_and_close_on_every_node() {
 }
 
 #[actix_web::test]
-async fn p16_policies_follow() {
+async fn policy_changes_reach_every_node() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;
     let reader = a.with_policies(&["reader"]).await;
@@ -101,7 +102,7 @@ async fn p16_policies_follow() {
 }
 
 #[actix_web::test]
-async fn origins_of_pages_follow() {
+async fn cors_origin_changes_reach_every_node() {
     let (a, [b]) = nodes().await;
     let page = |client: &Client| client.request("GET", "sys/health").header("Origin", "https://other.test");
     ok(a.client.post("sys/config/cors", json!({ "allowed_origins": "https://console.test" })).await);
@@ -112,7 +113,7 @@ async fn origins_of_pages_follow() {
 }
 
 #[actix_web::test]
-async fn quotas_follow_and_each_node_counts_for_itself() {
+async fn quota_changes_reach_every_node_and_counts_are_per_node() {
     let (a, [b]) = nodes().await;
     let quota = "sys/quotas/rate-limit/seldom";
     ok(a.client.post(quota, json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" })).await);
@@ -136,7 +137,7 @@ async fn quotas_follow_and_each_node_counts_for_itself() {
 }
 
 #[actix_web::test]
-async fn a_token_revoked_on_one_node_ends_on_the_others_and_its_uses_count_on_all() {
+async fn token_revocations_and_uses_apply_on_every_node() {
     let (a, [b]) = nodes().await;
     a.policy("reader", READ).await;
     let here = a.with_policies(&["reader"]).await;
@@ -149,7 +150,8 @@ async fn a_token_revoked_on_one_node_ends_on_the_others_and_its_uses_count_on_al
     let limited = json!({ "policies": ["reader"], "num_uses": 2 });
     let made = ok(a.client.post("auth/token/create", limited).await);
     let token = made["auth"]["client_token"].as_str().unwrap();
-    let (here, there) = (a.client.with_token(token), b.client.with_token(token));
+    let here = a.client.with_token(token);
+    let there = b.client.with_token(token);
     ok(here.get("pki/roles/web").await);
     ok(there.get("pki/roles/web").await);
     here.get("pki/roles/web").await.assert_denied();
@@ -158,7 +160,7 @@ async fn a_token_revoked_on_one_node_ends_on_the_others_and_its_uses_count_on_al
 }
 
 #[actix_web::test]
-async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
+async fn lease_can_be_revoked_on_another_node() {
     let (a, [b]) = nodes().await;
     let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true, "ttl": "1h" });
     ok(a.client.post("pki/roles/leased", role).await);
@@ -182,7 +184,7 @@ async fn refusal(node: &App) -> Kind {
 }
 
 #[actix_web::test]
-async fn managed_keys_and_what_mounts_list_follow() {
+async fn managed_keys_and_mount_grants_reach_every_node() {
     let (a, [b]) = nodes().await;
     let path = "sys/managed-keys/pkcs11/hsm";
     let key =

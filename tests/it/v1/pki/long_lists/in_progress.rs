@@ -27,7 +27,7 @@ async fn lists_only(app: &App) -> Client {
 }
 
 #[actix_web::test]
-async fn one_list_reads_at_a_time_and_the_store_is_there_for_others_meanwhile() {
+async fn one_list_reads_at_a_time_and_other_requests_are_served() {
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
     for (pki, faults) in both.iter().zip(&faults) {
@@ -53,7 +53,7 @@ async fn one_list_reads_at_a_time_and_the_store_is_there_for_others_meanwhile() 
 }
 
 #[actix_web::test]
-async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
+async fn concurrent_long_lists_are_limited_per_token_and_in_total() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, LONG);
@@ -87,10 +87,11 @@ async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
 }
 
 #[actix_web::test]
-async fn who_loses_the_right_to_a_list_on_the_way_does_not_get_the_rest() {
+async fn list_is_aborted_when_its_caller_loses_the_right() {
     let both = on_both(None).await;
     for pki in &both {
-        let (app, client) = (&pki.app, &pki.app.client);
+        let app = &pki.app;
+        let client = &pki.app.client;
         copies(app, LONG);
         for lost in ["token", "policy", "right"] {
             let lists = lists_only(app).await;
@@ -118,7 +119,7 @@ async fn who_loses_the_right_to_a_list_on_the_way_does_not_get_the_rest() {
 }
 
 #[actix_web::test]
-async fn the_list_of_a_role_that_another_node_ended_does_not_look_whole() {
+async fn list_of_a_deleted_role_is_not_terminated() {
     const LIST: &str = "auth/approle/role/r/secret-id";
     let faults: [Arc<Faults>; 2] = [Arc::default(), Arc::default()];
     let apps =
@@ -137,7 +138,8 @@ async fn the_list_of_a_role_that_another_node_ended_does_not_look_whole() {
         assert_eq!(outcome(client, LIST).await, Some(200));
         // Delays only the check that the role still exists.
         let go = faults.hold("secret id role");
-        let (asked, asking) = (faults.calls("secret id role"), client.clone());
+        let asked = faults.calls("secret id role");
+        let asking = client.clone();
         let listing = actix_rt::spawn(async move { outcome(&asking, LIST).await });
         let started = Instant::now();
         while faults.calls("secret id role") == asked {
@@ -159,11 +161,12 @@ async fn the_list_of_a_role_that_another_node_ended_does_not_look_whole() {
 }
 
 #[actix_web::test]
-async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_ended() {
+async fn accessor_list_skips_expired_tokens_in_full_pages() {
     const PATH: &str = "auth/token/accessors";
     let faults: Arc<Faults> = Arc::default();
     let app = App::builder().faults(&faults).manual_clock(datetime!(2030-01-01 00:00 UTC)).start().await;
-    let (auth, client) = (&app.shared().auth, &app.client);
+    let auth = &app.shared().auth;
+    let client = &app.client;
     let root = auth.recognise(&client.token, None).await.unwrap();
     let mut live = Vec::new();
     for (count, ttl) in [(9_300, "1h"), (1_200, "24h")] {
@@ -185,7 +188,8 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
     all.sort();
     live.sort();
     assert!(live.iter().all(|accessor| all.binary_search(accessor).is_ok()));
-    let (middle, count) = (&all[600], all.len() - 601);
+    let middle = &all[600];
+    let count = all.len() - 601;
     let mut above = keys(&client.list(&format!("{PATH}?after={middle}")).await.body);
     above.sort();
     assert_eq!((above.len(), &above[..]), (count, &all[601..]));
@@ -195,7 +199,8 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
         assert_eq!(keys(&client.list(&format!("{PATH}?limit={limit}")).await.body).len(), limit);
         assert!(faults.calls("tokens") - before <= most, "{limit}: {} reads", faults.calls("tokens") - before);
     }
-    let (mut listed, mut after) = (Vec::new(), String::new());
+    let mut listed = Vec::new();
+    let mut after = String::new();
     loop {
         let page = client.list(&format!("{PATH}?limit=500&after={after}")).await;
         if page.status == 404 {
@@ -210,10 +215,11 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
 }
 
 #[actix_web::test]
-async fn a_long_list_is_compressed_for_who_takes_that() {
+async fn long_list_is_gzipped_on_request() {
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
-    let (pki, faults) = (&both[0], &faults[0]);
+    let pki = &both[0];
+    let faults = &faults[0];
     copies(&pki.app, 3_000);
     for path in ["pki/certs", "pki/certs/detailed"] {
         let plain = pki.app.client.list(path).await;
@@ -222,7 +228,8 @@ async fn a_long_list_is_compressed_for_who_takes_that() {
         let header = |name: &str| answer.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         assert_eq!((header("content-encoding"), header("transfer-encoding")), ("gzip".into(), "chunked".into()));
         assert_eq!((plain.header("vary"), header("vary")), ("accept-encoding", "accept-encoding".into()));
-        let (packed, mut text) = (answer.bytes().await.unwrap(), String::new());
+        let packed = answer.bytes().await.unwrap();
+        let mut text = String::new();
         assert!(packed.len() * 3 < plain.text.len(), "{path}: {}", packed.len());
         GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["data"], plain.body["data"]);
@@ -236,7 +243,7 @@ async fn a_long_list_is_compressed_for_who_takes_that() {
 }
 
 #[actix_web::test]
-async fn over_http_1_0_a_list_has_its_length_or_is_refused() {
+async fn http_1_0_list_has_a_length_or_is_rejected() {
     let pki = Pki::start().await;
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     copies(&pki.app, 100_000);
@@ -259,9 +266,10 @@ async fn over_http_1_0_a_list_has_its_length_or_is_refused() {
 }
 
 #[actix_web::test]
-async fn a_list_that_breaks_off_because_its_mount_goes_is_one_line_of_the_log_and_no_error() {
+async fn list_aborted_by_mount_deletion_logs_one_info_line() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, data) = (folder.path().join("log"), folder.path().join("data"));
+    let log = folder.path().join("log");
+    let data = folder.path().join("data");
     let mut command = signet();
     command.env("SIGNET_LOG", "info").stderr(std::fs::File::create(&log).unwrap());
     let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap()]);

@@ -63,7 +63,7 @@ async fn seen(apis: Vec<Api>) -> Vec<Api> {
 }
 
 #[actix_web::test]
-async fn a_user_with_many_tokens_has_no_more_sessions_than_with_one() {
+async fn user_with_many_tokens_has_one_session_limit() {
     let world = World::start(Store::Postgres).await;
     let other = seen(vec![world.outsider("xaver").await.api]).await.remove(0);
     let mut many = Vec::new();
@@ -85,10 +85,11 @@ async fn a_user_with_many_tokens_has_no_more_sessions_than_with_one() {
 }
 
 #[actix_web::test]
-async fn who_fills_the_line_is_refused_and_nobody_else() {
+async fn caller_that_fills_the_queue_is_429_and_others_are_served() {
     let world = World::start(Store::Postgres).await;
     let apis = seen(vec![world.owner.clone(), world.outsider("xaver").await.api]).await;
-    let (owner, other) = (&apis[0], &apis[1]);
+    let owner = &apis[0];
+    let other = &apis[1];
     let held = Held::begin(&world).await;
     let mut lists: FuturesUnordered<_> = (0..120).map(|_| owner.get(PROJECTS)).collect();
     for _ in 0..18 {

@@ -53,7 +53,7 @@ async fn only(pki: &Pki, path: &str) -> Client {
 }
 
 #[actix_web::test]
-async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() {
+async fn same_key_repeats_the_certificate_on_every_sign_endpoint() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
     let sign = json!({ "csr": request(), "ttl": "1h" });
@@ -85,7 +85,8 @@ async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() 
         assert_eq!(pki.list("certs").await, stored, "{path}");
         let other = keyed(&client, path, "another", body).await;
         let plain = format!("pki/{path}");
-        let (without, nor) = (client.post(&plain, body.clone()).await, client.post(&plain, body.clone()).await);
+        let without = client.post(&plain, body.clone()).await;
+        let nor = client.post(&plain, body.clone()).await;
         let mut all = vec![serial(&first), serial(&other), serial(&without), serial(&nor)];
         all.sort();
         all.dedup();
@@ -111,7 +112,7 @@ async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() 
 }
 
 #[actix_web::test]
-async fn a_key_stands_for_one_request_of_one_caller() {
+async fn key_belongs_to_one_request_of_one_caller() {
     let pki = Pki::on(login::with_approle(App::start().await).await).await;
     pki.role(&json!({ "allow_any_name": true })).await;
     pki.post("roles/other", json!({ "allow_any_name": true, "key_type": "ec" })).await;
@@ -146,7 +147,8 @@ async fn a_key_stands_for_one_request_of_one_caller() {
         let answer = login::log_in(&pki.app.client, "web", &secret).await;
         pki.app.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
     };
-    let (one, next) = (log_in().await, log_in().await);
+    let one = log_in().await;
+    let next = log_in().await;
     let of_entity = serial(&keyed(&one, "sign/r", "k", &body).await);
     assert_ne!(of_entity, first);
     assert_eq!(pki.app.client.post("auth/token/revoke", json!({ "token": one.token })).await.status, 204);
@@ -155,7 +157,7 @@ async fn a_key_stands_for_one_request_of_one_caller() {
 }
 
 #[actix_web::test]
-async fn issue_is_not_repeated_because_its_key_is_nowhere() {
+async fn issue_is_not_repeated_because_its_key_is_not_stored() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     let client = only(&pki, "issue/r").await;
@@ -168,7 +170,8 @@ async fn issue_is_not_repeated_because_its_key_is_nowhere() {
     refused(&pki, &client, "issue/r", "k", &json!({ "common_name": "b.test" }), "was used for another request").await;
     // Of concurrent requests, one gets the certificate, and the others get an error with its serial number.
     for round in 0..5 {
-        let (key, before) = (format!("round-{round}"), pki.list("certs").await.len());
+        let key = format!("round-{round}");
+        let before = pki.list("certs").await.len();
         let answers = join_all((0..12).map(|_| keyed(&client, "issue/r", &key, &body))).await;
         let (issued, others): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
         assert_eq!((issued.len(), others.len()), (1, 11));
@@ -182,14 +185,16 @@ async fn issue_is_not_repeated_because_its_key_is_nowhere() {
 }
 
 #[actix_web::test]
-async fn two_at_once_have_one_certificate() {
+async fn concurrent_requests_with_one_key_get_one_certificate() {
     for app in [App::start().await, App::builder().postgres().start().await] {
         let pki = Pki::on(app).await;
         pki.role(&json!({ "allow_any_name": true })).await;
         let client = only(&pki, "sign/r").await;
-        let (body, other) = (json!({ "csr": request(), "ttl": "1h" }), json!({ "csr": request(), "ttl": "2h" }));
+        let body = json!({ "csr": request(), "ttl": "1h" });
+        let other = json!({ "csr": request(), "ttl": "2h" });
         for round in 0..10 {
-            let (key, before) = (format!("round-{round}"), pki.list("certs").await.len());
+            let key = format!("round-{round}");
+            let before = pki.list("certs").await.len();
             let beside = join_all((0..8).map(|_| client.post("pki/sign/r", body.clone())));
             let (same, beside) = tokio::join!(join_all((0..16).map(|_| keyed(&client, "sign/r", &key, &body))), beside);
             let serials: Vec<_> = same.iter().map(serial).collect();
@@ -211,7 +216,7 @@ async fn two_at_once_have_one_certificate() {
 }
 
 #[actix_web::test]
-async fn what_is_not_stored_is_not_repeated() {
+async fn unstored_certificates_are_not_repeated() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "no_store": true })).await;
     let client = &pki.app.client;
@@ -239,7 +244,8 @@ async fn a_key_is_free_again_after_a_day() {
     let now = Time::from_unix_timestamp(1_900_000_000).unwrap();
     let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
     pki.role(&json!({ "allow_any_name": true, "max_ttl": "240h" })).await;
-    let (client, clock) = (&pki.app.client, pki.app.clock.clone());
+    let client = &pki.app.client;
+    let clock = pki.app.clock.clone();
     let body = json!({ "csr": request(), "ttl": "240h" });
     let ask = async || keyed(client, "sign/r", "k", &body).await;
     let first = ask().await;
@@ -257,7 +263,7 @@ async fn a_key_is_free_again_after_a_day() {
 }
 
 #[actix_web::test]
-async fn a_repeat_says_what_has_become_of_the_certificate() {
+async fn repeat_warns_of_revoked_or_expired_certificate() {
     let now = Time::from_unix_timestamp(1_900_000_000).unwrap();
     let pki = Pki::on(App::builder().manual_clock(now).start().await).await;
     pki.role(&json!({ "allow_any_name": true })).await;
@@ -287,7 +293,7 @@ async fn a_repeat_says_what_has_become_of_the_certificate() {
 }
 
 #[actix_web::test]
-async fn whoever_was_not_told_asks_again_and_has_what_was_stored() {
+async fn retry_after_a_lost_response_returns_the_stored_certificate() {
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     pki.role(&json!({ "allow_any_name": true })).await;
@@ -295,7 +301,8 @@ async fn whoever_was_not_told_asks_again_and_has_what_was_stored() {
     let calls = BTreeSet::from(["token", "answered", "certificate", "commit (pki)"]);
     let mut lost = 0;
     for n in 1..20 {
-        let (key, before) = (format!("k{n}"), pki.list("certs").await.len());
+        let key = format!("k{n}");
+        let before = pki.list("certs").await.len();
         faults.arm_among(&calls, n, Fault::After);
         let answer = keyed(&pki.app.client, "sign/r", &key, &body).await;
         let met = faults.disarm();
@@ -317,7 +324,7 @@ async fn whoever_was_not_told_asks_again_and_has_what_was_stored() {
 }
 
 #[actix_web::test]
-async fn keys_are_bounded_before_anything_is_done() {
+async fn idempotency_key_is_validated_before_processing() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true })).await;
     let client = only(&pki, "sign/r").await;
@@ -362,7 +369,7 @@ async fn refusal_of(app: &App, head: String) -> String {
 }
 
 #[actix_web::test]
-async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
+async fn external_policy_response_is_repeated_without_a_new_call() {
     let pki = Pki::start().await;
     let engine = Engine::start().await;
     pki.post("config/external-policy", settings(&engine)).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{nodes, stop, until};
 use crate::support::{Answer, Client};
 use crate::v1::pki::foreign::csr;
-use crate::v1::pki::repeats::keyed;
+use crate::v1::pki::idempotency::keyed;
 
 fn serial(answer: &Answer) -> &str {
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -14,7 +14,7 @@ fn serial(answer: &Answer) -> &str {
 }
 
 #[actix_web::test]
-async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
+async fn repeated_request_on_two_nodes_issues_one_certificate() {
     let (a, [b]) = nodes().await;
     a.policy("sign", "path \"pki/sign/web\" { capabilities = [\"update\"] }").await;
     let client = a.with_policies(&["sign"]).await;
@@ -27,7 +27,8 @@ async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
         // Several keys concurrently, in reverse order on the other node.
         let keys: Vec<String> = (0..6).map(|n| format!("{round}-{n}")).collect();
         let ask = |client: &Client, keys: Vec<String>| {
-            let (client, body) = (client.clone(), body.clone());
+            let client = client.clone();
+            let body = body.clone();
             async move { join_all(keys.iter().map(|key| keyed(&client, "sign/web", key, &body))).await }
         };
         let backwards = keys.iter().rev().cloned().collect();
@@ -44,7 +45,8 @@ async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
             assert_eq!(serial(&keyed(client, "sign/web", &keys[0], &body).await), serial(&here[0]));
         }
         // For `issue`, only one node returns the certificate: the private key is not stored.
-        let (key, body) = (format!("issue-{round}"), json!({ "common_name": "a.test", "ttl": "1h" }));
+        let key = format!("issue-{round}");
+        let body = json!({ "common_name": "a.test", "ttl": "1h" });
         let (one, two) =
             join(keyed(&a.client, "issue/web", &key, &body), keyed(&b.client, "issue/web", &key, &body)).await;
         let (issued, refused) = if one.status == 200 { (one, two) } else { (two, one) };

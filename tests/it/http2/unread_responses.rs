@@ -35,7 +35,7 @@ async fn begun(
 }
 
 #[actix_web::test]
-async fn who_takes_no_answers_has_no_more_of_them_than_a_share_and_keeps_nobody_from_his() {
+async fn unread_responses_are_limited_per_caller() {
     const KEPT: &str = "v1/cubbyhole/kept";
     const ASK: &str = "v1/sys/capabilities-self";
     let (site, served, token) = site("max_request_size = 1048576\nmax_bodies_in_flight = 1048576\n").await;

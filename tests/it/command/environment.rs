@@ -20,7 +20,7 @@ use crate::v1::pki::foreign::Ca;
 const ERASE: &str = "\r\u{1b}[K";
 
 #[test]
-fn silent_server_is_named_with_the_time_that_it_had() {
+fn silent_server_is_reported_with_the_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn silent_server_is_named_with_the_time_that_it_had() {
 }
 
 #[test]
-fn environment_gives_the_mount_and_the_role() {
+fn environment_sets_mount_and_role() {
     let denied = "HTTP/1.1 403 Forbidden\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"errors\":[]}";
     let listener = Listener::start(denied.to_owned());
     let folder = tempfile::tempdir().unwrap();

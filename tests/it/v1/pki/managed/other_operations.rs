@@ -17,7 +17,7 @@ use crate::v1::pki::foreign::{csr, openssl_verifies_chain};
 use crate::v1::pki::mount::{FAR, Pki};
 
 #[actix_web::test]
-async fn what_a_policy_engine_allows_is_signed_by_the_managed_key_or_not_at_all() {
+async fn external_policy_certificates_are_signed_by_the_managed_key() {
     let (device, pki) = with_root("ec").await;
     let issuer = text(&pki.get("issuer/root").await, "certificate").to_owned();
     let engine = Engine::start().await;
@@ -28,7 +28,8 @@ async fn what_a_policy_engine_allows_is_signed_by_the_managed_key_or_not_at_all(
         openssl_verifies_chain(&issuer, &[], &leaf.pem).unwrap();
     }
     for (mode, status) in [(Mode::Refuses(Kind::Busy), 503), (Mode::Dies, 503), (Mode::Lies, 502)] {
-        let (before, questions) = (pki.stored().await, engine.asked());
+        let before = pki.stored().await;
+        let questions = engine.asked();
         device.set(mode);
         let refused = pki.app.client.post("pki/external-policy/sign", asked.clone()).await;
         assert_eq!(refused.status, status, "{mode:?}: {}", refused.text);
@@ -56,7 +57,7 @@ async fn tidied(pki: &Pki) -> Value {
 }
 
 #[actix_web::test]
-async fn tidy_removes_what_has_expired_and_the_next_list_is_signed_by_the_managed_key() {
+async fn tidy_rebuilds_the_crl_with_the_managed_key() {
     let device = Device::new();
     device.make("token", "ec");
     let builder = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).signers(device.clone());
@@ -102,8 +103,8 @@ async fn keys_made(pki: &Pki) -> f64 {
 
 /// Runs in its own process, because it counts generated keys.
 #[test]
-fn a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf() {
-    let name = "a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf";
+fn role_the_issuer_key_cannot_sign_is_rejected_before_keygen() {
+    let name = "role_the_issuer_key_cannot_sign_is_rejected_before_keygen";
     alone(module_path!(), name, |_| async move {
         let device = Device::new();
         device.make("token", "rsa-pss-512");
@@ -111,7 +112,8 @@ fn a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf()
         let root = json!({ "common_name": "Root", "managed_key_name": "token", "not_after": FAR });
         pki.post("root/generate/kms", root).await;
         pki.role(&json!({ "allow_any_name": true, "key_type": "rsa", "signature_bits": 384 })).await;
-        let (made, signed) = (keys_made(&pki).await, device.begun.load(Ordering::SeqCst));
+        let made = keys_made(&pki).await;
+        let signed = device.begun.load(Ordering::SeqCst);
         let body = json!({ "common_name": "a.test", "ttl": "1h" });
         pki.refused("issue/r", body.clone(), "the key does not sign with SHA384WithRSA").await;
         assert_eq!((keys_made(&pki).await, device.begun.load(Ordering::SeqCst)), (made, signed));
@@ -123,8 +125,8 @@ fn a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf()
 }
 
 #[test]
-fn a_mount_that_loses_a_key_is_told_which_issuers_cannot_sign_any_more() {
-    let name = "a_mount_that_loses_a_key_is_told_which_issuers_cannot_sign_any_more";
+fn removed_key_grant_warns_about_issuers_that_cannot_sign() {
+    let name = "removed_key_grant_warns_about_issuers_that_cannot_sign";
     alone(module_path!(), name, |hsm: Hsm| async move {
         hsm.token("one");
         let pki = Pki { app: App::builder().libraries(hsm.libraries()).start().await };

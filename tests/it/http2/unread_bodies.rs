@@ -57,7 +57,7 @@ async fn refused(wire: &mut Wire, stream: u32, head: &[u8]) {
 }
 
 #[actix_web::test]
-async fn curl_gets_refusals_that_come_before_it_has_sent_its_body() {
+async fn curl_receives_rejection_sent_before_its_body_ended() {
     let (site, served, token) = site("").await;
     let header = format!("X-Service-Token: {token}");
     let organization = json!({ "data": { "type": "organizations", "attributes": { "name": "x" } } }).to_string();
@@ -81,7 +81,7 @@ async fn curl_gets_refusals_that_come_before_it_has_sent_its_body() {
 }
 
 #[actix_web::test]
-async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_is_reset() {
+async fn short_body_after_the_response_causes_no_reset() {
     let (site, served, token) = site("").await;
     let mut wire = agreed(&site, &served).await;
     let token = [("x-service-token", &token[..])];
@@ -116,7 +116,7 @@ async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_i
 }
 
 #[actix_web::test]
-async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_soon() {
+async fn unread_body_is_reset_if_too_long_or_too_slow() {
     let (site, served, _) = site("").await;
     let mut wire = agreed(&site, &served).await;
     let no_error = |stream: u32| (stream, vec![0; 4]);
@@ -164,7 +164,7 @@ async fn sent(body: &mut SendStream<Bytes>, mut left: usize) {
 }
 
 #[actix_web::test]
-async fn what_is_thrown_away_is_room_for_other_bodies_again() {
+async fn discarded_body_bytes_restore_the_connection_window() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let mut begun = Vec::new();
@@ -180,7 +180,7 @@ async fn what_is_thrown_away_is_room_for_other_bodies_again() {
 }
 
 #[actix_web::test]
-async fn who_does_not_end_bodies_has_all_answers_and_keeps_nobody_from_being_served() {
+async fn unfinished_bodies_block_no_response_and_no_client() {
     let (site, served, token) = site("").await;
     let mut opened = None;
     quick(NOT_WAITED, async || {

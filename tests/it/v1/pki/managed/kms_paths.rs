@@ -37,10 +37,11 @@ fn request(more: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn each_path_takes_a_key_for_whoever_may_ask_there_and_nowhere_else() {
+async fn each_kms_path_needs_its_own_right() {
     let (device, pki) = start().await;
     for (at, path) in PATHS.into_iter().enumerate() {
-        let (name, key_type) = (format!("token-{at}"), ["ec", "rsa", "ed25519"][at % 3]);
+        let name = format!("token-{at}");
+        let key_type = ["ec", "rsa", "ed25519"][at % 3];
         let public = device.make(&name, key_type);
         let client = only(&pki.app, &name, &granted(&format!("pki/{path}"), &["update"])).await;
         let by = match at % 2 {
@@ -84,7 +85,7 @@ async fn each_path_takes_a_key_for_whoever_may_ask_there_and_nowhere_else() {
 }
 
 #[actix_web::test]
-async fn vector_k38_which_key_is_meant_must_be_said_and_nothing_of_its_kind() {
+async fn key_name_or_id_is_required_and_key_type_is_rejected() {
     let (device, pki) = start().await;
     device.make("token", "ec");
     let kind = "invalid parameter for the kms/existing path parameter, key_type nor key_bits arguments can be set in \
@@ -124,7 +125,7 @@ async fn vector_k38_which_key_is_meant_must_be_said_and_nothing_of_its_kind() {
 }
 
 #[actix_web::test]
-async fn a_key_that_no_authority_may_have_is_not_taken() {
+async fn key_unsuitable_for_a_ca_is_rejected() {
     let (device, pki) = start().await;
     for (key_type, rule) in
         [("ec-224", "a P-224 key cannot sign certificates"), ("rsa-1024", "RSA keys below 2048 bits are not supported")]
@@ -144,7 +145,7 @@ async fn a_key_that_no_authority_may_have_is_not_taken() {
 }
 
 #[actix_web::test]
-async fn vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whether_it_exists() {
+async fn mount_without_grant_cannot_use_or_detect_a_key() {
     let (device, pki) = start().await;
     device.make("token", "ec");
     pki.post("root/generate/kms", request(json!({ "managed_key_name": "token", "issuer_name": "root" }))).await;
@@ -156,7 +157,8 @@ async fn vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whethe
         let existing = [json!({ "managed_key_name": "token" }), json!({ "managed_key_id": "uuid of token" })];
         let missing = [json!({ "managed_key_name": "other" }), json!({ "managed_key_id": "uuid of other" })];
         for (existing, missing) in existing.into_iter().zip(missing) {
-            let (existing, missing) = (ask(existing).await, ask(missing).await);
+            let existing = ask(existing).await;
+            let missing = ask(missing).await;
             assert_eq!((existing.status, existing.error()), (400, missing.error()), "{path}");
         }
     }
@@ -174,7 +176,7 @@ async fn vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whethe
 }
 
 #[actix_web::test]
-async fn a_mount_has_one_key_of_a_managed_key_however_often_it_is_taken() {
+async fn repeated_use_of_a_managed_key_creates_one_mount_key() {
     let (device, pki) = start().await;
     device.make("token", "rsa");
     device.make("other", "ec");
@@ -206,7 +208,7 @@ async fn a_mount_has_one_key_of_a_managed_key_however_often_it_is_taken() {
 }
 
 #[actix_web::test]
-async fn a_managed_key_that_was_made_again_is_another_one_until_it_is_taken_again() {
+async fn recreated_managed_key_is_rejected_until_used_again() {
     let (device, pki) = start().await;
     device.make("token", "ec");
     pki.post("root/generate/kms", request(json!({ "managed_key_name": "token", "issuer_name": "root" }))).await;
@@ -226,7 +228,7 @@ async fn a_managed_key_that_was_made_again_is_another_one_until_it_is_taken_agai
 }
 
 #[actix_web::test]
-async fn issuers_that_were_imported_get_their_key_when_it_is_taken() {
+async fn imported_issuers_are_linked_to_a_managed_key_later() {
     let (device, pki) = start().await;
     let client = &pki.app.client;
     device.make("token", "ec");
@@ -250,7 +252,7 @@ async fn issuers_that_were_imported_get_their_key_when_it_is_taken() {
 }
 
 #[actix_web::test]
-async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key() {
+async fn private_and_managed_key_with_one_public_key_are_merged() {
     let (device, pki) = start().await;
     let begun = || device.begun.load(Ordering::SeqCst);
     // The managed key first: an imported private key is not stored, and the device keeps signing.
@@ -282,7 +284,7 @@ async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key()
 }
 
 #[actix_web::test]
-async fn a_root_and_an_intermediate_of_managed_keys_are_a_chain_that_openssl_accepts() {
+async fn chain_of_managed_keys_is_accepted_by_openssl() {
     for (root_type, below_type) in [("ec", "rsa"), ("rsa", "ec"), ("ed25519", "ed25519")] {
         let (device, pki) = start().await;
         device.make("root", root_type);
@@ -305,7 +307,7 @@ async fn a_root_and_an_intermediate_of_managed_keys_are_a_chain_that_openssl_acc
 }
 
 #[actix_web::test]
-async fn vector_16_7_h40_a_device_that_fails_is_told_as_such_and_nothing_is_stored() {
+async fn device_failure_is_reported_and_nothing_is_stored() {
     let (device, pki) = start().await;
     device.make("token", "ec");
     for (mode, status) in [

@@ -35,8 +35,8 @@ const ROWS: [Row; 6] = [
 ];
 
 #[test]
-fn every_row_of_the_healing_table_holds() {
-    alone(module_path!(), "every_row_of_the_healing_table_holds", |hsm: Hsm| async move {
+fn every_row_of_the_recovery_table_holds() {
+    alone(module_path!(), "every_row_of_the_recovery_table_holds", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
@@ -62,32 +62,28 @@ fn every_row_of_the_healing_table_holds() {
 }
 
 #[test]
-fn every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for() {
-    alone(
-        module_path!(),
-        "every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            let libraries = hsm.shim();
-            let first = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap();
-            for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
-                for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
-                    // A new actor has no session yet.
-                    let key = actor(&libraries, config(ECDSA, "web", None));
-                    hsm.order(function, &[code]);
-                    let found = key.key(false).await;
-                    assert!(found.as_ref().is_ok_and(|found| *found == first), "{code} {function}: {found:?}");
-                    hsm.order(function, &[]);
-                    key.stop(Duration::from_secs(5)).await;
-                }
+fn recovery_works_at_session_open_and_key_lookup() {
+    alone(module_path!(), "recovery_works_at_session_open_and_key_lookup", |hsm: Hsm| async move {
+        hsm.token("one");
+        let libraries = hsm.shim();
+        let first = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap();
+        for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
+            for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
+                // A new actor has no session yet.
+                let key = actor(&libraries, config(ECDSA, "web", None));
+                hsm.order(function, &[code]);
+                let found = key.key(false).await;
+                assert!(found.as_ref().is_ok_and(|found| *found == first), "{code} {function}: {found:?}");
+                hsm.order(function, &[]);
+                key.stop(Duration::from_secs(5)).await;
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
-fn sessions_closed_behind_our_back_are_opened_again() {
-    alone(module_path!(), "sessions_closed_behind_our_back_are_opened_again", |hsm: Hsm| async move {
+fn externally_closed_sessions_are_reopened() {
+    alone(module_path!(), "externally_closed_sessions_are_reopened", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 4);
@@ -102,14 +98,12 @@ fn sessions_closed_behind_our_back_are_opened_again() {
 }
 
 #[test]
-fn a_library_that_is_initialised_again_disturbs_no_other_key_on_it() {
-    alone(module_path!(), "a_library_that_is_initialised_again_disturbs_no_other_key_on_it", |hsm: Hsm| async move {
+fn reinitialized_library_does_not_disturb_other_keys() {
+    alone(module_path!(), "reinitialized_library_does_not_disturb_other_keys", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
-        let (web, mail) = (
-            wide(&libraries, config(ECDSA, "web", Some(P256)), 2),
-            wide(&libraries, config(ECDSA, "mail", Some(P256)), 2),
-        );
+        let web = wide(&libraries, config(ECDSA, "web", Some(P256)), 2);
+        let mail = wide(&libraries, config(ECDSA, "mail", Some(P256)), 2);
         let signers = [web.signer(web.key(true).await.unwrap()), mail.signer(mail.key(true).await.unwrap())];
         hsm.calls("C_Initialize");
         for _ in 0..5 {
@@ -137,8 +131,8 @@ fn a_flood_of_errors_initialises_the_library_once_for_all() {
 }
 
 #[test]
-fn a_wrong_signature_of_a_module_is_given_to_nobody() {
-    alone(module_path!(), "a_wrong_signature_of_a_module_is_given_to_nobody", |hsm: Hsm| async move {
+fn wrong_signature_of_a_module_is_rejected() {
+    alone(module_path!(), "wrong_signature_of_a_module_is_rejected", |hsm: Hsm| async move {
         hsm.token("one");
         let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
         let signer = key.signer(key.key(true).await.unwrap());
@@ -185,13 +179,14 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
 }
 
 #[test]
-fn a_module_that_hangs_holds_up_its_own_key_alone() {
-    alone(module_path!(), "a_module_that_hangs_holds_up_its_own_key_alone", |hsm: Hsm| async move {
+fn hanging_module_blocks_only_its_own_key() {
+    alone(module_path!(), "hanging_module_blocks_only_its_own_key", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         let limits = SignerLimits { call_timeout: Duration::from_secs(2), ..SignerLimits::default() };
         let key = |label: &str| start(label, backend(&libraries, config(ECDSA, label, Some(P256))), 1, limits);
-        let (web, mail) = (key("web"), key("mail"));
+        let web = key("web");
+        let mail = key("mail");
         let web_signer = web.signer(web.key(true).await.unwrap());
         let mail_signer = mail.signer(mail.key(true).await.unwrap());
         hsm.order("C_SignInit", &["sleep 7000"]);
@@ -211,24 +206,20 @@ fn a_module_that_hangs_holds_up_its_own_key_alone() {
 }
 
 #[test]
-fn a_key_that_is_made_where_all_templates_are_not_taken_is_made_without() {
-    alone(
-        module_path!(),
-        "a_key_that_is_made_where_all_templates_are_not_taken_is_made_without",
-        |hsm: Hsm| async move {
-            hsm.token("one");
-            hsm.order("C_GenerateKeyPair", &["0xd1"]);
-            let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
-            let public = key.key(true).await.unwrap();
-            assert_eq!(hsm.calls("C_GenerateKeyPair"), 2);
-            signs(&key.signer(public), usual(P256), b"message").await;
-        },
-    );
+fn key_generation_falls_back_without_optional_attributes() {
+    alone(module_path!(), "key_generation_falls_back_without_optional_attributes", |hsm: Hsm| async move {
+        hsm.token("one");
+        hsm.order("C_GenerateKeyPair", &["0xd1"]);
+        let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
+        let public = key.key(true).await.unwrap();
+        assert_eq!(hsm.calls("C_GenerateKeyPair"), 2);
+        signs(&key.signer(public), usual(P256), b"message").await;
+    });
 }
 
 #[test]
-fn libraries_that_are_closed_begin_anew() {
-    alone(module_path!(), "libraries_that_are_closed_begin_anew", |hsm: Hsm| async move {
+fn closed_libraries_are_initialized_again() {
+    alone(module_path!(), "closed_libraries_are_initialized_again", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
