@@ -343,10 +343,10 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
-    if !arguments.login.is_given() {
-        let dues =
-            pairs.iter().filter_map(|pair| Some((&*pair.certificate, pair.standing(arguments.before).ok()?.due)));
-        let warning = renew_token_once(&arguments.login, &arguments.authority.caller, dues).await;
+    let due = |pair: &CertificatePair| pair.standing(arguments.before).ok().map(|standing| standing.due);
+    let dues: Vec<(&Path, i64)> = pairs.iter().filter_map(|pair| Some((&*pair.certificate, due(pair)?))).collect();
+    if !arguments.login.is_given() && !dues.is_empty() {
+        let warning = renew_token_once(&arguments.login, &arguments.authority.caller, &dues).await;
         output::print_warnings(warning.as_slice());
     }
     // From here on a signal also ends the command, which has its own process group.

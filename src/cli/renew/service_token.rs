@@ -174,22 +174,22 @@ impl TokenRenewer {
 
 /// Renews the token of a single run. Returns a warning if that fails, or if the token cannot be renewed and ends before
 /// a certificate is due. `dues` has the files and these times.
-pub(super) async fn renew_token_once<'p>(
+pub(super) async fn renew_token_once(
     login: &LoginArguments,
     caller: &AuthenticatedClient,
-    mut dues: impl Iterator<Item = (&'p Path, i64)>,
+    dues: &[(&Path, i64)],
 ) -> Option<String> {
     let token = match renew_or_log_in(login, caller).await {
         Ok(token) => token,
         Err(error) => return Some(format!("token: not renewed: {error}")),
     };
     let end = token.end().filter(|_| token.is_final)?;
-    let (file, due) = dues.find(|(_, due)| *due > end)?;
+    let (file, due) = dues.iter().find(|(_, due)| *due > end)?;
     Some(format!(
         "token: ends at {}, before {} is due at {}, and cannot be renewed: replace the token in {}, or use --login",
         format_time(end),
         file.display(),
-        format_time(due),
+        format_time(*due),
         caller.token_source()
     ))
 }
