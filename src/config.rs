@@ -296,17 +296,18 @@ fn read_from_environment<T>(
 /// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
 /// the environment overrides both forms in the file.
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
-    let of_env = |setting: &Setting| environment_value(setting, &env);
-    let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
+    let is_in_env =
+        |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());
     let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
     for setting in SETTINGS {
-        let of_file = || file.get(setting.name).filter(|_| !setting.env_only && !is_replaced(setting.name)).cloned();
-        let given = of_env(setting).map(Value::String).or_else(of_file);
-        let default = || Some(Value::from(setting.default)).filter(|_| !setting.default.is_empty());
-        if let Some(value) = given.or_else(default) {
-            fields.set(setting.name, value);
-        }
+        let value = match (environment_value(setting, &env), file.get(setting.name)) {
+            (Some(value), _) => Value::String(value),
+            (None, Some(value)) if !setting.env_only && !is_replaced(setting.name) => value.clone(),
+            _ if setting.default.is_empty() => continue,
+            _ => Value::from(setting.default),
+        };
+        fields.set(setting.name, value);
     }
     fields
 }
