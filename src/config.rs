@@ -202,7 +202,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
             None => problems.push(describe_unknown_name(name)),
             Some(s) if s.env_only => {
-                problems.push(format!("{name}: is taken from the environment only, as {}", s.env));
+                problems.push(format!("{name}: is taken from the environment only, as {}", s.env()));
             }
             Some(_) => {}
         }
@@ -240,7 +240,7 @@ fn name_variables(
 ) -> impl Iterator<Item = String> {
     let variable = move |name: &str| {
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        environment_value(setting, &env).map(|_| describe(setting.env))
+        environment_value(setting, &env).map(|_| describe(&setting.env()))
     };
     problems.into_iter().map(move |problem| match problem.split_once(": ") {
         Some((name, rule)) => match variable(name) {
@@ -253,7 +253,7 @@ fn name_variables(
 
 /// Returns the environment's value of a setting, unless it is empty.
 fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
-    env(setting.env).filter(|value| !value.is_empty())
+    env(&setting.env()).filter(|value| !value.is_empty())
 }
 
 /// Reads the settings of managed keys' cloud services and of the method `cloudb` from the environment,
@@ -296,17 +296,18 @@ fn read_from_environment<T>(
 /// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
 /// the environment overrides both forms in the file.
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
-    let of_env = |setting: &Setting| environment_value(setting, &env);
-    let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
+    let is_in_env =
+        |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());
     let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
     for setting in SETTINGS {
-        let of_file = || file.get(setting.name).filter(|_| !setting.env_only && !is_replaced(setting.name)).cloned();
-        let given = of_env(setting).map(Value::String).or_else(of_file);
-        let default = || Some(Value::from(setting.default)).filter(|_| !setting.default.is_empty());
-        if let Some(value) = given.or_else(default) {
-            fields.set(setting.name, value);
-        }
+        let value = match (environment_value(setting, &env), file.get(setting.name)) {
+            (Some(value), _) => Value::String(value),
+            (None, Some(value)) if !setting.env_only && !is_replaced(setting.name) => value.clone(),
+            _ if setting.default.is_empty() => continue,
+            _ => Value::from(setting.default),
+        };
+        fields.set(setting.name, value);
     }
     fields
 }
@@ -625,8 +626,8 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_explained() {
+        assert_eq!(SETTINGS[3].env(), "SIGNET_TLS_RENEW_MOUNT");
         for setting in SETTINGS {
-            assert_eq!(setting.env, format!("SIGNET_{}", setting.name.replace('.', "_").to_uppercase()));
             assert!(setting.help.ends_with('.'));
             assert_eq!(SETTINGS.iter().filter(|s| s.name == setting.name).count(), 1);
         }
@@ -687,7 +688,7 @@ mod tests {
 
         #[test]
         fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
-            let name = SETTINGS[n].env;
+            let name = SETTINGS[n].env();
             if let Err(error) = parse("data_dir = \"d\"", |asked| (asked == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));
             }

@@ -34,9 +34,6 @@ mod store;
 pub mod transfer;
 pub mod verify;
 
-#[cfg(test)]
-mod contract;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -325,6 +322,8 @@ pub fn database_message(error: &Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    pub(in crate::storage) mod contract;
+
     use super::*;
 
     #[test]

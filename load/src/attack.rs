@@ -298,56 +298,49 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     let place = Place { mount: &rsa_mount, ..server.place() };
     let about = Asked::find(&place, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
-    let secrets = |name, method, path: &str, body: Value| Kind {
-        name,
-        wire: Wire::Secrets,
-        method,
-        path: path.to_owned(),
-        body: if body.is_null() { Bytes::new() } else { body.to_string().into() },
-        gzip: false,
-    };
-    let post = |name, path: &str, body| secrets(name, Method::POST, path, body);
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });
-    let sign = || post("rsa-sign", &format!("/v1/{rsa_mount}/issue/leaf"), leaf.clone());
-    let nonce = || secrets("ocsp-nonce", Method::GET, &ocsp, Value::Null);
-    let role = || post("role-writes", &role_path(prefix, "attack"), json!({ "allow_any_name": true }));
-    let policies = || post("policy-writes", &policy_path(prefix, "attacked"), policy("attacked"));
-    let detailed =
-        secrets("detailed-list", list.clone(), &format!("/v1/{MOUNT}/certs/detailed?limit=250"), Value::Null);
-    let names = secrets("gzip-list", list, &format!("/v1/{MOUNT}/certs?limit=1000"), Value::Null);
+    let sign = post("rsa-sign", format!("/v1/{rsa_mount}/issue/leaf"), &leaf);
+    let nonce = get("ocsp-nonce", ocsp);
+    let role = post("role-writes", role_path(prefix, "attack"), &json!({ "allow_any_name": true }));
+    let policies = post("policy-writes", policy_path(prefix, "attacked"), &policy("attacked"));
+    let detailed = get("detailed-list", format!("/v1/{MOUNT}/certs/detailed?limit=250"));
+    let names = get("gzip-list", format!("/v1/{MOUNT}/certs?limit=1000"));
     let p12 = json!({ "common_name": "attack.example.test", "format": "p12", "password": "secret" });
     // The server detects the wrong password only after the key derivation, and imports nothing.
     let import = json!({ "p12": SLOW_PKCS12, "password": "wrong" });
-    let row = |kind, victim| Row { kind, has_token: true, victim };
     Ok(vec![
-        row(sign(), Victim::Issue),
-        row(post("rsa-keys", &format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), leaf.clone()), Victim::Issue),
-        row(post("p12-issue", &format!("/v1/{MOUNT}/issue/{prefix}-p12"), p12), Victim::Issue),
-        row(post("p12-import", &format!("/v1/{MOUNT}/issuers/import/bundle"), import), Victim::Issue),
-        Row { has_token: false, ..row(nonce(), Victim::Issue) },
-        row(detailed, Victim::Issue),
-        row(Kind { gzip: true, ..names }, Victim::Issue),
-        row(role(), Victim::Issue),
-        row(policies(), Victim::Issue),
-        row(sign(), Victim::IssueByRsa),
-        Row { has_token: false, ..row(nonce(), Victim::IssueByRsa) },
-        row(role(), Victim::WriteRole),
-        row(policies(), Victim::WritePolicy),
+        row(sign.clone(), Victim::Issue),
+        row(post("rsa-keys", format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), &leaf), Victim::Issue),
+        row(post("p12-issue", format!("/v1/{MOUNT}/issue/{prefix}-p12"), &p12), Victim::Issue),
+        row(post("p12-import", format!("/v1/{MOUNT}/issuers/import/bundle"), &import), Victim::Issue),
+        Row { has_token: false, ..row(nonce.clone(), Victim::Issue) },
+        row(Kind { method: list.clone(), ..detailed }, Victim::Issue),
+        row(Kind { method: list, gzip: true, ..names }, Victim::Issue),
+        row(role.clone(), Victim::Issue),
+        row(policies.clone(), Victim::Issue),
+        row(sign, Victim::IssueByRsa),
+        Row { has_token: false, ..row(nonce, Victim::IssueByRsa) },
+        row(role, Victim::WriteRole),
+        row(policies, Victim::WritePolicy),
     ])
+}
+
+fn row(kind: Kind, victim: Victim) -> Row {
+    Row { kind, has_token: true, victim }
+}
+
+fn get(name: &'static str, path: String) -> Kind {
+    Kind { name, wire: Wire::Secrets, method: Method::GET, path, body: Bytes::new(), gzip: false }
+}
+
+fn post(name: &'static str, path: String, body: &Value) -> Kind {
+    Kind { method: Method::POST, body: body.to_string().into(), ..get(name, path) }
 }
 
 /// TLS handshakes with a server that has an RSA-4096 key.
 fn handshakes() -> Row {
-    let kind = Kind {
-        name: "handshakes",
-        wire: Wire::Secrets,
-        method: Method::GET,
-        path: HEALTH.to_owned(),
-        body: Bytes::new(),
-        gzip: false,
-    };
-    Row { kind, has_token: false, victim: Victim::Connect }
+    Row { has_token: false, ..row(get("handshakes", HEALTH.to_owned()), Victim::Connect) }
 }
 
 async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victim) -> Result<Measured, String> {

@@ -140,35 +140,19 @@ fn summary(figures: &Figures) -> Table {
 /// Returns throughput and latency charts of every class, then CPU and memory of the server.
 fn charts(figures: &Figures) -> Vec<Chart> {
     let mut charts = Vec::new();
+    let elapsed = figures.elapsed.as_secs_f64();
     for class in &figures.classes {
-        let width = class.timeline.width.as_secs_f64();
-        let slots = || class.timeline.slots.iter().enumerate().map(move |(n, slot)| ((n + 1) as f64 * width, slot));
-        // The last slot is rarely complete: its counts are divided by the time it covers.
-        let seconds = |end: f64| (figures.elapsed.as_secs_f64().min(end) - (end - width)).clamp(1e-3, width);
-        let rate = |name: &str, count: &dyn Fn(&timeline::Slot) -> u64| Series {
-            name: name.to_owned(),
-            points: slots()
-                .filter(|(end, _)| seconds(*end) > width / 2.0 || *end <= width)
-                .map(|(end, slot)| (end, count(slot) as f64 / seconds(end)))
-                .collect(),
-        };
-        let mut series = vec![rate("answered", &|slot| slot.latencies.count())];
+        let timeline = &class.timeline;
+        let mut series = vec![rate_series("answered", timeline, elapsed, |slot| slot.latencies.count())];
         if !class.errors.is_empty() {
-            series.push(rate("errors", &|slot| slot.errors));
+            series.push(rate_series("errors", timeline, elapsed, |slot| slot.errors));
         }
-        let title = |what: &str| format!("{what} of {}", class.name);
-        charts.push(Chart { title: title("throughput"), unit: "per second", series, logarithmic: false });
-        let percentile = |(name, percent): (&str, f64)| Series {
-            name: name.to_owned(),
-            points: slots()
-                .filter(|(_, slot)| slot.latencies.count() > 0)
-                .map(|(end, slot)| {
-                    (end.min(figures.elapsed.as_secs_f64()), slot.latencies.percentile(percent) as f64 / 1000.0)
-                })
-                .collect(),
-        };
-        let series = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)].map(percentile).to_vec();
-        charts.push(Chart { title: title("latency"), unit: "ms", series, logarithmic: true });
+        let title = format!("throughput of {}", class.name);
+        charts.push(Chart { title, unit: "per second", series, logarithmic: false });
+        let series = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)]
+            .map(|(name, percent)| latency_series(name, timeline, elapsed, percent))
+            .to_vec();
+        charts.push(Chart { title: format!("latency of {}", class.name), unit: "ms", series, logarithmic: true });
     }
     let cores = timeline::cores(&figures.samples);
     let memory = figures.samples.iter().filter_map(|sample| Some((sample.at, sample.resident_mib?))).collect();
@@ -180,6 +164,31 @@ fn charts(figures: &Figures) -> Vec<Chart> {
     }
     charts.retain(|chart| chart.extent().is_some());
     charts
+}
+
+fn rate_series(name: &str, timeline: &timeline::Timeline, elapsed: f64, count: fn(&timeline::Slot) -> u64) -> Series {
+    let width = timeline.width.as_secs_f64();
+    // The last slot is rarely complete: its counts are divided by the time it covers.
+    let seconds = |end: f64| (elapsed.min(end) - (end - width)).clamp(1e-3, width);
+    let points = slots(timeline)
+        .filter(|(end, _)| seconds(*end) > width / 2.0 || *end <= width)
+        .map(|(end, slot)| (end, count(slot) as f64 / seconds(end)))
+        .collect();
+    Series { name: name.to_owned(), points }
+}
+
+fn latency_series(name: &str, timeline: &timeline::Timeline, elapsed: f64, percent: f64) -> Series {
+    let points = slots(timeline)
+        .filter(|(_, slot)| slot.latencies.count() > 0)
+        .map(|(end, slot)| (end.min(elapsed), slot.latencies.percentile(percent) as f64 / 1000.0))
+        .collect();
+    Series { name: name.to_owned(), points }
+}
+
+/// Returns each slot with its end in seconds.
+fn slots(timeline: &timeline::Timeline) -> impl Iterator<Item = (f64, &timeline::Slot)> {
+    let width = timeline.width.as_secs_f64();
+    timeline.slots.iter().enumerate().map(move |(n, slot)| ((n + 1) as f64 * width, slot))
 }
 
 /// Escapes a text for HTML.

@@ -241,6 +241,16 @@ fn part_of(name: &str) -> &str {
     name.get(4..11).unwrap_or(name)
 }
 
+/// Returns a request that moves the workspace of a small project to another project.
+fn move_workspace(many: u64, n: u64) -> Bytes {
+    let workspace = id("ws", many - n % (many / 2));
+    let project = id("prj", many - (n * 31 + 17) % (many / 2));
+    Bytes::from(format!(
+        "/api/v2/projects/{project}/relationships/workspaces\n{}",
+        json!({ "data": [{ "type": "workspaces", "id": workspace }] })
+    ))
+}
+
 fn parts(many: u64) -> Vec<Part> {
     let spread = |n: u64| 1 + (n * 7_919) % many;
     let list = format!("/api/v2/organizations/{ORGANIZATION}/projects");
@@ -252,15 +262,6 @@ fn parts(many: u64) -> Vec<Part> {
         plausible: |answer| answer["data"].is_array() || answer["data"].is_object(),
         bounded: true,
         may_be_refused: false,
-    };
-    let moves = |n: u64| {
-        // Moves workspaces of small projects to other projects.
-        let workspace = id("ws", many - n % (many / 2));
-        let project = id("prj", many - (n * 31 + 17) % (many / 2));
-        Bytes::from(format!(
-            "/api/v2/projects/{project}/relationships/workspaces\n{}",
-            json!({ "data": [{ "type": "workspaces", "id": workspace }] })
-        ))
     };
     vec![
         get("first page", &|_| list.clone()),
@@ -280,7 +281,7 @@ fn parts(many: u64) -> Vec<Part> {
         Part {
             name: "move of a workspace",
             method: Method::POST,
-            requests: (0..VARIETY * 10).map(moves).collect(),
+            requests: (0..VARIETY * 10).map(|n| move_workspace(many, n)).collect(),
             plausible: |_| true,
             ..get("", &|_| String::new())
         },

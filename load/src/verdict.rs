@@ -54,6 +54,10 @@ struct Line {
 }
 
 impl Line {
+    fn new(what: &'static str, measured: f64, most: f64) -> Self {
+        Self { what, measured, most, figures: String::new() }
+    }
+
     fn holds(&self) -> bool {
         self.measured <= self.most
     }
@@ -173,17 +177,16 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     let revoked = long.stock.revoked;
     let of_size = |(none, many): (f64, f64)| none + many * revoked as f64 / MANY as f64;
     let builds = requests.div_ceil(clients) * if revoked < LONG { SHORT_BUILDS } else { 1 } + 1;
-    let line = |what, measured, most| Line { what, measured, most, figures: String::new() };
     vec![
         ratio("revoke by the timer, p50, x", short.p50_ms, long.cost.p50_ms, "ms"),
         ratio("revoke by the timer, CPU, x", short.cpu_us, long.cost.cpu_us, "µs"),
-        line("revoke at once, builds", long.builds as f64, builds as f64),
-        line("revoke at once, not on the CRL", long.missing as f64, 0.0),
+        Line::new("revoke at once, builds", long.builds as f64, builds as f64),
+        Line::new("revoke at once, not on the CRL", long.missing as f64, 0.0),
         Line {
             figures: start,
-            ..line("first CRL after a start, s", long.start.crl.as_secs_f64(), of_size(MAX_START_SECONDS))
+            ..Line::new("first CRL after a start, s", long.start.crl.as_secs_f64(), of_size(MAX_START_SECONDS))
         },
-        line("server memory, MB", long.resident_mb, of_size(MAX_MEMORY_MB)),
+        Line::new("server memory, MB", long.resident_mb, of_size(MAX_MEMORY_MB)),
     ]
 }
 

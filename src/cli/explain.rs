@@ -106,11 +106,6 @@ async fn read_token_in_question(own: Option<String>) -> Result<Secret> {
 }
 
 fn render_explanation(data: &Value, method: &str) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let list = |value: &Value| {
-        let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-        words.collect::<Vec<_>>().join(", ")
-    };
     let verdict = match data["allowed"].as_bool() {
         Some(true) => "allowed",
         Some(false) => "denied",
@@ -124,22 +119,14 @@ fn render_explanation(data: &Value, method: &str) -> String {
         let route = route.as_str().map_or_else(|| "nothing there".to_owned(), |route| format!("route {route}"));
         line("leads to", format!("mount {mount}, {route}"));
     }
-    line("needs", Some(list(&data["needs"])).filter(|words| !words.is_empty()).unwrap_or("nothing".to_owned()));
+    line("needs", Some(join_texts(&data["needs"])).filter(|words| !words.is_empty()).unwrap_or("nothing".to_owned()));
     let end = token["expire_time"].as_str().map(|end| format!(", until {end}")).unwrap_or_default();
     let uses = token["uses_left"].as_u64().map(|uses| format!(", uses left: {uses}")).unwrap_or_default();
-    let bound = Some(list(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
+    let bound = Some(join_texts(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
     let bound = bound.map(|networks| format!("; bound to: {networks}")).unwrap_or_default();
-    line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), list(&token["policies"])));
-    let places = |written: &Value| {
-        let place = |place: &Value| {
-            let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
-            format!("path {:?} in policy {}{comment}", text(&place["path"]), text(&place["policy"]))
-        };
-        written.as_array().into_iter().flatten().map(place).collect::<Vec<_>>().join(" and ")
-    };
-    let rule = |rule: &Value| format!("{}: {}", places(&rule["written"]), list(&rule["capabilities"]));
+    line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), join_texts(&token["policies"])));
     if data["decided_by"].is_object() {
-        line("decides", rule(&data["decided_by"]));
+        line("decides", render_rule(&data["decided_by"]));
         for name in
             ["allowed_parameters", "denied_parameters", "required_parameters", "min_wrapping_ttl", "max_wrapping_ttl"]
         {
@@ -149,12 +136,34 @@ fn render_explanation(data: &Value, method: &str) -> String {
         }
     }
     for other in data["others"].as_array().into_iter().flatten() {
-        line("not", format!("{}; {}", rule(other), text(&other["why_not"])));
+        line("not", format!("{}; {}", render_rule(other), text(&other["why_not"])));
     }
     if data["expired"].is_array() {
-        line("expired", places(&data["expired"]));
+        line("expired", render_places(&data["expired"]));
     }
     out
+}
+
+fn render_rule(rule: &Value) -> String {
+    format!("{}: {}", render_places(&rule["written"]), join_texts(&rule["capabilities"]))
+}
+
+/// Renders the paths of a rule, each with its policy.
+fn render_places(written: &Value) -> String {
+    let place = |place: &Value| {
+        let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
+        format!("path {:?} in policy {}{comment}", text(&place["path"]), text(&place["policy"]))
+    };
+    written.as_array().into_iter().flatten().map(place).collect::<Vec<_>>().join(" and ")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn join_texts(value: &Value) -> String {
+    let texts: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]

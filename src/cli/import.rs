@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::keys::local::PrivateKey;
 use signet::secret::Secret;
@@ -87,8 +87,9 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let mut warnings = imported.warnings.clone().unwrap_or_default();
     let mut covered = BTreeSet::new();
     for (file, der) in lists {
-        let refused = |error: Error| Error::new(error.kind(), format!("{}: {}", file.display(), error.text()));
-        let answer = match ask("crl", "application/pkix-crl", der).await.map_err(refused) {
+        let answer = ask("crl", "application/pkix-crl", der).await;
+        let answer = answer.map_err(|e| Error::new(e.kind(), format!("{}: {}", file.display(), e.text())));
+        let ImportResponse { data, warnings: further, .. } = match answer {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
                 let text = format!("{}; skipped: its revoked certificates count as valid", error.text());
@@ -97,23 +98,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
             }
             Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
         };
-        let ImportResponse { data, warnings: further, .. } = answer;
-        let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
-        let object = json!({
-            "crl": file,
-            "crl_number": data.crl_number,
-            "entries": data.entries,
-            "imported_entries": data.imported_entries,
-            "published_crl_number": data.published_crl_number,
-        });
-        let text = format!(
-            "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
-            file.display(),
-            number(data.crl_number),
-            data.entries,
-            data.imported_entries,
-            number(data.published_crl_number)
-        );
+        let (object, text) = render_imported_crl(&file, &data);
         display.around(|| try_print(&object, text));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
@@ -215,6 +200,27 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
         _ => String::new(),
     };
     Err(reply.refusal(&hint))
+}
+
+/// Renders an imported CRL as JSON and as text.
+fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
+    let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
+    let object = json!({
+        "crl": file,
+        "crl_number": data.crl_number,
+        "entries": data.entries,
+        "imported_entries": data.imported_entries,
+        "published_crl_number": data.published_crl_number,
+    });
+    let text = format!(
+        "CRL {}: number {}, {} entries, {} of them new here; the number of the mount's own is {}",
+        file.display(),
+        number(data.crl_number),
+        data.entries,
+        data.imported_entries,
+        number(data.published_crl_number)
+    );
+    (object, text)
 }
 
 type ImportCrlFile = (PathBuf, Vec<u8>);

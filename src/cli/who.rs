@@ -100,28 +100,32 @@ pub(super) fn parse_serial(text: &str) -> Result<Serial> {
 
 fn render_record(mount: &str, record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
-    let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
     let who = &record["requester"];
-    let part = |name: &str| who[name].as_str().unwrap_or_default();
-    let name = or(part("display_name").to_owned(), "a token whose name was not recorded");
-    let entity = Some(part("entity_id")).filter(|id| !id.is_empty()).map(|id| format!(", entity {id}"));
+    let name = text_or(&who["display_name"], "a token whose name was not recorded");
+    let entity = who["entity_id"].as_str().filter(|id| !id.is_empty()).map(|id| format!(", entity {id}"));
+    let issuer = text_or(&record["issuer_name"], "an issuer without a name");
     let revoked = match record["revocation_time"].as_str() {
         Some(at) => format!("{at} ({})", text("revocation_reason")),
         None => "no".to_owned(),
     };
     let lines = [
         ("certificate", text("serial_number")),
-        ("name", or(text("common_name"), "none in the subject")),
+        ("name", text_or(&record["common_name"], "none in the subject")),
         ("asked by", name + &entity.unwrap_or_default()),
         ("at", text("recorded_at")),
-        ("by role", or(text("role"), "none")),
+        ("by role", text_or(&record["role"], "none")),
         ("of mount", mount.to_owned()),
-        ("signed by", format!("{} ({})", or(text("issuer_name"), "an issuer without a name"), text("issuer_id"))),
+        ("signed by", format!("{issuer} ({})", text("issuer_id"))),
         ("valid", format!("{} to {}", text("not_before"), text("not_after"))),
         ("revoked", revoked),
-        ("token", format!("accessor's SHA-256 {}", part("accessor_hash"))),
+        ("token", format!("accessor's SHA-256 {}", who["accessor_hash"].as_str().unwrap_or_default())),
     ];
     lines.iter().map(|(name, text)| format!("{name:<12} {text}\n")).collect()
+}
+
+/// Returns the text of a member, or `other` if it is empty or missing.
+fn text_or(value: &Value, other: &str) -> String {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or(other).to_owned()
 }
 
 #[cfg(test)]

@@ -300,8 +300,8 @@ async fn run_pipeline(
         if !knows_chunks {
             answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
-        let sender = || Sender::of_token(trail.line.who.token(), address);
-        answer.room = state.answers.take(answer.body.octets(), reads, sender)?;
+        let octets = answer.body.octets();
+        answer.room = state.answers.take(octets, reads, || Sender::of_token(trail.line.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.

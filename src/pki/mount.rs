@@ -14,6 +14,6 @@ pub mod settings;
 pub mod signatures;
 pub mod signer;
 #[cfg(test)]
-mod stored_documents;
+mod tests;
 pub mod urls;
 pub mod view;

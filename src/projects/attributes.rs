@@ -122,12 +122,13 @@ impl<'a> AttributeReader<'a> {
     /// elements are read.
     pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> AttributeValue<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
-        let texts = |value: &Value| value.as_array()?.iter().map(text).collect();
-        let many = |value: &Value| value.as_array().is_some_and(|texts| texts.len() > most);
-        let long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > longest);
-        let fits = !self.members.get(name).is_some_and(many);
-        let texts = if fits { self.read(name, "an array of strings", texts) } else { AttributeValue::Absent };
-        if !fits || texts.as_value().is_some_and(long) {
+        let fits = self.members.get(name).and_then(Value::as_array).is_none_or(|texts| texts.len() <= most);
+        let texts = match fits {
+            true => self.read(name, "an array of strings", |value| value.as_array()?.iter().map(text).collect()),
+            false => AttributeValue::Absent,
+        };
+        let is_long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > longest);
+        if !fits || texts.as_value().is_some_and(is_long) {
             let label = display_name(name);
             self.fault(name, format!("{label} may have at most {most} texts of at most {longest} characters"));
         }

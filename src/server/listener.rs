@@ -95,8 +95,8 @@ where
     let entrance = move || {
         let connections = Arc::clone(&admitting);
         let handshakes = handshakes.clone();
-        let open = move |stream: TcpStream| admit(stream, Arc::clone(&connections), handshakes.clone());
-        fn_service(open).and_then(http_service(app()))
+        fn_service(move |stream: TcpStream| admit(stream, Arc::clone(&connections), handshakes.clone()))
+            .and_then(http_service(app()))
     };
     let server = Server::build()
         .workers(workers)

@@ -12,7 +12,7 @@ use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue};
+use crate::sql::{FromColumn as _, SqlError, SqlRow, SqlSession, SqlValue};
 use crate::storage::keys::StoreKeys;
 use crate::storage::sealed_tables::{SEALED_TABLES, SealedTable};
 use crate::storage::session::StoreSessions;
@@ -188,18 +188,11 @@ impl SealedTable {
 /// Converts a column to a list parameter, and names its SQL type. Primary keys have only these types.
 fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
     match column.first() {
-        Some(SqlValue::Int(_)) => {
-            let int = |value| if let SqlValue::Int(value) = value { Some(value) } else { None };
-            ("BIGINT[]", SqlValue::Ints(column.into_iter().filter_map(int).collect()))
-        }
+        Some(SqlValue::Int(_)) => ("BIGINT[]", SqlValue::Ints(column.into_iter().filter_map(i64::read).collect())),
         Some(SqlValue::Bytes(_)) => {
-            let octets = |value| if let SqlValue::Bytes(value) = value { Some(value) } else { None };
-            ("BYTEA[]", SqlValue::ByteStrings(column.into_iter().filter_map(octets).collect()))
+            ("BYTEA[]", SqlValue::ByteStrings(column.into_iter().filter_map(Vec::<u8>::read).collect()))
         }
-        _ => {
-            let text = |value| if let SqlValue::Text(value) = value { Some(value) } else { None };
-            ("TEXT[]", SqlValue::Texts(column.into_iter().filter_map(text).collect()))
-        }
+        _ => ("TEXT[]", SqlValue::Texts(column.into_iter().filter_map(String::read).collect())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use signet::config::SETTINGS;
+use signet::config::{SETTINGS, Setting};
 
 use super::report::CheckReport;
 use crate::cli::token;
@@ -34,7 +34,7 @@ pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
 fn known_variables(commands: &clap::Command) -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
         OTHER_VARIABLES.into_iter().chain(token::TOKEN_VARIABLES).map(str::to_owned).collect();
-    known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
+    known.extend(SETTINGS.iter().map(Setting::env));
     collect_variables(commands, &mut known);
     known
 }

@@ -42,9 +42,9 @@ pub(super) fn render_configuration(
     };
     let beside = |name: &str| make_absolute(&file.with_file_name(name));
     let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), make_absolute);
+    let tls = place.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
     // A server cannot write below /etc.
-    let writable = || file.starts_with("/etc").then(|| default_data_dir(file));
-    let tls = place.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone()).or_else(writable);
+    let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
     let names = match place.name.is_empty() {
         true => DEFAULT_HOST_NAMES.map(str::to_owned).to_vec(),

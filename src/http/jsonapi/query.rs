@@ -89,11 +89,7 @@ impl Query {
             let refused = |rule: &str| {
                 ApiRejection::parameter(truncate_for_message(name), format!("{}: {rule}", truncate_for_message(name)))
             };
-            let member = ["[key]", "[value]"].into_iter().zip(0..);
-            let found = member.filter_map(|(member, at)| Some((rest.strip_suffix(member)?, at))).next();
-            let is_index =
-                |index: &str| index.ends_with(']') && index[..index.len() - 1].bytes().all(|b| b.is_ascii_digit());
-            let Some((index, at)) = found.filter(|(index, _)| index.strip_prefix('[').is_some_and(is_index)) else {
+            let Some((index, at)) = split_tag_filter(rest) else {
                 return Err(refused(
                     "must have the form filter[tagged][<number>][key] or filter[tagged][<number>][value]",
                 ));
@@ -113,14 +109,14 @@ impl Query {
             }
         }
         let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
-        let pair = |(index, [key, value]): (&str, [Option<&str>; 2])| match (text(key), text(value)) {
+        let filters = pairs.into_iter().map(|(index, [key, value])| match (text(key), text(value)) {
             (None, None) => {
                 let name = format!("{TAG_FILTER}{index}[key]");
                 Err(ApiRejection::parameter(name, format!("{TAG_FILTER}{index}: a key or a value is required")))
             }
             (key, value) => Ok(TagFilter { key, value }),
-        };
-        pairs.into_iter().map(pair).collect()
+        });
+        filters.collect()
     }
 
     /// Rejects filters and searches that a list does not support, because ignoring them would widen the list. Other
@@ -214,6 +210,14 @@ impl Query {
 /// `true` if `known` contains a parameter; [`TAG_FILTER`] covers all parameters with that prefix.
 fn is_known(known: &[&str], name: &str) -> bool {
     known.contains(&name) || (known.contains(&TAG_FILTER) && name.starts_with(TAG_FILTER))
+}
+
+/// Returns the index of a tag filter in its brackets, and 0 for its key or 1 for its value.
+fn split_tag_filter(rest: &str) -> Option<(&str, usize)> {
+    let mut members = [("[key]", 0), ("[value]", 1)].into_iter();
+    let (index, at) = members.find_map(|(member, at)| Some((rest.strip_suffix(member)?, at)))?;
+    let number = index.strip_prefix('[')?.strip_suffix(']')?;
+    number.bytes().all(|b| b.is_ascii_digit()).then_some((index, at))
 }
 
 fn check_count<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {

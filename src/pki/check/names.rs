@@ -564,4 +564,4 @@ fn validate_profile(source: &str, name: &str, held: DerResult<()>) -> Result<()>
 }
 
 #[cfg(test)]
-mod vectors;
+mod tests;

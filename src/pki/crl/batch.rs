@@ -199,8 +199,7 @@ impl EntryBucket {
         }
         let serial = |place: &EntryPosition| first_entry(entry_at(&blocks, place)).map(|(serial, _)| serial);
         let order = |a: &EntryPosition, b: &EntryPosition| {
-            let by_serial = || serial(a).cmp(&serial(b));
-            a.key.cmp(&b.key).then_with(by_serial).then(b.start.cmp(&a.start))
+            a.key.cmp(&b.key).then_with(|| serial(a).cmp(&serial(b))).then(b.start.cmp(&a.start))
         };
         sort_by_key(&mut index, |place| place.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));

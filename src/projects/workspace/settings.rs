@@ -151,8 +151,8 @@ fn is_version(text: &str) -> bool {
     let (numbers, prerelease) = text.split_once('-').map_or((text, None), |(text, rest)| (text, Some(rest)));
     let number = |part: &str| !part.is_empty() && part.len() <= 9 && part.bytes().all(|b| b.is_ascii_digit());
     let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let words = |rest: Option<&str>| rest.is_none_or(|rest| rest.split('.').all(word));
-    numbers.split('.').count() <= 3 && numbers.split('.').all(number) && words(prerelease) && words(metadata)
+    let mut words = [prerelease, metadata].into_iter().flatten().flat_map(|words| words.split('.'));
+    numbers.split('.').count() <= 3 && numbers.split('.').all(number) && words.all(word)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use rusqlite::Connection;
 
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
+use crate::storage::tests::contract::{Fixture, now};
 use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 
 /// The embedded engine in a temporary folder.

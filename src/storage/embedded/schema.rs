@@ -149,7 +149,7 @@ mod tests {
         for (migration, to) in MIGRATIONS[..12].iter().zip(1..) {
             apply(&mut db, migration, to).unwrap();
         }
-        db.execute_batch(crate::storage::contract::TEAM_MEMBERSHIPS).unwrap();
+        db.execute_batch(crate::storage::tests::contract::TEAM_MEMBERSHIPS).unwrap();
         apply(&mut db, &MIGRATIONS[12], 13).unwrap();
         // As the previous version inserts it.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();

@@ -220,8 +220,8 @@ fn copy_error(failure: PostgresError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::contract::Fixture as _;
     use crate::storage::postgres::fixture::Postgres;
+    use crate::storage::tests::contract::Fixture as _;
 
     #[tokio::test]
     async fn database_with_foreign_rows_is_refused_and_unchanged() {

@@ -9,8 +9,8 @@ use super::connect;
 use super::url::PostgresUrl;
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
+use crate::storage::tests::contract::{Fixture, now};
 use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 
 #[path = "../../../tests/it/cluster.rs"]

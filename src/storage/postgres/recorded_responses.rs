@@ -94,9 +94,9 @@ mod tests {
     use crate::documents::MountId;
     use crate::pki::store::CertificateRow;
     use crate::storage::backend::StoreBackend as _;
-    use crate::storage::contract::Fixture as _;
     use crate::storage::postgres::fixture::Postgres;
     use crate::storage::postgres::open;
+    use crate::storage::tests::contract::Fixture as _;
     use crate::x509::serial::Serial;
 
     const NOW: i64 = 1_800_000_000;

@@ -155,8 +155,8 @@ async fn version(db: &PostgresClient) -> Result<usize, PostgresError> {
 #[cfg(test)]
 mod unit_tests {
     use super::*;
-    use crate::storage::contract::{self, Fixture as _};
     use crate::storage::postgres::fixture::Postgres;
+    use crate::storage::tests::contract::{self, Fixture as _};
 
     #[test]
     fn migrations_are_numbered_in_order() {

@@ -20,9 +20,9 @@ use crate::projects::store::SERVER_CALLER;
 use crate::sql::SqlWork;
 use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
 use crate::storage::backup::record_restore;
-use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
 use crate::storage::statements as sql;
+use crate::storage::tests::contract::{Fixture, now};
 use crate::storage::{Database, IfMissing, Storage, StorageOptions};
 use crate::x509::serial::Serial;
 

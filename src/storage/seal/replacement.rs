@@ -110,8 +110,8 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let fresh = sibling_path(file, "new");
     let is_ours = |path: &PathBuf| {
-        let is_old = |found: &str| found.strip_prefix(name).is_some_and(|end| end.starts_with(".old-"));
-        *path == fresh || path.file_name().and_then(OsStr::to_str).is_some_and(is_old)
+        let end = path.file_name().and_then(OsStr::to_str).and_then(|found| found.strip_prefix(name));
+        *path == fresh || end.is_some_and(|end| end.starts_with(".old-"))
     };
     let holds_another = |path: &PathBuf| SealKey::from_file(path).is_ok_and(|other| other.bytes() != key.bytes());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -121,9 +121,9 @@ impl NamePolicy<'_> {
     fn is_within_domains(&self, parts: &ParsedName<'_>) -> bool {
         let role = self.role;
         let domains = &self.role.allowed.domains;
-        let has = |name| domains.texts.has(name);
-        let bare = || has(parts.name) || (parts.is_email && has(parts.domain));
-        let below = || domains.contain_parent_of(parts.reduced()) || (parts.is_wild() && has(parts.reduced()));
+        let texts = &domains.texts;
+        let bare = || texts.has(parts.name) || (parts.is_email && texts.has(parts.domain));
+        let below = || domains.contain_parent_of(parts.reduced()) || (parts.is_wild() && texts.has(parts.reduced()));
         (role.allow_bare_domains && bare())
             || (role.allow_subdomains && below())
             || (role.allow_glob_domains && domains.patterns.any_glob_matches(parts.name))

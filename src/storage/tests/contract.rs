@@ -26,7 +26,7 @@ use crate::storage::Storage;
 use crate::storage::seal::SealKey;
 use crate::x509::serial::Serial;
 
-pub(super) trait Fixture {
+pub(in crate::storage) trait Fixture {
     fn new() -> Self;
     fn clock(&self) -> &Clock;
     fn open(&self, queue: usize) -> BoxFuture<'_, Result<Storage>> {
@@ -43,7 +43,7 @@ pub(super) trait Fixture {
 }
 
 /// Two users and the teams of two organizations, in schema 12. The first user is a member of every team.
-pub(super) const TEAM_MEMBERSHIPS: &str =
+pub(in crate::storage) const TEAM_MEMBERSHIPS: &str =
     "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
         ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0), ('user-2', 'two', 'two', 'two@a.test', 'two@a.test', 0);
     INSERT INTO organizations (ext_id, name, name_lc, email, created_at) VALUES
@@ -55,7 +55,7 @@ pub(super) const TEAM_MEMBERSHIPS: &str =
 /// 2026-01-01.
 const NOW: i64 = 1_767_225_600;
 
-pub(super) fn now() -> Time {
+pub(in crate::storage) fn now() -> Time {
     Time::from_unix_timestamp(NOW).unwrap()
 }
 
