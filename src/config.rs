@@ -646,10 +646,11 @@ mod tests {
     #[test]
     fn the_example_explains_every_setting_with_its_default() {
         assert!(parse(EXAMPLE, none).is_ok());
-        for Setting { name, env, default, env_only, help } in SETTINGS {
+        for setting in SETTINGS {
+            let Setting { name, default, env_only, help } = setting;
             assert!(EXAMPLE.contains(&format!("# {help}")), "{name}: its help");
             if *env_only {
-                assert!(EXAMPLE.contains(&format!("# {env}")) && example_line(name).is_none(), "{name}");
+                assert!(EXAMPLE.contains(&format!("# {}", setting.env())) && example_line(name).is_none(), "{name}");
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
