@@ -144,7 +144,7 @@ impl Mask {
         self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
     }
 
-    /// Replaces quoted parts of a server message by their hashes, because they may come from the caller.
+    /// Replaces quoted parts of a server message with their hashes, because they may come from the caller.
     pub(super) fn mask_quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.raw || !text.contains('"') {
             return Cow::Borrowed(text);

@@ -61,9 +61,9 @@ struct AuditQueue {
 
 #[derive(Default)]
 struct AuditQueueState {
-    /// Entries of workers that have not yielded yet, by thread.
+    /// Entries that a worker collects in one pass of its event loop, by thread. They are written when it yields.
     turns: Vec<(ThreadId, AuditBatch)>,
-    /// Entries for the device's thread.
+    /// Entries that the device's thread writes.
     called: AuditBatch,
     /// Empty batches, reused for their capacity.
     spare: Vec<AuditBatch>,

@@ -154,7 +154,7 @@ pub struct AliasEntry {
 /// Facts about a store for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCondition {
-    /// The last restore; `None` if there was none, or only one of a version that did not record its time.
+    /// The last restore; `None` if there was none, or if an older version of Signet did not record it.
     pub restore: Option<StoreRestore>,
     /// Number of live tokens that never expire, which only root tokens can; counted up to 1,000.
     pub endless_tokens: u64,

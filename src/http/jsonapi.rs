@@ -58,7 +58,7 @@ use request::{ProjectsCall, ProjectsRequest};
 use route::ProjectsRoute;
 use table::ResolvedProjectsRoute;
 
-/// Sent by clients that plan and apply.
+/// Header of clients that run plans and applies.
 static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit};
 
-/// Maximum number of networks in a list, and length of one in bytes.
+/// Maximum number of networks in a list, and maximum length of each in bytes.
 const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).rejecting_only_empty();
 
 /// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients

@@ -111,7 +111,7 @@ impl RouteIndex {
         self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
     }
 
-    /// Resolves a path whose `**tail` was removed.
+    /// Resolves a path without the part that matched `**tail`.
     pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first.get(first).into_iter().flatten();

@@ -45,7 +45,7 @@ pub struct CallerSuppliedCrlSigner {
 
 /// A CRL to sign.
 pub struct CallerSuppliedCrl {
-    /// Number, base and life.
+    /// Number, base and lifetime.
     pub terms: CallerSuppliedCrlTerms,
     /// Its entries.
     pub entries: CrlEntryBatch,
@@ -92,7 +92,7 @@ impl CallerSuppliedCrlSigner {
     }
 }
 
-/// Number, base and life of a CRL.
+/// Number, base and lifetime of a CRL.
 #[derive(Clone, Copy)]
 pub struct CallerSuppliedCrlTerms {
     number: u64,
@@ -101,7 +101,7 @@ pub struct CallerSuppliedCrlTerms {
 }
 
 impl CallerSuppliedCrlTerms {
-    /// Creates terms with a life of 72 hours; with `base`, for a delta CRL of that number.
+    /// Creates terms with a lifetime of 72 hours. With `base`, the CRL is a delta of the CRL with that number.
     ///
     /// # Errors
     /// `Invalid` when the base is above the number (RFC 5280 5.2.4).
@@ -112,7 +112,7 @@ impl CallerSuppliedCrlTerms {
         Ok(Self { number, base, life: DEFAULT_CRL_LIFETIME })
     }
 
-    /// Sets the life, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
+    /// Sets the lifetime, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
     ///
     /// # Errors
     /// `Invalid` when it is shorter than a second.

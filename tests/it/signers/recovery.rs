@@ -157,7 +157,7 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
         let key = actor(&libraries, config(ECDSA, "web", None));
         let signer = key.signer(key.key(false).await.unwrap());
         signs(&signer, usual(P256), b"message").await;
-        // Replaces the token and the key by others with the same names.
+        // Replaces the token and the key with others with the same names.
         hsm.remove_tokens();
         hsm.token("one");
         hsm.import("one", "web", "0a", &p256);
