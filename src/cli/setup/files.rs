@@ -81,35 +81,35 @@ pub(super) fn render_configuration(
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
-        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting, and\n\
-         # `signet check --config FILE` says what is wrong after a change. The environment wins: SIGNET_LISTEN, ….\n\
+        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting. After a\n\
+         # change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
          \n\
-         # Address and port; off the loopback with TLS only. A change takes a restart.\n\
+         # Address and port; TLS is required except on the loopback. A change needs a restart.\n\
          listen = {listen}\n\
          \n\
-         # Where everything is kept. One server at a time uses a folder; any number of nodes use one database.\n\
+         # The store. A folder is for one server at a time; any number of nodes share a database.\n\
          {store}\n\
          \n\
-         # What opens the store. Keep a copy away from the data: without it nothing can be read, and with both everything.\n\
+         # The seal key, which decrypts the store. Keep a copy apart from the data: without the key the data is lost.\n\
          {seal}\n\
          \n\
-         # What is asked and answered, a line each. Without it a client's word stands against nothing. SIGHUP opens it anew.\n\
+         # The audit log: a line for each request and response. SIGHUP reopens the file.\n\
          {audit}\n\
          \n\
          # /metrics for Prometheus without a token.\n\
          {metrics_listen}\n\
          \n\
-         # CRLs, OCSP and CA certificates over plain HTTP for whoever checks a certificate, and nothing else.\n\
+         # Serves only CRLs, OCSP and CA certificates, over plain HTTP, to relying parties.\n\
          {public_listen}\n\
          {public_url}\n\
          \n\
-         # The certificate that clients see, the chain behind it, and its key.\n\
+         # The server's certificate with its chain, and its private key.\n\
          tls_certificate_file = {certificate}\n\
          tls_key_file = {key}\n\
          \n\
-         # The server renews it by its own authority: when a third of its life is left the files are written anew. Another\n\
-         # name must be allowed by the role, too ({mount}/roles/{LISTENER_ROLE}). Without this table the files are yours to\n\
-         # renew; SIGHUP reads them again.\n\
+         # The server renews this certificate by itself when a third of its lifetime is left. The role\n\
+         # {mount}/roles/{LISTENER_ROLE} must allow all names. Without this table, replace the files yourself and send\n\
+         # SIGHUP.\n\
          [tls_renew]\n\
          mount = {quoted_mount}\n\
          role = \"{LISTENER_ROLE}\"\n\
@@ -134,8 +134,8 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
         let folder = folder.display();
         let file = plan.config.display();
         let text = format!(
-            "--data-dir: {folder} has a store, and {file} is not there: name its configuration by --config; one that was \
-             lost is written again first, as docs/getting-started.md says"
+            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; write a \
+             lost one again first (see docs/getting-started.md)"
         );
         return Err(Error::new(Kind::Conflict, text));
     }

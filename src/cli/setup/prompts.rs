@@ -33,10 +33,10 @@ pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
         wanted.organization = Some(prompt("Organization in the names of the authorities", "")?);
     }
     while wanted.domain.is_empty() {
-        wanted.domain = split_list(&prompt("Domains of which certificates may be issued", "")?);
+        wanted.domain = split_list(&prompt("Domains for which certificates may be issued", "")?);
         check_rule(
             !wanted.domain.is_empty(),
-            "must be one at least, such as example.com; they are all that the role allows",
+            "must be at least one domain, such as example.com; the role allows no other names",
         )?;
     }
     if wanted.csr.is_none()
