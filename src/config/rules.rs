@@ -164,7 +164,7 @@ impl SettingReader<'_> {
                 return StoreLocation::Database(Secret::new(url));
             }
             (Some(_), Some(_)) => self.problem("database_url", "must not be given with data_dir"),
-            (None, None) => self.problem("data_dir", "must be the path of a folder (or database_url be given)"),
+            (None, None) => self.problem("data_dir", "must be the path of a folder, unless database_url is set"),
         }
         StoreLocation::Embedded(PathBuf::new())
     }
