@@ -190,7 +190,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count();
         Error::invalid(format!(
-            "line {line}, column {}: not valid TOML: a line is name = value, texts stand in quotes \
+            "line {line}, column {}: not valid TOML: a line is name = value, text is in quotes \
              (listen = \"127.0.0.1:8200\"), and no name is given twice",
             column + 1
         ))

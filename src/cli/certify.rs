@@ -310,8 +310,8 @@ impl AuthorityArguments {
                     Some(link) => issued.chain.push(link),
                     None => {
                         let text = format!(
-                            "the mount knows no root above {:?}: import it there ({mount}/issuers/import/cert), or \
-                             verify with -partial_chain",
+                            "the mount has no root certificate above {:?}: import it ({mount}/issuers/import/cert), \
+                             or verify with -partial_chain",
                             last.certificate.subject().display()
                         );
                         issued.warnings.push(text);

@@ -250,8 +250,8 @@ fn print_startup(address: SocketAddr, public: Option<SocketAddr>, token: &str, p
     let listener = public.map(|public| format!("public listener on http://{public}\n")).unwrap_or_default();
     let text = format!(
         "listening on http://{address}\n{listener}
-This is a development server: no TLS, a root token on the screen, the seal key beside
-the data. Never use it for anything that matters.
+This is a development server: no TLS, a root token on the screen, the seal key next to
+the data. Never use it in production.
 {place}
 
 token: {token}

@@ -315,7 +315,7 @@ impl IssueFiles {
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
-            let text = format!("{}: another command replaced it meanwhile", file.display());
+            let text = format!("{}: another command replaced it concurrently", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         // Everything is written before any file is placed.

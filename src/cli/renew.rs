@@ -109,7 +109,7 @@ impl FromStr for RenewBefore {
     type Err = &'static str;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        let rule = "must be a share of the life between 0 and 1, such as 1/3, or a duration such as 24h";
+        let rule = "must be a fraction of the lifetime between 0 and 1, such as 1/3, or a duration such as 24h";
         if let Some((part, whole)) = text.split_once('/') {
             return match (part.trim().parse(), whole.trim().parse()) {
                 (Ok(part), Ok(whole)) if 0 < part && part < whole => Ok(Self::Share(part, whole)),
@@ -249,7 +249,7 @@ impl CertificatePair {
         if (leaf.certificate.der(), key.public().spki())
             != (standing.leaf.certificate.der(), standing.key.public().spki())
         {
-            let text = format!("{}: another command replaced it meanwhile", self.certificate.display());
+            let text = format!("{}: another command replaced it concurrently", self.certificate.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(())

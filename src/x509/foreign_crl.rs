@@ -214,7 +214,7 @@ pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
     if let Some(extension) = unknown {
         let id = extension.oid_text();
-        return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
+        return Err(Error::invalid(format!("crl: critical extension {id} is not supported (RFC 5280 5.2)")));
     }
     let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial_scope(&scope.value));
     scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
@@ -288,7 +288,7 @@ impl ForeignCrlEntry {
                 CrlEntryProblem::Rule(rule) => named(rule),
                 CrlEntryProblem::Unknown => {
                     let id = oid_text(extension.oid);
-                    named(&format!("critical extension {id} is not known here (RFC 5280 5.3)"))
+                    named(&format!("critical extension {id} is not supported (RFC 5280 5.3)"))
                 }
             })?;
         }

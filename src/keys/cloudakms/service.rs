@@ -153,7 +153,7 @@ impl CloudKeyService for AkmsKeyClient {
         };
         let public = PublicKey::parse(&decode_base64(&given.public_key)?)?;
         if aws_key_spec(public.kind()) != Some(spec.as_str()) {
-            let text = format!("{NAME}: the public key is of another kind than the service says");
+            let text = format!("{NAME}: the type of the public key differs from the key spec of the service");
             return Err(Error::new(Kind::BadGateway, text));
         }
         Ok(Some(KeyIdentity { public, locator: arn }))

@@ -364,7 +364,7 @@ impl CollectedNames {
                 Ok(()) if self.set.ips.contains(&ip) => {}
                 Ok(()) => self.set.ips.insert(0, ip),
                 Err(refused) => {
-                    self.warn(format!("{}: it is not a subject alternative name of the certificate", refused.text()));
+                    self.warn(format!("{}; it is not added to the subject alternative names", refused.text()));
                 }
             },
             Some(NonSanCommonName::NotAName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}

@@ -155,7 +155,7 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
 pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     while told.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &told).await {
-            telemetry::warn_task_failed("not listening for other nodes, whose changes are found by asking", &error);
+            telemetry::warn_task_failed("not listening for changes of other nodes; polling for them", &error);
         }
         tokio::time::sleep(LISTEN_RETRY_DELAY).await;
     }

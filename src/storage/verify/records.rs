@@ -109,7 +109,7 @@ async fn check_certificates(
             after = (mount, serial);
             if !is {
                 let key = [SqlValue::Int(after.0), SqlValue::Bytes(after.1.clone())];
-                findings.add(format!("certificate: {} is not what its row says", format_key(&key)));
+                findings.add(format!("certificate: {} does not match its row", format_key(&key)));
             }
         }
         if !full {

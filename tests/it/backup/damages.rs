@@ -83,7 +83,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "a certificate is another one's",
         |file| change(file, &format!("UPDATE certificate SET serial = x'0102030405060708' WHERE {LEAF}")),
-        "is not what its row says",
+        "does not match its row",
     ),
     ("a certificate is altered", |file| change(file, &flip("certificate", "der", LEAF)), "is not signed by its issuer"),
     (

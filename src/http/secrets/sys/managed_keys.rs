@@ -159,7 +159,7 @@ fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
         [("type", call.param("backend"), Spelling::KeyBackend), ("name", key_name(call), Spelling::KeyName)]
     {
         if fields.text(field)?.is_some_and(|given| *spelling.canonical(&lower(&given)) != *of_path) {
-            return Err(Error::invalid(format!("{field}: must be {of_path:?}, as the path says")));
+            return Err(Error::invalid(format!("{field}: must be {of_path:?}, as in the path")));
         }
     }
     Ok(())

@@ -209,7 +209,7 @@ fn normalize_cn_validations(words: &mut Vec<String>) -> Result<()> {
         return refuse("an entry is given twice");
     }
     if words.len() > 1 && words.iter().any(|word| word == "disabled") {
-        return refuse("disabled must stand alone");
+        return refuse("disabled must be the only entry");
     }
     if words.is_empty() {
         *words = Role::default().cn_validations;
