@@ -401,8 +401,8 @@ impl Auth {
         }
     }
 
-    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this node knows of a
-    /// change since: the token ended here, or the token, its entity or a policy changed.
+    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this
+    /// node knows of a change since: the token ended here, or the token, its entity or a policy changed.
     pub fn remembered(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
         let caller = self.tokens.remembered(&hash_of(token)?, now)?;

@@ -1,10 +1,10 @@
 //! `signet renew`: replaces certificates that end soon, with the same names and a new key of the same type;
 //! once, or as a service.
 //!
-//! A certificate is due after two thirds of its life (or as `--before` sets), up to a twentieth of its life earlier
-//! depending on its serial number, so that certificates with the same dates are not renewed together. The server's
-//! `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file does not
-//! match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
+//! A certificate is due after two thirds of its lifetime (or as `--before` sets), up to a twentieth of its lifetime
+//! earlier depending on its serial number, so that certificates with the same dates are not renewed together. The
+//! server's `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file
+//! does not match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
 //! certificate records that `--exec` must still run.
 
 mod authority_file;
@@ -46,11 +46,11 @@ use successor::Successor;
 /// Arguments that name a certificate and its key, for messages.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-/// Divisor of the certificate's life: maximum spread of renewals.
+/// Divisor of the certificate's lifetime: maximum spread of renewals.
 const SPREAD_DIVISOR: i64 = 20;
 /// First and maximum pause after a failure.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is
+/// Divisor of the remaining lifetime: maximum pause before the next attempt. After the end, the maximum pause is
 /// `MAX_PAUSE_AFTER_EXPIRY`.
 const REMAINING_LIFE_DIVISOR: u64 = 10;
 const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ pub(crate) struct RenewArguments {
     authority: AuthorityArguments,
     #[command(flatten)]
     login: LoginArguments,
-    /// Time before the end: a fraction of the life, or a duration such as 24h.
+    /// Time before the end: a fraction of the lifetime, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: RenewBefore,
     /// Renew now, at any age of the certificate.
@@ -123,13 +123,13 @@ impl FromStr for RenewBefore {
 impl RenewBefore {
     /// The time at which a certificate is due, in Unix seconds.
     fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
-        let life = not_after.saturating_sub(not_before).max(0);
+        let lifetime = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
-            Self::Share(part, whole) => (i128::from(life) * i128::from(part) / i128::from(whole)) as i64,
+            Self::Share(part, whole) => (i128::from(lifetime) * i128::from(part) / i128::from(whole)) as i64,
             Self::Time(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         };
         let tail = serial.iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
-        not_after.saturating_sub(ahead).saturating_sub(life / SPREAD_DIVISOR * tail / (1 << 16))
+        not_after.saturating_sub(ahead).saturating_sub(lifetime / SPREAD_DIVISOR * tail / (1 << 16))
     }
 }
 
@@ -230,9 +230,10 @@ impl CertificatePair {
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
-        // The life is not checked if the certificate has no matching key, or if the operator requested a shorter life.
+        // The lifetime is not checked if the certificate has no matching key, or if the operator requested a shorter
+        // lifetime.
         if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
-            successor.require_life().map_err(CertifyError::unusable_certificate)?;
+            successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
@@ -602,7 +603,7 @@ mod tests {
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // A tenth of the remaining life for any request of the server, and a minute after the end.
+        // A tenth of the remaining lifetime for any request of the server, and a minute after the end.
         for (left, most) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
             assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [most, most], "{left}");
         }

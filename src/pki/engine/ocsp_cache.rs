@@ -2,8 +2,8 @@
 //!
 //! A cached response is sent without reading the row for at most one second, and only if this server recorded no
 //! revocation since the row was read. Later its signature is reused if the row is unchanged, for a fraction of the
-//! response's life. Only single requests without a nonce about known certificates are cached, so that made-up serials
-//! cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
+//! response's lifetime. Only single requests without a nonce about known certificates are cached, so that made-up
+//! serials cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::x509::ocsp::OcspCertStatus;
 
 /// Maximum age of a row that is used without reading it again.
 const MAX_ROW_AGE: Duration = Duration::from_secs(1);
-/// A signature is reused for this fraction (1/12) of the response's life.
+/// A signature is reused for this fraction (1/12) of the response's lifetime.
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.

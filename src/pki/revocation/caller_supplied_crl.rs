@@ -97,7 +97,7 @@ impl CallerSuppliedCrlSigner {
 pub struct CallerSuppliedCrlTerms {
     number: u64,
     base: Option<u64>,
-    life: Duration,
+    lifetime: Duration,
 }
 
 impl CallerSuppliedCrlTerms {
@@ -105,29 +105,29 @@ impl CallerSuppliedCrlTerms {
     ///
     /// # Errors
     /// `Invalid` when the base is above the number (RFC 5280 5.2.4).
-    pub fn numbered(number: u64, base: Option<u64>) -> Result<Self> {
+    pub fn new(number: u64, base: Option<u64>) -> Result<Self> {
         if base.is_some_and(|base| base > number) {
             return Err(Error::invalid("delta_crl_base_number: must not be above crl_number (RFC 5280 5.2.4)"));
         }
-        Ok(Self { number, base, life: DEFAULT_CRL_LIFETIME })
+        Ok(Self { number, base, lifetime: DEFAULT_CRL_LIFETIME })
     }
 
     /// Sets the lifetime, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
     ///
     /// # Errors
     /// `Invalid` when it is shorter than a second.
-    pub fn lasting(self, life: Duration) -> Result<Self> {
-        if life.as_secs() == 0 {
+    pub fn with_lifetime(self, lifetime: Duration) -> Result<Self> {
+        if lifetime.as_secs() == 0 {
             return Err(Error::invalid("next_update: must be at least one second"));
         }
-        Ok(Self { life, ..self })
+        Ok(Self { lifetime, ..self })
     }
 
     fn from(self, now: i64, entries: &CrlEntries) -> CrlHeader {
-        let Self { number, base, life } = self;
+        let Self { number, base, lifetime } = self;
         // Entries may be dated in the future, but the CRL is valid from now.
         let latest = entries.latest_revocation().map(|latest| latest.min(now));
-        CrlHeader::new(number, base, now, life.as_secs(), latest)
+        CrlHeader::new(number, base, now, lifetime.as_secs(), latest)
     }
 }
 

@@ -116,7 +116,7 @@ mod tests {
             der: vec![0x30],
         };
         let answered = key.map(|(key, at)| {
-            let expires_at = at + RecordedResponseRow::LIFE;
+            let expires_at = at + RecordedResponseRow::LIFETIME_SECONDS;
             PkiWrite::RecordedResponse(RecordedResponseRow {
                 key: [key; 32],
                 request: [0; 32],
@@ -137,7 +137,7 @@ mod tests {
         assert!(writer.apply(vec![made]).await[0].is_ok());
         // Every subtransaction would have its own id.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
-        let end = NOW + RecordedResponseRow::LIFE;
+        let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
         /// A key and the time of its use.
         type Keyed = Option<(u8, i64)>;
         let batches: [(&[Keyed], &[bool]); 3] = [

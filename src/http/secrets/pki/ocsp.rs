@@ -46,7 +46,7 @@ pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
         None => OcspReply::failure(OcspOutcome::MalformedRequest),
     };
     let answer = render(&answered);
-    Ok(match answered.lasting {
+    Ok(match answered.cacheable_times {
         Some(OcspTimes { this_update, next_update: Some(next_update), .. }) => {
             let now = call.state.engine.now().unix_timestamp();
             add_caching_headers(answer, &answered.der, this_update, next_update, now)
