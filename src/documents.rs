@@ -218,7 +218,7 @@ mod tests {
             },
         }
         let key = DocumentKey { mount: MountId(7), kind: "role", name: "web".to_owned() };
-        for (body, place) in [
+        for (body, position) in [
             ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 30"),
             ("{\"hunter2\": 1}", "at line 1 column 10"),
             ("{\"known\":\n {\"hunter2\": 1}}", "at line 2 column 11"),
@@ -232,7 +232,7 @@ mod tests {
                 assert!(
                     text.starts_with("storage: the document role \"web\" of the mount with the id 7 cannot be read: ")
                 );
-                assert!(text.ends_with(place) && !text.contains("hunter2"), "{text}");
+                assert!(text.ends_with(position) && !text.contains("hunter2"), "{text}");
             }
         }
     }

@@ -53,13 +53,13 @@ struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 impl CallerJsonCache {
     /// Returns the rendered form for a device, which is created once.
     fn of(&self, form: usize, make: impl Fn() -> CallerJson) -> &CallerJson {
-        let mut place = self;
+        let mut node = self;
         loop {
-            let (of, words, next) = &**place.0.get_or_init(|| Box::new((form, make(), Self::default())));
+            let (of, words, next) = &**node.0.get_or_init(|| Box::new((form, make(), Self::default())));
             if *of == form {
                 return words;
             }
-            place = next;
+            node = next;
         }
     }
 }

@@ -662,7 +662,10 @@ mod tests {
             )
         };
         let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
-        assert!(policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
+        assert!(
+            policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(),
+            "in place of the previous text"
+        );
         let refused = policies.check_total_size("other", "y").unwrap_err();
         assert_eq!(
             refused.text(),

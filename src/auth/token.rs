@@ -140,7 +140,7 @@ impl Auth {
         while looked_at <= most {
             let page = self.accessor_page(from, STEP).await?;
             looked_at += page.len();
-            let last = page.last().map(|(place, _)| *place).filter(|_| page.len() == STEP as usize);
+            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == STEP as usize);
             found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
             let Some(last) = last else {
                 found.sort_unstable();

@@ -130,14 +130,14 @@ fn render_explanation(data: &Value, method: &str) -> String {
     let bound = Some(list(&token["bound_cidrs"])).filter(|networks| !networks.is_empty());
     let bound = bound.map(|networks| format!("; bound to: {networks}")).unwrap_or_default();
     line("token", format!("{}{end}{uses}; policies: {}{bound}", text(&token["state"]), list(&token["policies"])));
-    let places = |written: &Value| {
-        let place = |place: &Value| {
-            let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
-            format!("path {:?} in policy {}{comment}", text(&place["path"]), text(&place["policy"]))
+    let positions = |written: &Value| {
+        let position = |position: &Value| {
+            let comment = position["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();
+            format!("path {:?} in policy {}{comment}", text(&position["path"]), text(&position["policy"]))
         };
-        written.as_array().into_iter().flatten().map(place).collect::<Vec<_>>().join(" and ")
+        written.as_array().into_iter().flatten().map(position).collect::<Vec<_>>().join(" and ")
     };
-    let rule = |rule: &Value| format!("{}: {}", places(&rule["written"]), list(&rule["capabilities"]));
+    let rule = |rule: &Value| format!("{}: {}", positions(&rule["written"]), list(&rule["capabilities"]));
     if data["decided_by"].is_object() {
         line("decides", rule(&data["decided_by"]));
         for name in
@@ -152,7 +152,7 @@ fn render_explanation(data: &Value, method: &str) -> String {
         line("not", format!("{}; {}", rule(other), text(&other["why_not"])));
     }
     if data["expired"].is_array() {
-        line("expired", places(&data["expired"]));
+        line("expired", positions(&data["expired"]));
     }
     out
 }

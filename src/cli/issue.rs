@@ -330,7 +330,7 @@ impl IssueFiles {
         if let Some(there) = there {
             staged.push(lock.stage(ca, FileContent::Public, there)?.filled(&[authorities.as_bytes()])?);
         }
-        staged.into_iter().try_for_each(StagedFile::place)?;
+        staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())
     }
 

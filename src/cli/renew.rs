@@ -216,7 +216,7 @@ impl CertificatePair {
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let lock = FolderLock::of(&self.certificate).await?;
         self.still(standing)?;
-        let places = self.places(&lock, arguments)?;
+        let staged = self.stage_files(&lock, arguments)?;
         let old = &standing.leaf.certificate;
         let kind = standing.key.kind();
         let new = if arguments.reuse_key { None } else { Some(generate_key(kind.name(), kind.bits().into())?) };
@@ -238,7 +238,7 @@ impl CertificatePair {
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
         }
-        places.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
+        staged.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
         self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
         Ok(issued)
     }
@@ -256,7 +256,7 @@ impl CertificatePair {
         Ok(())
     }
 
-    fn places(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
+    fn stage_files(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
         let stage = |file: &Path, content| lock.stage(file, content, OnExisting::Replace);
         let ca = self.ca.as_ref().filter(|file| file.exists());
         let note = self.note();
@@ -299,11 +299,11 @@ impl StagedRenewal {
     fn take(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
-        self.note.map_or(Ok(()), StagedFile::place)?;
+        self.note.map_or(Ok(()), StagedFile::persist)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);
         }
-        key.into_iter().chain([certificate]).try_for_each(StagedFile::place)
+        key.into_iter().chain([certificate]).try_for_each(StagedFile::persist)
     }
 }
 

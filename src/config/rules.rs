@@ -226,8 +226,8 @@ fn is_database_url(text: &str) -> bool {
         return false;
     };
     let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
-    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
-    let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+    let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, database) = location.split_once('/').unwrap_or((location, ""));
     let is_host = |option: &str| option.starts_with("host=") || option.starts_with("hostaddr=");
     !database.is_empty() && (!hosts.is_empty() || options.split('&').any(is_host))
 }

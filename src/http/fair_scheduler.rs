@@ -129,13 +129,13 @@ impl CpuAccount {
 
     /// Waits until the sender has time left. Does nothing if the sender is not known yet.
     pub async fn turn(&self) {
-        if let Some(waiting) = self.place() {
+        if let Some(waiting) = self.join_queue() {
             waiting.await;
         }
     }
 
     /// Joins the queue of the sender; `None` if the request need not wait.
-    pub(super) fn place(&self) -> Option<SliceWait> {
+    pub(super) fn join_queue(&self) -> Option<SliceWait> {
         SchedulerPass::join(&self.pass, self.sender.get()?)
     }
 
@@ -181,8 +181,8 @@ impl SchedulerPass {
         if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.called {
             return None;
         }
-        let (place, call) = oneshot::channel();
-        account.waiting.push_back(place);
+        let (wake, call) = oneshot::channel();
+        account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
         Some(SliceWait { pass: Rc::clone(this), key, call, came: false })
     }

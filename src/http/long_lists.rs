@@ -31,7 +31,7 @@ struct LongListState {
     reading: FairSemaphore,
     /// Permits for first pages of detailed lists.
     first: FairSemaphore,
-    places: Mutex<ListSlots>,
+    slots: Mutex<ListSlots>,
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Default for LongLists {
         Self(Arc::new(LongListState {
             reading: FairSemaphore::new(1),
             first: FairSemaphore::for_half_the_cores(),
-            places: Mutex::default(),
+            slots: Mutex::default(),
         }))
     }
 }
@@ -68,24 +68,24 @@ impl LongLists {
     }
 
     fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<ListSlot> {
-        let mut places = self.lock();
-        places.taken.retain(|place| now < place.end);
-        let own = places.taken.iter().filter(|place| place.token == token).count();
+        let mut slots = self.lock();
+        slots.taken.retain(|slot| now < slot.end);
+        let own = slots.taken.iter().filter(|slot| slot.token == token).count();
         if own >= MAX_LONG_LISTS_PER_TOKEN {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
         }
-        if places.taken.iter().filter(|place| place.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
+        if slots.taken.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of this caller"));
         }
-        if places.taken.len() >= MAX_LONG_LISTS {
+        if slots.taken.len() >= MAX_LONG_LISTS {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
         }
-        places.last_id += 1;
-        let id = places.last_id;
+        slots.last_id += 1;
+        let id = slots.last_id;
         let end = now + MAX_LIST_AGE;
         let asker = caller_id(&sender);
-        places.taken.push(ListSlotInUse { id, token, sender, end });
-        drop(places);
+        slots.taken.push(ListSlotInUse { id, token, sender, end });
+        drop(slots);
         Ok(ListSlot { lists: self.clone(), id, end, asker })
     }
 
@@ -98,7 +98,7 @@ impl LongLists {
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,7 +133,7 @@ impl ListSlot {
 
 impl Drop for ListSlot {
     fn drop(&mut self) {
-        self.lists.lock().taken.retain(|place| place.id != self.id);
+        self.lists.lock().taken.retain(|slot| slot.id != self.id);
     }
 }
 

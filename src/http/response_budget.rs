@@ -106,7 +106,7 @@ impl ScheduledBody {
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given >= BYTES_PER_SLICE {
             self.given = 0;
-            self.waiting = self.times.place();
+            self.waiting = self.times.join_queue();
             if self.waiting.is_none() {
                 // The sender has time left, but other ready tasks run first.
                 cx.waker().wake_by_ref();

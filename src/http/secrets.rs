@@ -353,7 +353,7 @@ async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin:
 }
 
 fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
-    with_canonical_path(state, path, |place| state.auth.capabilities(holder, place))
+    with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
 /// Calls `ask` with the canonical form of a path, which policies apply to.
@@ -413,7 +413,7 @@ async fn identify_caller(
         },
     };
     let needs = if from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decision = state.auth.decide(&caller, needs, target.place(asked), None);
+    let decision = state.auth.decide(&caller, needs, target.request_path(asked), None);
     let may = target.allows(decision, asked);
     // `may` is also true for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
@@ -452,7 +452,8 @@ async fn authorize(
     }
     // The resource may have been created since, which changes the required capability.
     let needs = if known.from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decide = |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
+    let decide =
+        |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());

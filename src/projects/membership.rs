@@ -228,16 +228,16 @@ pub async fn list_own(
     let (ids, matching) = page::find_ids_and_count(tx, OWN, filter, ORDER, page).await?;
     let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
-    let mut places: HashMap<i64, i64> = HashMap::new();
+    let mut membership_of: HashMap<i64, i64> = HashMap::new();
     for mut row in tx.rows(sql, &[ids.into()]).await? {
         let (membership, org): (i64, i64) = (row.get()?, row.get()?);
-        places.insert(org, membership);
+        membership_of.insert(org, membership);
     }
-    let rows: Vec<i64> = places.keys().copied().collect();
+    let rows: Vec<i64> = membership_of.keys().copied().collect();
     let organizations = Organization::these(tx, &rows).await?;
     let mut members: HashMap<i64, Member> = HashMap::new();
     for member in member::resolve_all(tx, caller, organizations).await? {
-        if let Some(membership) = places.get(&member.organization.id) {
+        if let Some(membership) = membership_of.get(&member.organization.id) {
             members.insert(*membership, member);
         }
     }
@@ -252,7 +252,7 @@ pub async fn list_own(
     let mut teams_of: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
     for mut row in teams {
         let org: i64 = row.get()?;
-        if let Some(membership) = places.get(&org) {
+        if let Some(membership) = membership_of.get(&org) {
             teams_of.entry(*membership).or_default().push((row.get()?, row.get()?));
         }
     }

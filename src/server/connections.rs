@@ -363,9 +363,9 @@ fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
 
 /// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot
 /// taken.
-fn idle_timeout(open: usize, places: usize) -> u64 {
-    let half = places.div_ceil(2);
-    let free = places.saturating_sub(open).min(half);
+fn idle_timeout(open: usize, slots: usize) -> u64 {
+    let half = slots.div_ceil(2);
+    let free = slots.saturating_sub(open).min(half);
     (MAX_IDLE_TIMEOUT_MILLIS * free as u64 / half.max(1) as u64).max(MIN_IDLE_TIMEOUT_MILLIS)
 }
 
@@ -400,36 +400,36 @@ mod tests {
     }
 
     /// Indices of the connections that were asked to close.
-    fn left(places: &[ConnectionSlot]) -> Vec<usize> {
-        places.iter().enumerate().filter(|(_, place)| place.connection.left().is_some()).map(|(n, _)| n).collect()
+    fn left(slots: &[ConnectionSlot]) -> Vec<usize> {
+        slots.iter().enumerate().filter(|(_, slot)| slot.connection.left().is_some()).map(|(n, _)| n).collect()
     }
 
     #[test]
     fn full_table_closes_the_longest_waiting_and_no_busy_connection() {
         let connections = table(3, 3);
-        let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
-        let _busy = BusyGuard::begin(&places[0].connection, 0);
+        let mut slots: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
+        let _busy = BusyGuard::begin(&slots[0].connection, 0);
         // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
         for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
-            places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
-            assert_eq!(left(&places), leaving);
+            slots.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
+            assert_eq!(left(&slots), leaving);
         }
         let counted = || {
             let count = connections.lock().count;
             (count.open, count.leaving)
         };
         assert_eq!(counted(), (5, 2));
-        drop(places.drain(1..3));
+        drop(slots.drain(1..3));
         assert_eq!(counted(), (3, 0));
     }
 
     #[test]
     fn a_new_connection_is_refused_when_all_others_are_busy() {
         let connections = table(2, 2);
-        let places = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
-        let busy = places.each_ref().map(|place| BusyGuard::begin(&place.connection, 0));
+        let slots = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
+        let busy = slots.each_ref().map(|slot| BusyGuard::begin(&slot.connection, 0));
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&places), [] as [usize; 0]);
+        assert_eq!(left(&slots), [] as [usize; 0]);
         drop(busy);
         assert!(connections.admit_at(ip("127.0.0.1"), 4).is_some());
     }
@@ -451,9 +451,9 @@ mod tests {
     #[test]
     fn flood_closes_a_batch_of_the_oldest_idle_connections() {
         let connections = table(640, 640);
-        let places: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
+        let slots: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
         let _new: Vec<_> = (0..10).map(|_| connections.admit_at(ip("127.0.0.1"), 1000).unwrap()).collect();
-        assert_eq!(left(&places), (0..10).collect::<Vec<_>>());
+        assert_eq!(left(&slots), (0..10).collect::<Vec<_>>());
     }
 
     #[test]
@@ -463,32 +463,32 @@ mod tests {
             [300, 300, 150, 60, 6, 1, 1]
         );
         let connections = table(100, 100);
-        let places: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        for place in &places {
-            drop(BusyGuard::begin(&place.connection, 0));
+        let slots: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
+        for slot in &slots {
+            drop(BusyGuard::begin(&slot.connection, 0));
         }
         connections.sweep_at(59_000);
-        assert_eq!(left(&places).len(), 0);
+        assert_eq!(left(&slots).len(), 0);
         connections.sweep_at(62_000);
-        assert_eq!(left(&places).len(), 1, "the others may stay longer then");
+        assert_eq!(left(&slots).len(), 1, "the others may stay longer then");
         connections.sweep_at(160_000);
-        assert_eq!(left(&places).len(), 17);
+        assert_eq!(left(&slots).len(), 17);
         connections.sweep_at(301_000);
-        assert_eq!(left(&places).len(), 90);
+        assert_eq!(left(&slots).len(), 90);
     }
 
     #[test]
     fn incomplete_head_times_out_and_a_busy_connection_does_not() {
         let connections = table(100, 100);
-        let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = BusyGuard::begin(&places[1].connection, 0);
-        drop(BusyGuard::begin(&places[2].connection, 0));
+        let slots = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = BusyGuard::begin(&slots[1].connection, 0);
+        drop(BusyGuard::begin(&slots[2].connection, 0));
         connections.sweep_at(10_999);
-        assert_eq!(left(&places), [] as [usize; 0]);
+        assert_eq!(left(&slots), [] as [usize; 0]);
         connections.sweep_at(11_000);
-        assert_eq!(left(&places), [0]);
+        assert_eq!(left(&slots), [0]);
         connections.sweep_at(400_000);
-        assert_eq!(left(&places), [0, 2]);
+        assert_eq!(left(&slots), [0, 2]);
     }
 
     #[test]
@@ -497,7 +497,7 @@ mod tests {
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
         let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
         let most = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
-        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when places ran out");
+        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when slots ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
         assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));
     }
@@ -505,10 +505,10 @@ mod tests {
     #[test]
     fn closed_listener_refuses_new_and_closes_open_connections() {
         let connections = table(10, 10);
-        let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = BusyGuard::begin(&places[1].connection, 0);
+        let slots = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = BusyGuard::begin(&slots[1].connection, 0);
         connections.close();
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&places), [0, 1], "a busy one after its answer");
+        assert_eq!(left(&slots), [0, 1], "a busy one after its answer");
     }
 }

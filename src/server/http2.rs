@@ -122,10 +122,10 @@ where
     S::Error: Into<Response<BoxBody>>,
     B: MessageBody,
 {
-    let (transport, place) = stream.into_parts();
-    let activity = Http2Activity::new(place.connection().clone());
-    let room = place.room();
-    let wire = ObservedTransport::new(transport, place, &activity);
+    let (transport, slot) = stream.into_parts();
+    let activity = Http2Activity::new(slot.connection().clone());
+    let room = slot.room();
+    let wire = ObservedTransport::new(transport, slot, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
         () = activity.connection.told() => return,
@@ -176,9 +176,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, peer) = listener.accept().await.unwrap();
-        let place = connections.admit(peer.ip()).unwrap();
+        let slot = connections.admit(peer.ip()).unwrap();
         let service = actix_web::test::init_service(App::new().default_service(web::to(app))).await;
-        let accepted = ConnectionStream::new(Transport::Tcp(accepted), place);
+        let accepted = ConnectionStream::new(Transport::Tcp(accepted), slot);
         let server = actix_rt::spawn(serve(accepted, peer, Rc::new(service), Rc::default()));
         let (requests, client) = h2::client::handshake(stream).await.unwrap();
         Pair { requests, client: actix_rt::spawn(client), server }
@@ -431,7 +431,7 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(16), slowly),
             tokio::time::timeout(Duration::from_secs(14), &mut server)
         );
-        ended.expect("it still has its place").unwrap();
+        ended.expect("it still has its slot").unwrap();
         assert!(started.elapsed() >= Duration::from_secs(9), "it had its time: {:?}", started.elapsed());
         let cut: Result<(), h2::Error> = taken.expect("it is told");
         assert!(cut.is_err());

@@ -110,11 +110,11 @@ pub(super) struct ConnectionStream {
     /// `true` if HTTP gets no input because the client does not read.
     held: bool,
     heads: HeadScanner,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 impl ConnectionStream {
-    pub(super) fn new(transport: Transport, place: ConnectionSlot) -> Self {
+    pub(super) fn new(transport: Transport, slot: ConnectionSlot) -> Self {
         Self {
             transport,
             blocked: false,
@@ -126,22 +126,22 @@ impl ConnectionStream {
             behind: false,
             held: false,
             heads: HeadScanner::default(),
-            place,
+            slot,
         }
     }
 
     /// Returns the transport and the slot, for HTTP/2.
     pub(super) fn into_parts(self) -> (Transport, ConnectionSlot) {
-        (self.transport, self.place)
+        (self.transport, self.slot)
     }
 
     pub(super) fn connection(&self) -> &Arc<Connection> {
-        self.place.connection()
+        self.slot.connection()
     }
 
     /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
     fn room(&mut self, cx: &Context<'_>) -> usize {
-        let connection = self.place.connection();
+        let connection = self.slot.connection();
         let (room, most) = match connection.body() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
@@ -180,7 +180,7 @@ impl ConnectionStream {
 
     /// Notes if writes make progress, and aborts the connection when they do not.
     fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let connection = self.place.connection();
+        let connection = self.slot.connection();
         if polled.is_pending() {
             self.blocked = true;
             connection.watch(cx);
@@ -204,7 +204,7 @@ impl AsyncRead for ConnectionStream {
         let before = buffer.filled().len();
         let room = this.room(cx);
         let polled = if room > 0 { this.poll_some(cx, buffer, room) } else { Poll::Pending };
-        let connection = this.place.connection();
+        let connection = this.slot.connection();
         if polled.is_pending() {
             this.given = 0;
             connection.watch(cx);

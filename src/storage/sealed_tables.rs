@@ -104,9 +104,9 @@ impl SealedTable {
     /// starting at `$first`: the key, the limit.
     pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
         let key = self.key.join(", ");
-        let places: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
+        let parameters: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
         let (behind, limit) = match goes_on {
-            true => (format!("WHERE ({key}) > ({}) ", places.join(", ")), first + self.key.len()),
+            true => (format!("WHERE ({key}) > ({}) ", parameters.join(", ")), first + self.key.len()),
             false => (String::new(), first),
         };
         format!("SELECT {columns} FROM {} {behind}ORDER BY {key} LIMIT ${limit}", self.table)

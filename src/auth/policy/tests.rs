@@ -304,7 +304,7 @@ fn rules_match_names_in_every_spelling() {
     assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
-    // At other places the case is significant.
+    // At other positions the case is significant.
     assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
     assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
     let order = acl(&[
@@ -314,7 +314,7 @@ fn rules_match_names_in_every_spelling() {
     for (path, allowed) in [("p/0a", false), ("p/0a:0c", false), ("p/0a:0b", true), ("p/0b", true)] {
         assert_eq!(decided(&order, path, &at(1, Spelling::Serial)), allowed, "{path}");
     }
-    // The number of cached sets of places is bounded.
+    // The number of cached position sets is bounded.
     for from in 0..100 {
         assert!(!decided(&names, "p/ADMIN", &at(from + 2, Spelling::PolicyName)));
     }

@@ -285,9 +285,9 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
         assert!(page.len() <= 3);
         let Some((last, _)) = page.last() else { break };
         after = *last;
-        let places = page.iter().filter_map(|(place, accessor)| accessor.as_ref().map(|text| (place, text)));
-        assert!(places.clone().all(|(place, accessor)| f.auth.accessor_position(accessor) == *place));
-        pages.extend(places.map(|(_, accessor)| accessor.clone()));
+        let positions = page.iter().filter_map(|(position, accessor)| accessor.as_ref().map(|text| (position, text)));
+        assert!(positions.clone().all(|(position, accessor)| f.auth.accessor_position(accessor) == *position));
+        pages.extend(positions.map(|(_, accessor)| accessor.clone()));
     }
     pages.sort();
     assert_eq!(pages, all);

@@ -171,7 +171,7 @@ mod tests {
             std::fs::write(at(name), "left").unwrap();
         }
         let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
-        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().place().unwrap();
+        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().persist().unwrap();
         drop(lock);
         assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());
         assert_eq!(count(folder.path()), 4);

@@ -60,7 +60,7 @@ pub(in crate::cli) fn exists_error(file: &Path) -> Error {
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
     let staged = StagedFile::new(file, content, OnExisting::RejectUnlessEmpty)?;
     staged.remove_leftovers();
-    staged.filled(parts)?.place()
+    staged.filled(parts)?.persist()
 }
 
 /// A temporary file. It is removed on drop, unless it has been renamed to its final name.
@@ -145,7 +145,7 @@ impl StagedFile {
     ///
     /// # Errors
     /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
-    pub(in crate::cli) fn place(self) -> Result<()> {
+    pub(in crate::cli) fn persist(self) -> Result<()> {
         let folder = &self.spot.folder;
         let from = &self.temporary;
         let to = &self.spot.name;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn replace(file: &Path, text: &str, content: FileContent) -> Result<()> {
-        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.place()
+        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.persist()
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
         replace(&at("c.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
-        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Remove).unwrap().place().unwrap();
+        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Remove).unwrap().persist().unwrap();
         assert_eq!((std::fs::read(at("c.pem")).unwrap(), std::fs::read(at("real/c.pem")).unwrap().len()), (vec![], 3));
         symlink("d.pem", at("d.pem")).unwrap();
         assert!(replace(&at("d.pem"), "new", FileContent::Public).is_err(), "a circle");
@@ -332,13 +332,13 @@ mod tests {
         let late = folder.path().join("b.pem");
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
-        assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(staged.persist().unwrap_err().kind(), Kind::Conflict);
         // An empty leftover of a full disk counts as missing.
         StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty)
             .unwrap()
             .filled(&[b"3"])
             .unwrap()
-            .place()
+            .persist()
             .unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
         assert!(StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).is_err());

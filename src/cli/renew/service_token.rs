@@ -104,12 +104,12 @@ impl RenewedToken {
     }
 
     /// Logs its end: at the first check, and at each check if it cannot be renewed.
-    fn log(&self, place: &str, is_first: bool) {
+    fn log(&self, source: &str, is_first: bool) {
         let ends = self.end().map_or_else(|| "never".to_owned(), format_time);
         if self.is_final {
-            tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
+            tracing::warn!(%ends, %source, "the token cannot be renewed any more: give another one, or use --login");
         } else if is_first {
-            tracing::info!(%ends, %place, "the token is valid");
+            tracing::info!(%ends, %source, "the token is valid");
         }
     }
 }

@@ -208,9 +208,9 @@ impl<'c> PrimaryResource<'c> {
     /// # Errors
     /// `Invalid` for another shape. Errors in the tags are added to `attributes`.
     pub fn tag_bindings(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Option<Vec<Tag>>> {
-        let place = "/data/relationships/tag-bindings/data";
+        let pointer = "/data/relationships/tag-bindings/data";
         let elements = self.to_many("tag-bindings", tag::MAX_TAGS_PER_REQUEST)?;
-        Ok(elements.map(|elements| tag::parse_bindings(attributes, elements, place)))
+        Ok(elements.map(|elements| tag::parse_bindings(attributes, elements, pointer)))
     }
 
     /// Returns the flat tags of the relationship `tags`.

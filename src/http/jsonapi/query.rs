@@ -98,7 +98,7 @@ impl Query {
                     "must have the form filter[tagged][<number>][key] or filter[tagged][<number>][value]",
                 ));
             };
-            let place = pairs.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
+            let pair = pairs.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
                 pairs.push((index, [None; 2]));
                 pairs.len() - 1
             });
@@ -108,7 +108,7 @@ impl Query {
                     format!("at most {MAX_FILTER_TAGS} values are allowed"),
                 ));
             }
-            if pairs[place].1[at].replace(value).is_some() {
+            if pairs[pair].1[at].replace(value).is_some() {
                 return Err(refused("must not be sent twice"));
             }
         }

@@ -329,7 +329,7 @@ impl Params {
     }
 
     /// Returns the ranges of the values in the path.
-    pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let items = self.items;
         let len = usize::from(self.len);
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))

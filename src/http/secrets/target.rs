@@ -155,13 +155,13 @@ impl ResolvedRoute {
     /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
     /// `create` and the operation's capability.
     pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
-        let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
+        let may = |operation| state.auth.decide(caller, operation, self.request_path(asked), None).allowed;
         matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
             && may(Operation::Create) != may(asked.operation)
     }
 
     /// Returns the path as policies see it.
-    pub(super) fn place<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
+    pub(super) fn request_path<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
         RequestPath { path: &asked.path, spelt: &self.spelt }
     }
 
@@ -330,7 +330,7 @@ impl ResolvedRoute {
 /// Converts positions below a mount to positions in the whole path.
 pub(super) fn offset_spellings(mount: &str, spelt: Vec<NameSegments>) -> Vec<NameSegments> {
     let depth = mount.matches('/').count();
-    spelt.into_iter().map(|place| place.shifted(depth)).collect()
+    spelt.into_iter().map(|segments| segments.shifted(depth)).collect()
 }
 
 fn mount_help(mount: &Mount) -> String {

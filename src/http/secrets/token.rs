@@ -214,9 +214,14 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
-        let place = auth.accessor_position(&page.after);
-        return listing::build_response(&call, TokenAccessorSource { auth, above: String::new() }, place, page.limit)
-            .await;
+        let position = auth.accessor_position(&page.after);
+        return listing::build_response(
+            &call,
+            TokenAccessorSource { auth, above: String::new() },
+            position,
+            page.limit,
+        )
+        .await;
     }
     match auth.accessors(&page.after, MAX_SORTED_ACCESSORS).await? {
         Some(accessors) => HandlerResponse::keys(accessors, None),

@@ -127,6 +127,6 @@ async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
 
 fn changed_key_error(link: &QueueHandle) -> Error {
     link.line().meter().changed();
-    tracing::error!(key = link.line().name(), "there is another key in the place of a managed key");
+    tracing::error!(key = link.line().name(), "another key has replaced a managed key");
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

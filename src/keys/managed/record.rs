@@ -30,8 +30,8 @@ impl ManagedKeyRecord {
     }
 
     /// The location at which a missing key is generated, if that is allowed.
-    pub(super) fn place(&self) -> Option<String> {
-        self.terms.allow_generate_key.then(|| self.backend.place())
+    pub(super) fn location(&self) -> Option<String> {
+        self.terms.allow_generate_key.then(|| self.backend.location())
     }
 
     /// Checks that the key allows a usage.

@@ -116,10 +116,10 @@ impl ManagedKeys {
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
         entry.record.check_usage(ManagedKeyUsage::Verify)?;
         let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
-        match entry.record.place() {
-            Some(place) if self.may_be_missing(&actor).await? => {
+        match entry.record.location() {
+            Some(location) if self.may_be_missing(&actor).await? => {
                 let actor = actor.clone();
-                self.turns.run(Some(place), async move { actor.test_sign(test).await }).await?;
+                self.turns.run(Some(location), async move { actor.test_sign(test).await }).await?;
             }
             _ => actor.test_sign(test).await?,
         }

@@ -71,12 +71,12 @@ impl Signers for ManagedKeys {
         actor.offer(candidates);
         let turns = Arc::clone(&self.turns);
         let taking = async move {
-            let KeyIdentity { public, locator } = match entry.record.place() {
+            let KeyIdentity { public, locator } = match entry.record.location() {
                 None => actor.key(true).await?,
-                Some(place) => match actor.key(false).await {
+                Some(location) => match actor.key(false).await {
                     // The key may be missing, and generating it needs the lease.
                     Err(error) if error.kind() == Kind::Invalid => {
-                        turns.run(Some(place), async move { actor.key(true).await }).await?
+                        turns.run(Some(location), async move { actor.key(true).await }).await?
                     }
                     found => found?,
                 },

@@ -89,7 +89,7 @@ impl CrlEntryBatch {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&row.serial, row.not_after, CrlEntryWriter::MAX_ENTRY_BYTES, |block| {
+        self.append(&row.serial, row.not_after, CrlEntryWriter::MAX_ENTRY_BYTES, |block| {
             writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
         });
         self.writer = writer;
@@ -98,10 +98,10 @@ impl CrlEntryBatch {
     /// Adds an encoded entry; `revoked_at` (the time in it) and `not_after` (of the certificate) are epoch seconds.
     pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
+        self.append(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
     }
 
-    fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.rows.is_empty() {
             self.rows.resize_with(1 << ROW_BITS, || vec![EntryBucket::new(0)]);
         }
@@ -197,12 +197,12 @@ impl EntryBucket {
                 index.push(EntryPosition { key, start: (number * BLOCK_BYTES + start) as u32, len: len as u32 });
             }
         }
-        let serial = |place: &EntryPosition| first_entry(entry_at(&blocks, place)).map(|(serial, _)| serial);
+        let serial = |position: &EntryPosition| first_entry(entry_at(&blocks, position)).map(|(serial, _)| serial);
         let order = |a: &EntryPosition, b: &EntryPosition| {
             let by_serial = || serial(a).cmp(&serial(b));
             a.key.cmp(&b.key).then_with(by_serial).then(b.start.cmp(&a.start))
         };
-        sort_by_key(&mut index, |place| place.key, order);
+        sort_by_key(&mut index, |position| position.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
         SortedBucket { blocks, index }
     }
@@ -233,9 +233,9 @@ fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let mut start = END_BYTES;
     std::iter::from_fn(move || {
         let (_, len) = block.get(start..).and_then(first_entry)?;
-        let place = (start, len);
+        let range = (start, len);
         start += len + END_BYTES;
-        Some(place)
+        Some(range)
     })
 }
 
@@ -252,10 +252,10 @@ impl SortedBucket {
     /// Returns encoded entries and the ends of their certificates. The index alone locates them, so the processor can
     /// prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
-        self.index.iter().map(|place| {
-            let start = place.start as usize % BLOCK_BYTES;
-            let len = place.len as usize;
-            let block = &self.blocks[place.start as usize / BLOCK_BYTES];
+        self.index.iter().map(|position| {
+            let start = position.start as usize % BLOCK_BYTES;
+            let len = position.len as usize;
+            let block = &self.blocks[position.start as usize / BLOCK_BYTES];
             (&block[start..start + len], read_not_after(block, start))
         })
     }
@@ -266,8 +266,8 @@ impl SortedBucket {
     }
 }
 
-fn entry_at<'a>(blocks: &'a [Vec<u8>], place: &EntryPosition) -> &'a [u8] {
-    let start = place.start as usize;
+fn entry_at<'a>(blocks: &'a [Vec<u8>], position: &EntryPosition) -> &'a [u8] {
+    let start = position.start as usize;
     &blocks[start / BLOCK_BYTES][start % BLOCK_BYTES..]
 }
 
@@ -303,9 +303,9 @@ fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, ord
     }
     let mut spread = vec![T::default(); all.len()];
     for one in all.iter() {
-        let place = &mut ends[slot(one)];
-        spread[*place] = *one;
-        *place += 1;
+        let end = &mut ends[slot(one)];
+        spread[*end] = *one;
+        *end += 1;
     }
     let mut begin = 0;
     for end in ends {

@@ -76,11 +76,11 @@ impl LeaseKeys {
                 // Beyond the end of the shortest page, keys of that scope are not known yet.
                 next = [next, more].into_iter().flatten().min();
             }
-            let known = |place: &String| next.as_ref().is_none_or(|next| place <= next);
-            let mut keys: Vec<(String, String)> = keys.into_iter().filter(|(place, _)| known(place)).collect();
+            let known = |position: &String| next.as_ref().is_none_or(|next| position <= next);
+            let mut keys: Vec<(String, String)> = keys.into_iter().filter(|(position, _)| known(position)).collect();
             if keys.len() > most as usize {
                 keys.truncate(most as usize);
-                next = keys.last().map(|(place, _)| place.clone());
+                next = keys.last().map(|(position, _)| position.clone());
             }
             Ok((keys, next))
         }
@@ -92,21 +92,21 @@ async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, mo
     let (start, end) = bounds_below(&scope.stored);
     if !scope.shown.is_empty() {
         let segment = scope.shown.split('/').next().unwrap_or_default();
-        let place = bounds_below(segment).1;
-        let exists = *from < *place && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
-        return Ok((exists.then(|| (place, format!("{segment}/"))).into_iter().collect(), None));
+        let position = bounds_below(segment).1;
+        let exists = *from < *position && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
+        return Ok((exists.then(|| (position, format!("{segment}/"))).into_iter().collect(), None));
     }
     let found = store.lease_ids(lease_range(scope, format!("{start}{from}"), end), most).await?;
     let mut keys = Vec::new();
     let mut reached = from.to_owned();
     for id in &found {
         let rest = &id[start.len()..];
-        let (place, key) = match rest.split_once('/') {
+        let (position, key) = match rest.split_once('/') {
             None => (rest.to_owned(), rest.to_owned()),
             Some((segment, _)) => (bounds_below(segment).1, format!("{segment}/")),
         };
-        reached = reached.max(place.clone());
-        keys.push((place, key));
+        reached = reached.max(position.clone());
+        keys.push((position, key));
     }
     Ok((keys, (found.len() == most as usize).then_some(reached)))
 }

@@ -174,12 +174,12 @@ pub fn keys_of(block: ProjectKeyBlock) -> impl Iterator<Item = ProjectAccessKey>
 
 impl ProjectAccessKey {
     /// Returns the index of the key.
-    pub const fn place(self) -> usize {
+    pub const fn index(self) -> usize {
         self as usize
     }
 
     fn attribute(self) -> String {
-        let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.place()];
+        let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.index()];
         format!("{}/{name}", block.word())
     }
 }
@@ -240,7 +240,7 @@ pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 impl ProjectKeyRanks {
     /// Returns the values of a level; for the custom level, the initial values.
     pub fn of(level: ProjectAccessLevel) -> Self {
-        Self(std::array::from_fn(|place| PROJECT_KEYS[place].at(level)))
+        Self(std::array::from_fn(|index| PROJECT_KEYS[index].at(level)))
     }
 
     /// Reads stored values. An absent key has the value of the level.
@@ -290,7 +290,7 @@ impl ProjectKeyRanks {
 
     /// `true` if a key has at least this rank.
     pub fn allows(&self, reach: ProjectPermission) -> bool {
-        self.0[reach.0.place()] >= reach.1
+        self.0[reach.0.index()] >= reach.1
     }
 
     /// Returns the rank of each key.
@@ -337,12 +337,12 @@ impl RequestedProjectKeys {
     ) -> WorkResult<ProjectKeyRanks> {
         if level != ProjectAccessLevel::Custom {
             let is_said = |key: ProjectAccessKey, rank| {
-                let place = key.place();
-                base.0[place] == rank || before.is_some_and(|before| before.0[place] == rank)
+                let index = key.index();
+                base.0[index] == rank || before.is_some_and(|before| before.0[index] == rank)
             };
             let mut faults = Faults::default();
             for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
-                let name = PROJECT_KEYS[key.place()].2;
+                let name = PROJECT_KEYS[key.index()].2;
                 let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
                 faults.push(Fault::attribute(&key.attribute(), detail));
             }
@@ -350,7 +350,7 @@ impl RequestedProjectKeys {
             return Ok(base);
         }
         for (key, rank) in &self.0 {
-            base.0[key.place()] = *rank;
+            base.0[key.index()] = *rank;
         }
         Ok(base)
     }
@@ -396,9 +396,9 @@ mod tests {
 
     #[test]
     fn every_value_is_one_of_its_key() {
-        for (place, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
+        for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
-            assert_eq!(key.place(), place, "{block:?} {name}");
+            assert_eq!(key.index(), index, "{block:?} {name}");
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
             (ProjectPermission::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
         ] {
             let ProjectPermission(key, rank) = reach;
-            assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.place()].3.0[usize::from(rank)]), (attribute, word));
+            assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.index()].3.0[usize::from(rank)]), (attribute, word));
         }
     }
 

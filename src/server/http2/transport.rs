@@ -128,13 +128,13 @@ pub(super) struct ObservedTransport {
     /// `true` if the sending side was shut down.
     shut: bool,
     activity: Rc<Http2Activity>,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 impl ObservedTransport {
-    pub(super) fn new(transport: Transport, place: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
+    pub(super) fn new(transport: Transport, slot: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
         let activity = Rc::clone(activity);
-        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, place }
+        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, slot }
     }
 
     fn heard(&mut self, octets: &[u8]) {
@@ -234,7 +234,7 @@ impl AsyncWrite for ObservedTransport {
             ready!(this.noted(polled))?;
             this.shut = true;
         }
-        if this.place.may_close_first() {
+        if this.slot.may_close_first() {
             return Poll::Ready(Ok(()));
         }
         this.poll_end(cx)

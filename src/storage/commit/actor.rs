@@ -327,7 +327,7 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &C
         .into_iter()
         .map(|job| {
             wait.record(start.duration_since(job.arrived));
-            (job.unit, (job.reply, job.place))
+            (job.unit, (job.reply, job.permit))
         })
         .unzip();
     let mut answers = AssertUnwindSafe(backend.apply(units)).catch_unwind().await.unwrap_or_else(|_| {
@@ -341,8 +341,8 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &C
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         seen.failing.store(true, Ordering::Relaxed);
     }
-    for ((reply, place), answer) in callers.into_iter().zip(answers) {
-        drop(place);
+    for ((reply, permit), answer) in callers.into_iter().zip(answers) {
+        drop(permit);
         let _ = reply.send(answer);
     }
 }
@@ -362,8 +362,8 @@ mod tests {
     fn of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
-        let place = CommitPermit::take(permit, &Gauge::noop());
-        (CommitJob { unit, arrived: Instant::now(), reply, place }, outcome)
+        let permit = CommitPermit::take(permit, &Gauge::noop());
+        (CommitJob { unit, arrived: Instant::now(), reply, permit }, outcome)
     }
 
     #[test]

@@ -70,19 +70,19 @@ fn split_new_and_amended(
     standing: &HashMap<Serial, StoredRevocation>,
 ) -> (Vec<RevocationRow>, Vec<RevocationRow>) {
     let mut changed: Vec<RevocationRow> = Vec::with_capacity(all.len());
-    let mut places = HashMap::new();
+    let mut indices = HashMap::new();
     for row in all {
-        let place = places.get(&row.serial).copied();
+        let index = indices.get(&row.serial).copied();
         let stands =
-            place.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
+            index.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
         let next = match stands {
             None => Some((*row).clone()),
             Some(stands) => stands.amended_by(row),
         };
-        match (next, place) {
+        match (next, index) {
             (Some(next), Some(at)) => changed[at] = next,
             (Some(next), None) => {
-                places.insert(row.serial, changed.len());
+                indices.insert(row.serial, changed.len());
                 changed.push(next);
             }
             (None, _) => {}

@@ -180,11 +180,11 @@ impl PostgresReaderPool {
         let mut clashes = 0;
         let mut replaced = false;
         loop {
-            let (place, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
+            let (permit, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
             let started = Instant::now();
             let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
-            drop(place);
+            drop(permit);
             match attempt {
                 Err(late) => {
                     return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));

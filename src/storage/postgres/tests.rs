@@ -94,7 +94,7 @@ async fn server_with_reset_transaction_ids_hides_no_change() {
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (point, _) = changes(&storage, LogPosition::default()).await;
     // As if the ids of transactions were lost with the server.
-    let ahead = LogPosition { place: point.place + 1_000_000, ..point };
+    let ahead = LogPosition { sequence: point.sequence + 1_000_000, ..point };
     assert_eq!(changes(&storage, ahead).await.1, []);
     fixture.database.end_connections();
     storage.pki().commit(document(mount, "b")).await.unwrap();

@@ -27,7 +27,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The key that opens a store: 32 bytes, or a key in a device. With it, the whole store can be read.
 #[derive(Clone)]
 pub struct SealKey {
-    pub(super) place: SealKeyLocation,
+    pub(super) location: SealKeyLocation,
     /// The file that it was read from.
     file: Option<PathBuf>,
 }
@@ -73,11 +73,11 @@ impl SealKey {
 
     /// Creates a key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
-        Self { place: SealKeyLocation::Device(device), file: None }
+        Self { location: SealKeyLocation::Device(device), file: None }
     }
 
     fn of_bytes(bytes: Secret) -> Self {
-        Self { place: SealKeyLocation::Memory(bytes), file: None }
+        Self { location: SealKeyLocation::Memory(bytes), file: None }
     }
 
     /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
@@ -144,7 +144,7 @@ impl SealKey {
 
     /// The key bytes; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
-        if let SealKeyLocation::Memory(bytes) = &self.place { Some(bytes) } else { None }
+        if let SealKeyLocation::Memory(bytes) = &self.location { Some(bytes) } else { None }
     }
 
     pub(super) fn file(&self) -> Option<&Path> {

@@ -489,16 +489,16 @@ fn point(fields: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn points_and_access_descriptions_are_read_to_their_end() {
     let full = |name: &[u8]| tlv(0xa0, &[&tlv(0xa0, &[name])]);
-    let place = full(&uri("http://a/"));
+    let name = full(&uri("http://a/"));
     let issuer = tlv(0xa2, &[&tlv(0xa4, &[&common_name(0x0c, b"a")])]);
     for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL] {
         judge(
             find_certificate_extension,
             oid,
             &[
-                point(&[&place]),
+                point(&[&name]),
                 point(&[&issuer]),
-                point(&[&place, &[0x81, 2, 1, 6], &issuer]),
+                point(&[&name, &[0x81, 2, 1, 6], &issuer]),
                 point(&[&full(&uri("ldap:///a"))]),
             ],
             &[
@@ -508,10 +508,10 @@ fn points_and_access_descriptions_are_read_to_their_end() {
                 (point(&[&full(&[])]), "name is empty"),
                 (point(&[&full(&uri("http:///a"))]), "no usable host"),
                 (point(&[&tlv(0xa0, &[&[0xa1, 0]])]), "full name"),
-                (point(&[&place, &[0x81, 2, 0, 6]]), "zero bits"),
-                (point(&[&place, &[0x81, 1, 0]]), "reasons of a point are empty"),
+                (point(&[&name, &[0x81, 2, 0, 6]]), "zero bits"),
+                (point(&[&name, &[0x81, 1, 0]]), "reasons of a point are empty"),
                 (point(&[&tlv(0xa2, &[])]), "cRLIssuer is empty"),
-                (point(&[&place, &[5, 0]]), "trailing"),
+                (point(&[&name, &[5, 0]]), "trailing"),
             ],
         );
     }
@@ -533,7 +533,7 @@ fn points_and_access_descriptions_are_read_to_their_end() {
     judge(
         find_crl_extension,
         oid::ISSUING_DISTRIBUTION_POINT,
-        &[tlv(SEQUENCE, &[&place]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
+        &[tlv(SEQUENCE, &[&name]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
         &[
             (vec![0x30, 0], "must not be empty (RFC 5280 5.2.5)"),
             (vec![0x30, 3, 0x81, 1, 0], "must be TRUE (0xFF) or absent"),

@@ -195,10 +195,10 @@ fn is_scheme(scheme: &str) -> bool {
 
 /// `true` if `[user@]host[:port]` has a host name or an address (RFC 5280 4.2.1.6).
 fn has_host(authority: &str) -> bool {
-    let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (host, port) = match place.rsplit_once(':') {
+    let (user, host_and_port) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (host, port) = match host_and_port.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (place, ""),
+        _ => (host_and_port, ""),
     };
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     !user.contains(['@', '[', ']'])

@@ -120,7 +120,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let auth = &call.state.auth;
     let target = ResolvedRoute::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
-    let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
+    let explanation = auth.explain(&subject.caller, target.request_path(&asked), list).await?;
     let needed = required_capability(call, subject, &target, &asked).await?;
     let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
     let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
@@ -195,7 +195,7 @@ async fn required_capability(
     let asker = call.caller()?;
     let is_own = Arc::ptr_eq(asker, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
-    let may_read = || state.auth.decide(asker, Operation::Read, target.place(asked), None).allowed;
+    let may_read = || state.auth.decide(asker, Operation::Read, target.request_path(asked), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
         return target.needs(state, &subject.caller, asked).await.map(Some);
     }
@@ -227,11 +227,11 @@ fn rule_json(rule: &MergedRule, why: Option<&str>) -> Value {
 }
 
 fn position_json(written: &WrittenRule) -> Value {
-    let mut place = json!({ "policy": written.policy, "path": written.path });
+    let mut position = json!({ "policy": written.policy, "path": written.path });
     if let Some(comment) = &written.comment {
-        place["comment"] = comment.as_str().into();
+        position["comment"] = comment.as_str().into();
     }
-    place
+    position
 }
 
 struct Verdict {

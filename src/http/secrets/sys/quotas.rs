@@ -86,11 +86,9 @@ pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
 fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
-    with_canonical_path(
-        shared,
-        begin,
-        |place| if place.path == begin { None } else { Some(format!("{}{star}", place.path)) },
-    )
+    with_canonical_path(shared, begin, |canonical| {
+        if canonical.path == begin { None } else { Some(format!("{}{star}", canonical.path)) }
+    })
     .unwrap_or(path)
 }
 
