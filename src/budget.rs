@@ -38,9 +38,9 @@ impl<K> Clone for Budget<K> {
 }
 
 impl<K: Clone + Eq + Hash> Budget<K> {
-    /// A budget of `most` units.
-    pub fn new(most: usize) -> Self {
-        let left = isize::try_from(most).unwrap_or(isize::MAX);
+    /// A budget of `max` units.
+    pub fn new(max: usize) -> Self {
+        let left = isize::try_from(max).unwrap_or(isize::MAX);
         Self(Arc::new(Mutex::new(BudgetState { left, taken: HashMap::new() })))
     }
 

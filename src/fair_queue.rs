@@ -210,7 +210,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `most` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
+    /// `max` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
     /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
     /// jobs more.
     ///
@@ -219,10 +219,10 @@ impl<T> FairQueue<T> {
     pub fn admit(
         &mut self,
         asker: CallerId,
-        most: usize,
+        max: usize,
         has_left: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
+        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= max;
         let mut left = Vec::new();
         if is_full(self) {
             left = self.remove_unless(|job| !has_left(job));

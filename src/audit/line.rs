@@ -220,7 +220,7 @@ impl EntryFormat {
         self.data(
             told,
             response.data,
-            Exceptions { clear, counts_lists, repeats: true, most: None },
+            Exceptions { clear, counts_lists, repeats: true, max_bytes: None },
             BodyOrigin::Server,
         );
         if let Some(given) = response.auth {
@@ -281,7 +281,7 @@ impl EntryFormat {
 
     /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
-        let within = |sent| Exceptions { most: self.mask.most(sent), ..exceptions };
+        let within = |sent| Exceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
         // The first attempt assumes a length of 0, which is usually enough and saves serializing the fields.
         if self.mask.fields(data, fields, within(0)).is_ok() {
             return;
@@ -304,12 +304,12 @@ impl EntryFormat {
         by: BodyOrigin,
     ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
-        let (is_short, most) = match by {
+        let (is_short, max_bytes) = match by {
             BodyOrigin::Server => (true, None),
-            BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.most(bytes.len())),
+            BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.max_bytes(bytes.len())),
         };
         let data = object.name("data");
-        if is_json && is_short && self.mask.json(data, bytes, Exceptions { most, ..exceptions }).is_ok() {
+        if is_json && is_short && self.mask.json(data, bytes, Exceptions { max_bytes, ..exceptions }).is_ok() {
             return;
         }
         self.hashed(data, media_type.unwrap_or_default(), bytes, by);

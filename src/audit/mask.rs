@@ -71,7 +71,7 @@ pub(super) struct Exceptions<'a> {
     /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
     /// Most bytes that may be written; a longer value is not written at all.
-    pub(super) most: Option<usize>,
+    pub(super) max_bytes: Option<usize>,
 }
 
 impl Mask {
@@ -87,7 +87,7 @@ impl Mask {
     }
 
     /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
-    pub(super) fn most(&self, sent: usize) -> Option<usize> {
+    pub(super) fn max_bytes(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }
 
@@ -214,7 +214,7 @@ impl Mask {
     }
 
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> MaskingNode<'n> {
-        let end = exceptions.most.map_or(usize::MAX, |most| out.len() + most);
+        let end = exceptions.max_bytes.map_or(usize::MAX, |max_bytes| out.len() + max_bytes);
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
@@ -495,7 +495,7 @@ mod tests {
                 let mut fields = Fields::default();
                 fields.set(name, value);
                 let text = serde_json::to_vec(&fields).unwrap();
-                let exceptions = Exceptions { most: mask().most(text.len()), ..Exceptions::default() };
+                let exceptions = Exceptions { max_bytes: mask().max_bytes(text.len()), ..Exceptions::default() };
                 let mut of_fields = b"before".to_vec();
                 let mut of_text = b"before".to_vec();
                 assert_eq!(mask().fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
@@ -505,7 +505,7 @@ mod tests {
                 assert!(of_fields.len() <= 6 + BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * text.len() + 80);
             }
         }
-        assert_eq!(Mask::new(&[7; 32], true, false).most(1), None);
+        assert_eq!(Mask::new(&[7; 32], true, false).max_bytes(1), None);
     }
 
     #[test]

@@ -128,23 +128,23 @@ impl Auth {
     }
 
     /// Returns the accessors of live tokens after `after` in byte order; batch tokens have none. `None` if there are
-    /// more than `most`, counting tokens that are not live.
+    /// more than `max`, counting tokens that are not live.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn accessors(&self, after: &str, most: usize) -> Result<Option<Vec<String>>> {
+    pub async fn accessors(&self, after: &str, max: usize) -> Result<Option<Vec<String>>> {
         const STEP: u32 = 500;
         let mut found = Vec::new();
         let mut looked_at = 0;
         let mut from = TokenHash::default();
-        while looked_at <= most {
+        while looked_at <= max {
             let page = self.accessor_page(from, STEP).await?;
             looked_at += page.len();
             let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == STEP as usize);
             found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
             let Some(last) = last else {
                 found.sort_unstable();
-                return Ok(Some(found).filter(|found| found.len() <= most));
+                return Ok(Some(found).filter(|found| found.len() <= max));
             };
             from = last;
         }

@@ -586,8 +586,8 @@ mod tests {
     fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
         for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
             let least = wait;
-            let most = wait.saturating_add(wait / 5);
-            assert!((least..=most).contains(&with_jitter(wait)), "{wait:?}");
+            let max = wait.saturating_add(wait / 5);
+            assert!((least..=max).contains(&with_jitter(wait)), "{wait:?}");
         }
     }
 

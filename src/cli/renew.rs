@@ -310,13 +310,13 @@ impl StagedRenewal {
 /// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
 /// fraction of the remaining seconds of the certificate.
 fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
-    let most = match u64::try_from(left) {
+    let max_pause = match u64::try_from(left) {
         Ok(left) if left > 0 => {
             Duration::from_secs(left / REMAINING_LIFE_DIVISOR).clamp(FAILURE_PAUSES.0, FAILURE_PAUSES.1)
         }
         _ => MAX_PAUSE_AFTER_EXPIRY,
     };
-    exponential_pause(failures).max(wanted.unwrap_or_default()).min(most)
+    exponential_pause(failures).max(wanted.unwrap_or_default()).min(max_pause)
 }
 
 fn exponential_pause(failures: u32) -> Duration {
@@ -604,8 +604,8 @@ mod tests {
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
         // A tenth of the remaining lifetime for any request of the server, and a minute after the end.
-        for (left, most) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
-            assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [most, most], "{left}");
+        for (left, max_pause) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
+            assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [max_pause, max_pause], "{left}");
         }
         assert_eq!(seconds(0, None, -1), 1);
     }

@@ -202,13 +202,13 @@ async fn collect_chunks(
         share.grow_to(&mut room, first.len())?;
     }
     let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, room)) };
-    let most = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
+    let max = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
     let mut body = BytesMut::from(first);
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
         if wanted > room.octets().max(UNCOUNTED_BODY_BYTES) {
-            let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
+            let grown = wanted.max((2 * body.len()).min(max).min(limit + 1));
             share.grow_to(&mut room, grown)?;
             body.reserve(grown - body.len());
         }
@@ -229,12 +229,12 @@ async fn discard_and_return(payload: Payload, error: Error) -> Error {
     error
 }
 
-/// Reads and discards up to about `most` bytes, and returns how many were read.
-async fn read_and_discard(mut payload: Payload, most: usize) -> Result<usize> {
+/// Reads and discards up to about `max` bytes, and returns how many were read.
+async fn read_and_discard(mut payload: Payload, max: usize) -> Result<usize> {
     let mut length = 0;
     while let Some(chunk) = next_chunk(&mut payload).await? {
         length += chunk.len();
-        if length > most {
+        if length > max {
             break;
         }
     }

@@ -102,9 +102,9 @@ impl LongLists {
     }
 }
 
-fn limit_error(kind: Kind, most: usize, whose: &str) -> Error {
+fn limit_error(kind: Kind, max: usize, whose: &str) -> Error {
     let text =
-        format!("list: limit of {most} concurrent long lists{whose} reached; retry, or request a page (after, limit)");
+        format!("list: limit of {max} concurrent long lists{whose} reached; retry, or request a page (after, limit)");
     Error::new(kind, text)
 }
 

@@ -33,9 +33,9 @@ const BYTES_PER_SLICE: usize = 128 << 10;
 pub struct ResponseBudget(SenderBudget);
 
 impl ResponseBudget {
-    /// A budget of `most` bytes.
-    pub fn new(most: usize) -> Self {
-        Self(SenderBudget::new(most))
+    /// A budget of `max` bytes.
+    pub fn new(max: usize) -> Self {
+        Self(SenderBudget::new(max))
     }
 
     /// Checks the sender's limit, before a request is handled.
@@ -237,17 +237,17 @@ mod tests {
             }
             sent
         });
-        let mut most = 0;
+        let mut max = 0;
         let beside = async {
             let mut before = 0;
             while made.get() < 64 {
-                most = most.max(made.get() - before);
+                max = max.max(made.get() - before);
                 before = made.get();
                 tokio::task::yield_now().await;
             }
         };
         let (sent, ()) = futures_util::future::join(send, beside).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
-        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&most), "{most} pieces in one turn");
+        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
     }
 }

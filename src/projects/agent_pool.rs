@@ -100,10 +100,10 @@ impl AgentPoolFields {
         ] {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
-                let most = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
+                let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
                 // Elements that are hidden from the member stay in the list.
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
-                if named.len() > most {
+                if named.len() > max {
                     let rule =
                         format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including hidden ones");
                     attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
@@ -414,8 +414,8 @@ async fn list_workspaces_using(
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
         let condition = filter.text().to_owned();
-        let most = filter.parameter(MAX_LISTED_WORKSPACES);
-        let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {most}");
+        let max = filter.parameter(MAX_LISTED_WORKSPACES);
+        let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {max}");
         naming.insert(pool, tx.column(&sql, &filter.values).await?);
     }
     Ok(naming)

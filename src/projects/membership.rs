@@ -116,21 +116,21 @@ async fn load_visible_teams(
     users: Vec<i64>,
     by: &'static str,
 ) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
-    let most = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
+    let max = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
     // The limit applies before sorting.
     let condition = filter.text().to_owned();
-    let limit = filter.parameter(most as i64 + 1);
+    let limit = filter.parameter(max as i64 + 1);
     let sql = format!(
         "SELECT user_id, id, ext_id FROM (SELECT x.user_id, t.id, t.ext_id, t.name_lc FROM team_memberships x
          JOIN teams t ON t.id = x.team_id WHERE {condition} LIMIT {limit}) place ORDER BY name_lc"
     );
     let rows = tx.rows(&sql, &filter.values).await?;
-    if rows.len() > most {
-        let detail = format!("the members are in more than {most} teams in total; use a smaller page");
+    if rows.len() > max {
+        let detail = format!("the members are in more than {max} teams in total; use a smaller page");
         return Err(ApiRejection::parameter(by, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();

@@ -204,8 +204,8 @@ impl TagCollector {
     }
 }
 
-fn too_many(pointer: &str, most: usize) -> Fault {
-    Fault::at(pointer.to_owned(), format!("at most {most} tags can be bound to one resource"))
+fn too_many(pointer: &str, max: usize) -> Fault {
+    Fault::at(pointer.to_owned(), format!("at most {max} tags can be bound to one resource"))
 }
 
 /// Adds or replaces tags of a resource. Tags with other keys remain.
@@ -218,12 +218,12 @@ pub async fn merge(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Ta
     reject_excess_tags(tx, holder, row, MAX_TAGS).await
 }
 
-async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, most: usize) -> WorkResult<()> {
+async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, max: usize) -> WorkResult<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
-    if bound > most as i64 {
-        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", most)]).into());
+    if bound > max as i64 {
+        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", max)]).into());
     }
     Ok(())
 }
@@ -343,8 +343,8 @@ const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 /// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
 /// statements by text, so few distinct texts should occur.
 fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
-    let most = TERM_COUNTS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
-    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
+    let max = TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
+    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(max)
 }
 
 /// One tag in a condition: any of these keys (any key if empty), and the value.
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn tag_filters_use_a_bounded_number_of_sql_texts() {
-        let texts = |narrow: Narrow, most: usize| {
+        let texts = |narrow: Narrow, max: usize| {
             let text = |terms: usize| {
                 let mut filter = Filter::new("w.org_id = {}", 7);
                 let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
@@ -560,7 +560,7 @@ mod tests {
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
                 filter.text().to_owned()
             };
-            (0..=most).map(text).collect::<std::collections::BTreeSet<_>>().len()
+            (0..=max).map(text).collect::<std::collections::BTreeSet<_>>().len()
         };
         let of_projects: Narrow = narrow_projects;
         let of_workspaces: Narrow = |filter, tagged| narrow_workspaces(filter, &[], tagged);

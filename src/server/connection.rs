@@ -142,8 +142,8 @@ impl Connection {
     /// start half a second earlier.
     pub(super) fn is_late_head(&self) -> bool {
         let (phase, since) = self.state();
-        let most = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
-        phase == ConnectionPhase::Opening && self.left().is_none() && since + most <= self.now()
+        let max_head_millis = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
+        phase == ConnectionPhase::Opening && self.left().is_none() && since + max_head_millis <= self.now()
     }
 
     pub(super) fn heard(&self) {

@@ -80,7 +80,7 @@ struct ConnectionLimitEvents {
     refused: usize,
     /// State at the first of these events: the number of open connections, and the address with most of them.
     open: usize,
-    most: Option<(CallerNetwork, usize)>,
+    busiest: Option<(CallerNetwork, usize)>,
     told: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Connections {
     }
 
     /// Most connections that may be open at any moment.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_connections(&self) -> usize {
         self.caps.total + self.caps.spare()
     }
 
@@ -177,10 +177,11 @@ impl Connections {
     }
 
     fn log(&self, events: &ConnectionLimitEvents) {
-        let ConnectionLimitEvents { closed, refused, open, most, .. } = *events;
+        let ConnectionLimitEvents { closed, refused, open, busiest, .. } = *events;
         let listener = self.listener;
         let limit = self.caps.total;
-        let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
+        let (address, of_address) =
+            busiest.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
         tracing::warn!(
             listener,
             open,
@@ -306,7 +307,7 @@ impl ConnectionTable {
     fn capture_state(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
-            self.events.most = counts.max_by_key(|(_, open)| *open);
+            self.events.busiest = counts.max_by_key(|(_, open)| *open);
             self.events.open = self.count.open;
         }
     }
@@ -495,11 +496,11 @@ mod tests {
     fn connection_limit_is_logged_at_first_and_every_ten_seconds() {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
-        let most = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
-        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when slots ran out");
+        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.busiest));
+        let busiest = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
+        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, busiest(1))), None), "as it was when slots ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
-        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));
+        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, busiest(3)))));
     }
 
     #[test]

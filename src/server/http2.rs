@@ -314,14 +314,14 @@ mod tests {
             }
         };
         let mut answers = Vec::new();
-        for (requests, most) in [(1, STREAM_WINDOW_BYTES), (8, CONNECTION_WINDOW_BYTES)] {
+        for (requests, max) in [(1, STREAM_WINDOW_BYTES), (8, CONNECTION_WINDOW_BYTES)] {
             while answers.len() < requests {
                 let (answer, body) = pair.begin("").await;
                 actix_rt::spawn(send(body, Rc::clone(&sent)));
                 answers.push(answer);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
-            assert_eq!(sent.get(), most as usize, "{requests}");
+            assert_eq!(sent.get(), max as usize, "{requests}");
         }
         read.notify_waiters();
         for answer in answers {
@@ -502,16 +502,16 @@ mod tests {
                 }
                 answers.push(pair.requests.send_request(request, true).unwrap().0);
             }
-            let mut most = 0;
+            let mut max = 0;
             let mut before = began;
             while before < began + 24 {
                 tokio::task::yield_now().await;
                 let now = calls.counted().0;
-                most = most.max(now - before);
+                max = max.max(now - before);
                 before = now;
                 assert!(started.elapsed() < Duration::from_secs(8), "never");
             }
-            assert!((1..=at_most).contains(&most), "{fields}: {most}");
+            assert!((1..=at_most).contains(&max), "{fields}: {max}");
             join_all(answers).await;
         }
     }

@@ -100,7 +100,7 @@ where
     };
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections((connections.most() / workers).max(1))
+        .max_concurrent_connections((connections.max_connections() / workers).max(1))
         .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
         .listen("signet", socket, entrance)

@@ -142,7 +142,7 @@ impl ConnectionStream {
     /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
     fn room(&mut self, cx: &Context<'_>) -> usize {
         let connection = self.slot.connection();
-        let (room, most) = match connection.body() {
+        let (room, max) = match connection.body() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
                 let room = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
@@ -160,18 +160,18 @@ impl ConnectionStream {
                 (INPUT_BYTES_PER_SLICE, INPUT_BYTES_PER_SLICE)
             }
         };
-        if room > 0 && self.given >= most {
+        if room > 0 && self.given >= max {
             wake_after_yield(cx);
             return 0;
         }
-        room.min(most.saturating_sub(self.given))
+        room.min(max.saturating_sub(self.given))
     }
 
-    fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, most: usize) -> Poll<io::Result<()>> {
-        if buffer.remaining() <= most {
+    fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, max: usize) -> Poll<io::Result<()>> {
+        if buffer.remaining() <= max {
             return Pin::new(&mut self.transport).poll_read(cx, buffer);
         }
-        let mut some = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        let mut some = ReadBuf::new(buffer.initialize_unfilled_to(max));
         let polled = Pin::new(&mut self.transport).poll_read(cx, &mut some);
         let read = some.filled().len();
         buffer.advance(read);

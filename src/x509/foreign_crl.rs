@@ -121,16 +121,16 @@ impl ForeignCrl {
         matches!(self.algorithm, CrlSignatureAlgorithm::Sha1(_))
     }
 
-    /// Returns up to `most` entries from byte offset `at` of the entry list, and the offset of the next entry. The
+    /// Returns up to `max` entries from byte offset `at` of the entry list, and the offset of the next entry. The
     /// page is empty at the end.
     ///
     /// # Errors
     /// `Invalid`, naming the rule and, if known, the serial number of the entry.
-    pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
+    pub fn page(&self, at: usize, max: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
         let list = &self.der[self.entries.clone()];
         let mut rest = DerReader::new(list.get(at..).unwrap_or_default());
         let mut page = Vec::new();
-        while page.len() < most && !rest.is_empty() {
+        while page.len() < max && !rest.is_empty() {
             page.push(ForeignCrlEntry::read(&mut rest)?);
         }
         Ok((page, list.len() - rest.rest().len()))

@@ -47,7 +47,7 @@ pub(super) struct UnionKey {
 
 /// A table with a maximum number and weight.
 struct UnionTable {
-    most: usize,
+    max_unions: usize,
     held: Mutex<UnionTableState>,
 }
 
@@ -81,8 +81,8 @@ impl UnionCache {
 }
 
 impl UnionTable {
-    fn new(most: usize) -> Self {
-        Self { most, held: Mutex::default() }
+    fn new(max_unions: usize) -> Self {
+        Self { max_unions, held: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, UnionTableState> {
@@ -106,7 +106,7 @@ impl UnionTable {
             // It would use too much of the table.
             return (acl, false);
         }
-        let full = held.unions.len() >= self.most || held.weight + more > MAX_TABLE_BYTES;
+        let full = held.unions.len() >= self.max_unions || held.weight + more > MAX_TABLE_BYTES;
         if full {
             *held = UnionTableState::default();
         }

@@ -69,7 +69,7 @@ struct CompiledRules {
 struct CanonicalRules {
     merged: MergedTerms<Arc<str>>,
     /// Maximum number of position sets in `known`.
-    most: usize,
+    max_known: usize,
     known: Mutex<Vec<RulesForNames>>,
 }
 
@@ -132,8 +132,8 @@ impl Acl {
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
-        let most = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
-        let was_normalized = may_change.then(|| CanonicalRules { merged, most, known: Mutex::default() });
+        let max_known = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
+        let was_normalized = may_change.then(|| CanonicalRules { merged, max_known, known: Mutex::default() });
         Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
     }
 
@@ -144,7 +144,7 @@ impl Acl {
 
     /// Approximate maximum size in bytes, including the rules for all position sets.
     pub fn weight(&self) -> usize {
-        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.most))
+        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.max_known))
     }
 
     /// Time at which the union must be compiled again, because a rule expires.
@@ -217,7 +217,7 @@ impl CanonicalRules {
         if let Some((_, rules)) = known.iter().find(|(known_spelt, _)| **known_spelt == *spelt) {
             return Arc::clone(rules);
         }
-        if known.len() >= self.most {
+        if known.len() >= self.max_known {
             known.remove(0);
         }
         known.push((spelt.into(), Arc::clone(&rules)));

@@ -366,11 +366,11 @@ fn too_many_segments_of_patterns_grant_nothing() {
             (0..100).map(|n| format!("path \"p{n}{}\" {{ capabilities = [\"read\"] }}\n", "/+".repeat(segments - 1)));
         rules.collect::<String>()
     };
-    let most = MAX_PATTERN_SEGMENTS_PER_CALLER / 100;
+    let max = MAX_PATTERN_SEGMENTS_PER_CALLER / 100;
     let path = |segments: usize| format!("p1{}", "/a".repeat(segments - 1));
-    assert!(allowed(&acl(&[&text(most)]), Operation::Read, &path(most)));
-    assert!(!allowed(&acl(&[&text(most), "path \"+\" {}"]), Operation::Read, &path(most)));
-    assert!(allowed(&acl(&[&text(most), "path \"a/b/c\" {}"]), Operation::Read, &path(most)));
+    assert!(allowed(&acl(&[&text(max)]), Operation::Read, &path(max)));
+    assert!(!allowed(&acl(&[&text(max), "path \"+\" {}"]), Operation::Read, &path(max)));
+    assert!(allowed(&acl(&[&text(max), "path \"a/b/c\" {}"]), Operation::Read, &path(max)));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::clock::Time;
 const NETWORK_COUNTERS: usize = 1 << 14;
 
 pub(super) struct BucketSlots {
-    most: usize,
+    max_slots: usize,
     taken: AtomicUsize,
     /// Slots taken in IPv4 and in IPv6.
     families: [AtomicU32; 2],
@@ -27,16 +27,23 @@ pub(super) struct BucketSlots {
 }
 
 impl BucketSlots {
-    pub(super) fn new(most: usize, key: u64) -> Self {
+    pub(super) fn new(max_slots: usize, key: u64) -> Self {
         let within = (0..NETWORK_COUNTERS).map(|_| AtomicU32::new(0)).collect();
         let families = [AtomicU32::new(0), AtomicU32::new(0)];
-        Self { most, taken: AtomicUsize::new(0), families, within, key, last_warned_minute: AtomicI64::new(i64::MIN) }
+        Self {
+            max_slots,
+            taken: AtomicUsize::new(0),
+            families,
+            within,
+            key,
+            last_warned_minute: AtomicI64::new(i64::MIN),
+        }
     }
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
     /// for whole families and for clients without an address.
     pub(super) fn take(&self, network: ClientNetwork) -> bool {
-        let free = self.most.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
+        let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
         let is_full =
             |around: ClientNetwork| self.within(around).load(Ordering::Relaxed) as usize >= max_slots(free, around);
         if network.around().any(is_full) {
@@ -58,7 +65,7 @@ impl BucketSlots {
         let is_new = self.last_warned_minute.swap(minute, Ordering::Relaxed) != minute;
         if is_new {
             let taken = self.taken.load(Ordering::Relaxed);
-            let limit = self.most;
+            let limit = self.max_slots;
             tracing::warn!(
                 quota,
                 taken,

@@ -31,7 +31,7 @@ impl FileContent {
         Mode::from_raw_mode(if self == Self::Secret { 0o600 } else { 0o644 })
     }
 
-    fn most(self) -> u32 {
+    fn max_mode(self) -> u32 {
         if self == Self::Secret { 0o640 } else { 0o777 }
     }
 }
@@ -128,7 +128,7 @@ impl StagedFile {
                 Error::unavailable(text, e)
             })?;
         }
-        self.out.set_permissions(Permissions::from_mode(old.st_mode & content.most())).map_err(failed)
+        self.out.set_permissions(Permissions::from_mode(old.st_mode & content.max_mode())).map_err(failed)
     }
 
     /// Writes and syncs the content.

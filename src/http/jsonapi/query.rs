@@ -69,11 +69,11 @@ impl Query {
     /// equivalent.
     ///
     /// # Errors
-    /// `Malformed` for more than `most` values.
-    pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, ApiRejection> {
+    /// `Malformed` for more than `max` values.
+    pub fn list(&self, name: &'static str, max: usize) -> Result<Vec<String>, ApiRejection> {
         let values = self.0.iter().filter(|(known, _)| known == name).flat_map(|(_, value)| value.split(','));
         let values = values.map(str::trim).filter(|value| !value.is_empty());
-        check_count(name, most, values.take(most + 1).map(str::to_owned).collect())
+        check_count(name, max, values.take(max + 1).map(str::to_owned).collect())
     }
 
     /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or
@@ -216,11 +216,11 @@ fn is_known(known: &[&str], name: &str) -> bool {
     known.contains(&name) || (known.contains(&TAG_FILTER) && name.starts_with(TAG_FILTER))
 }
 
-fn check_count<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {
-    if items.len() <= most {
+fn check_count<T>(name: &'static str, max: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {
+    if items.len() <= max {
         return Ok(items);
     }
-    Err(ApiRejection::parameter(name, format!("at most {most} values are allowed")))
+    Err(ApiRejection::parameter(name, format!("at most {max} values are allowed")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With

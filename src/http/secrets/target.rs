@@ -281,9 +281,9 @@ impl ResolvedRoute {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,
         })?;
-        let longest = route.map_or(MAX_TEXT_BYTES, |route| route.longest_text);
+        let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
         times.turn().await;
-        Ok(ParsedBody { fields: request::parse_fields(&body, headers, longest)?, room, ..ParsedBody::default() })
+        Ok(ParsedBody { fields: request::parse_fields(&body, headers, max_text_bytes)?, room, ..ParsedBody::default() })
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.

@@ -241,12 +241,7 @@ struct TokenAccessorSource {
 impl RowSource for TokenAccessorSource {
     type Place = TokenHash;
 
-    fn page(
-        &self,
-        after: &TokenHash,
-        most: usize,
-        _: bool,
-    ) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
+    fn page(&self, after: &TokenHash, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
         let auth = Arc::clone(&self.auth);
         let above = self.above.clone();
         let after = *after;
@@ -254,12 +249,12 @@ impl RowSource for TokenAccessorSource {
             let accessor = accessor.filter(|accessor| *accessor > above);
             ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
-        let found = async move { auth.accessor_page(after, most as u32).await };
-        listing::ListPage::read(found, most, row)
+        let found = async move { auth.accessor_page(after, max as u32).await };
+        listing::ListPage::read(found, max, row)
     }
 
     /// Smaller than the default, because each record is decrypted to read its accessor.
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         500
     }
 }

@@ -85,11 +85,11 @@ impl PriorityQueues {
         if self.looked { self.look.pop_front() } else { self.last.pop_front() }
     }
 
-    /// `true` if the queue of `rank` has capacity for one more job. `most` is the capacity of the first queue.
-    pub(super) fn has_room(&self, rank: JobPriority, most: usize) -> bool {
-        let share = (most / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
+    /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.
+    pub(super) fn has_room(&self, rank: JobPriority, max: usize) -> bool {
+        let share = (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
         match rank {
-            JobPriority::First => self.first.len() < most,
+            JobPriority::First => self.first.len() < max,
             JobPriority::Lookup => self.look.len() < share,
             JobPriority::Last => self.last.len() < share,
         }

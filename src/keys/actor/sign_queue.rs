@@ -372,8 +372,8 @@ impl SignQueue {
 
     fn show(&self, state: &SignQueueState) {
         let now = Instant::now();
-        let most = self.limits.call_timeout;
-        let is_stuck = |call: &&RunningCall| call.is_stuck(now, most);
+        let call_timeout = self.limits.call_timeout;
+        let is_stuck = |call: &&RunningCall| call.is_stuck(now, call_timeout);
         self.meter.show(SignQueueCounts {
             waiting: state.waiting.len(),
             workers: state.workers,
@@ -405,20 +405,21 @@ impl SignQueueState {
     }
 
     /// `true` if all calls that this rank or the first rank may make hang.
-    fn is_stuck(&self, rank: JobPriority, now: Instant, most: Duration) -> bool {
-        let stuck =
-            |rank| self.calls_of(rank).filter(|call| call.is_stuck(now, most)).count() >= self.max_calls_of(rank);
+    fn is_stuck(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> bool {
+        let stuck = |rank| {
+            self.calls_of(rank).filter(|call| call.is_stuck(now, call_timeout)).count() >= self.max_calls_of(rank)
+        };
         stuck(rank) || stuck(JobPriority::First)
     }
 
     /// Minimum elapsed time of the calls of a rank, or zero while another call may start. A lookup may generate a key,
     /// which takes long, so it counts only once it hangs.
-    fn min_elapsed(&self, rank: JobPriority, now: Instant, most: Duration) -> Duration {
+    fn min_elapsed(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> Duration {
         if self.calls_of(rank).count() < self.max_calls_of(rank) {
             return Duration::ZERO;
         }
         let elapsed = |call: &RunningCall| match call.lookup_version {
-            Some(_) if !call.is_stuck(now, most) => Duration::ZERO,
+            Some(_) if !call.is_stuck(now, call_timeout) => Duration::ZERO,
             _ => now.saturating_duration_since(call.begun),
         };
         self.calls_of(rank).map(elapsed).min().unwrap_or_default()
@@ -465,9 +466,9 @@ impl SignQueueState {
 impl RunningCall {
     /// `true` if the call hangs: it runs longer than a job may take, or past a deadline before which it had at least a
     /// quarter of the time limit (the rest was spent in the queue).
-    fn is_stuck(&self, now: Instant, most: Duration) -> bool {
-        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= most / 4;
-        now.saturating_duration_since(self.begun) >= most || (now >= self.deadline && was_its_own)
+    fn is_stuck(&self, now: Instant, call_timeout: Duration) -> bool {
+        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= call_timeout / 4;
+        now.saturating_duration_since(self.begun) >= call_timeout || (now >= self.deadline && was_its_own)
     }
 }
 

@@ -36,9 +36,9 @@ pub(in crate::keys) fn validate_url_part(
     }
     let others: Vec<String> = others.chars().map(|c| c.to_string()).collect();
     let least = lengths.start();
-    let most = lengths.end();
+    let max = lengths.end();
     let others = others.join(" ");
-    Err(Error::invalid(format!("{name}: must be {least} to {most} letters, digits or {others}")))
+    Err(Error::invalid(format!("{name}: must be {least} to {max} letters, digits or {others}")))
 }
 
 /// Parses the size of an RSA key; 0 if it is absent.

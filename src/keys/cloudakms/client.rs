@@ -38,7 +38,7 @@ const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
-    longest: Duration::from_secs(5),
+    max_wait: Duration::from_secs(5),
     max_retry_after: Duration::from_secs(1),
 };
 /// Maximum duration of a call, with all attempts and pauses.

@@ -165,8 +165,8 @@ fn mounts_alternate_in_a_lane() {
 #[test]
 fn callers_of_a_mount_alternate_with_short_queues() {
     let pool = KeyPool::idle();
-    let most = PoolLane::Small.max_queued_per_caller();
-    let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
+    let max = PoolLane::Small.max_queued_per_caller();
+    let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
     assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
     let other = call_of(2, &pool, 2048, HERE).unwrap();
     let next_asker = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.asker);

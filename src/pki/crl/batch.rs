@@ -155,17 +155,17 @@ impl EntryBucket {
         sample.sort_unstable();
         let mut from: Vec<u64> = (1..SPLIT_PARTS).map(|n| sample[n * sample.len() / SPLIT_PARTS]).collect();
         from.dedup();
-        from.retain(|least| *least > sample[0]);
+        from.retain(|min| *min > sample[0]);
         if from.is_empty() {
             self.limit *= 2;
             return Vec::new();
         }
-        let part = |key: u64| from.partition_point(|least| *least <= key);
+        let part = |key: u64| from.partition_point(|min| *min <= key);
         let mut parts: Vec<Self> = [self.from].iter().chain(&from).map(|from| Self::new(*from)).collect();
         let blocks = std::mem::take(&mut self.full).into_iter().chain([std::mem::take(&mut self.filling)]);
         for (block, span) in blocks.zip(spans) {
-            if part(span.least) == part(span.most) {
-                parts[part(span.least)].take(block, span.len);
+            if part(span.min) == part(span.max) {
+                parts[part(span.min)].take(block, span.len);
                 continue;
             }
             for (start, len) in entry_ranges(&block) {
@@ -209,17 +209,17 @@ impl EntryBucket {
 }
 
 struct BlockKeySpan {
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
     len: usize,
 }
 
 impl BlockKeySpan {
     fn of(block: &[u8], sample: &mut Vec<u64>) -> Self {
-        let mut span = Self { least: u64::MAX, most: 0, len: 0 };
+        let mut span = Self { min: u64::MAX, max: 0, len: 0 };
         for (start, _) in entry_ranges(block) {
             let key = entry_key(&block[start..]);
-            (span.least, span.most) = (span.least.min(key), span.most.max(key));
+            (span.min, span.max) = (span.min.min(key), span.max.max(key));
             if span.len.is_multiple_of(ENTRIES_PER_SAMPLE) {
                 sample.push(key);
             }
@@ -287,14 +287,14 @@ fn serial_key(serial: &[u8]) -> u64 {
 /// times within a short interval) close to their final position; for other distributions, comparison sorting does the
 /// work.
 fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
-    let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
-    if all.len() <= COMPARISON_SORT_MAX_ENTRIES || least == most {
+    let (Some(min), Some(max)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
+    if all.len() <= COMPARISON_SORT_MAX_ENTRIES || min == max {
         return all.sort_unstable_by(order);
     }
     let wanted = (all.len() / 8).ilog2() + 1;
-    let shift = (most - least).ilog2().saturating_sub(wanted);
-    let slot = |one: &T| ((key(one) - least) >> shift) as usize;
-    let mut ends = vec![0_usize; ((most - least) >> shift) as usize + 1];
+    let shift = (max - min).ilog2().saturating_sub(wanted);
+    let slot = |one: &T| ((key(one) - min) >> shift) as usize;
+    let mut ends = vec![0_usize; ((max - min) >> shift) as usize + 1];
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {

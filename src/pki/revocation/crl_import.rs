@@ -266,11 +266,11 @@ impl CrlImport {
 
     /// Checks the length of the next CRL; above the limit it could not be published at all.
     async fn has_room(&self, fresh: usize) -> Result<()> {
-        let Some(most) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
+        let Some(max) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
-        if published + fresh > most {
+        if published + fresh > max {
             return Err(Error::invalid(format!(
-                "crl: the next CRL would have {} entries (limit {most}, max_crl_entries of config/crl)",
+                "crl: the next CRL would have {} entries (limit {max}, max_crl_entries of config/crl)",
                 published + fresh
             )));
         }

@@ -118,8 +118,8 @@ impl QueuedUnits {
         self.jobs.len() + self.work.waiting()
     }
 
-    fn set_max_work(&mut self, most: usize) {
-        self.max_work = most.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
+    fn set_max_work(&mut self, max: usize) {
+        self.max_work = max.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
         self.work.allow(self.max_work, self.max_work.div_ceil(2));
     }
 }
@@ -180,11 +180,11 @@ impl CommitQueue {
     /// Adjusts the amount of session work per commit to the duration of the last one.
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
-        let most = waiting.max_work;
+        let max = waiting.max_work;
         if work > 0 && time > MAX_WORK_TIME {
-            waiting.set_max_work(most / 2);
-        } else if work * 2 >= most && time < MAX_WORK_TIME / 2 {
-            waiting.set_max_work(most * 2);
+            waiting.set_max_work(max / 2);
+        } else if work * 2 >= max && time < MAX_WORK_TIME / 2 {
+            waiting.set_max_work(max * 2);
         }
     }
 

@@ -185,7 +185,7 @@ impl CloudbConfig {
             tries: RetryPolicy {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
-                longest: config.max_retry_delay,
+                max_wait: config.max_retry_delay,
                 max_retry_after: Duration::MAX,
             },
         })
