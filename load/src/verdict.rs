@@ -49,17 +49,17 @@ struct Long {
 struct Line {
     what: &'static str,
     measured: f64,
-    most: f64,
+    max: f64,
     figures: String,
 }
 
 impl Line {
     fn holds(&self) -> bool {
-        self.measured <= self.most
+        self.measured <= self.max
     }
 
     fn json(&self) -> Value {
-        json!({ "what": self.what, "measured": self.measured, "at_most": self.most, "holds": self.holds() })
+        json!({ "what": self.what, "measured": self.measured, "at_most": self.max, "holds": self.holds() })
     }
 }
 
@@ -167,13 +167,13 @@ async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Fig
 fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     let ratio = |what, short: f64, long: f64, unit: &str| {
         let figures = format!("{long:.2} {unit}, {short:.2} with {FEW} revoked");
-        Line { what, measured: long / short, most: MAX_COST_RATIO, figures }
+        Line { what, measured: long / short, max: MAX_COST_RATIO, figures }
     };
     let start = report::start_text(long.start);
     let revoked = long.stock.revoked;
     let of_size = |(none, many): (f64, f64)| none + many * revoked as f64 / MANY as f64;
     let builds = requests.div_ceil(clients) * if revoked < LONG { SHORT_BUILDS } else { 1 } + 1;
-    let line = |what, measured, most| Line { what, measured, most, figures: String::new() };
+    let line = |what, measured, max| Line { what, measured, max, figures: String::new() };
     vec![
         ratio("revoke by the timer, p50, x", short.p50_ms, long.cost.p50_ms, "ms"),
         ratio("revoke by the timer, CPU, x", short.cpu_us, long.cost.cpu_us, "µs"),
@@ -196,9 +196,9 @@ fn print_short(Cost { p50_ms, cpu_us }: Cost) {
 fn print(long: &Long, lines: &[Line]) {
     println!("crl on {}", long.store);
     report::print_stock(long.stock);
-    for Line { what, measured, most, figures } in lines {
-        let holds = if measured <= most { "holds " } else { "MISSED" };
-        println!("  {holds}  {what:<32} {measured:>8.2}  at most {most:>6.2}  {figures}");
+    for Line { what, measured, max, figures } in lines {
+        let holds = if measured <= max { "holds " } else { "MISSED" };
+        println!("  {holds}  {what:<32} {measured:>8.2}  at most {max:>6.2}  {figures}");
     }
 }
 
