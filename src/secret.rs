@@ -66,8 +66,8 @@ pub struct PartlySecret {
 
 impl PartlySecret {
     /// Creates an empty buffer of this capacity in bytes.
-    pub fn with_capacity(octets: usize) -> Self {
-        Self { bytes: Vec::with_capacity(octets), secret: 0..0 }
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), secret: 0..0 }
     }
 
     /// Exposes the bytes.

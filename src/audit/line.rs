@@ -270,10 +270,10 @@ impl EntryFormat {
             AuditData::Json(value) => self.mask.value(object.name("data"), value, exceptions),
             AuditData::JsonText(text) => self.text(object, None, text, exceptions, by),
             AuditData::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
-            AuditData::Streamed { media_type, octets } => object.object("data", |data| {
+            AuditData::Streamed { media_type, bytes } => object.object("data", |data| {
                 self.media_type(data, media_type, by);
-                if let Some(octets) = octets {
-                    data.json("http_raw_body_size", &octets);
+                if let Some(bytes) = bytes {
+                    data.json("http_raw_body_size", &bytes);
                 }
             }),
         }

@@ -52,8 +52,8 @@ impl CubbyholeRow {
 
     /// `true` if the entry exceeds a limit together with `others`: number and bytes of the token's other entries.
     pub fn exceeds_limit(&self, others: (i64, i64)) -> bool {
-        let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
-        others.0 >= Self::LIMITS.0 || others.1.saturating_add(octets) > Self::LIMITS.1
+        let bytes = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
+        others.0 >= Self::LIMITS.0 || others.1.saturating_add(bytes) > Self::LIMITS.1
     }
 }
 

@@ -116,9 +116,9 @@ fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod
         None => (copy_offline(data, file, &display.progress)?, CopyMethod::WithoutServer),
     };
     drop(display);
-    let octets = partial.finish(Clock::system().now())?;
-    let text = format!("{}: {octets} octets", file.display());
-    try_print(&json!({ "file": file, "bytes": octets }), text);
+    let bytes = partial.finish(Clock::system().now())?;
+    let text = format!("{}: {bytes} bytes", file.display());
+    try_print(&json!({ "file": file, "bytes": bytes }), text);
     Ok(copied)
 }
 

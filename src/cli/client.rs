@@ -329,12 +329,12 @@ impl ServerEndpoint {
         path: &str,
         token: &str,
         media_type: &str,
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     ) -> Result<ClientResponse> {
         let base = self.address();
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", token_header(token)?);
-        let request = request.header(CONTENT_TYPE, media_type).body(octets);
+        let request = request.header(CONTENT_TYPE, media_type).body(bytes);
         let mut reply = self.answer(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
             reply.denial = self.denial("POST", path, token).await;

@@ -114,8 +114,8 @@ impl ClientTokenSource {
 fn read_token_file(file: &Path) -> std::io::Result<Secret> {
     use std::io::Read as _;
     // Allocated in full: a growing buffer leaves copies of the secret in memory.
-    let mut octets = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
-    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut octets));
-    let text = Secret::new(octets);
+    let mut bytes = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
+    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut bytes));
+    let text = Secret::new(bytes);
     read.map(|_| text)
 }

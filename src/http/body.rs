@@ -41,8 +41,8 @@ pub struct BodyBudget<'a> {
 }
 
 impl BodyBudget<'_> {
-    fn grow_to(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
-        room.grow_to(self.bodies, self.sender, octets).map_err(|lack| match lack {
+    fn grow_to(self, room: &mut SenderReservation, bytes: usize) -> Result<()> {
+        room.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
@@ -207,7 +207,7 @@ async fn collect_chunks(
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.octets().max(UNCOUNTED_BODY_BYTES) {
+        if wanted > room.units().max(UNCOUNTED_BODY_BYTES) {
             let grown = wanted.max((2 * body.len()).min(max).min(limit + 1));
             share.grow_to(&mut room, grown)?;
             body.reserve(grown - body.len());
@@ -286,9 +286,9 @@ mod tests {
         let bodies = SenderBudget::new(240_000);
         let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
-        let keep = |share, octets| {
+        let keep = |share, bytes| {
             let none = &none;
-            async move { read_limited(none, payload(vec![6; octets]).await, 1 << 20, share, TIME).await }
+            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, share, TIME).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();
@@ -310,8 +310,8 @@ mod tests {
     async fn small_body_in_many_pieces_reserves_no_budget() {
         let bodies = SenderBudget::new(0);
         let none = HeaderMap::new();
-        let pieces = |octets: usize| {
-            let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
+        let pieces = |bytes: usize| {
+            let pieces = (0..bytes / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }

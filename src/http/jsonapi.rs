@@ -152,7 +152,7 @@ async fn run_pipeline(
         state.answers.check(|| sender.clone())?;
         times.turn().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.room = state.answers.take(written.octets(), reads, || sender)?;
+        written.room = state.answers.take(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -197,7 +197,7 @@ async fn run_pipeline(
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.room = state.answers.take(written.octets(), reads, || sender)?;
+    written.room = state.answers.take(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 

@@ -301,7 +301,7 @@ async fn run_pipeline(
             answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let sender = || Sender::of_token(trail.line.who.token(), address);
-        answer.room = state.answers.take(answer.body.octets(), reads, sender)?;
+        answer.room = state.answers.take(answer.body.byte_len(), reads, sender)?;
         return Ok(answer);
     };
     // The replacement response contains a token.

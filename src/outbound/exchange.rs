@@ -264,11 +264,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let served = tokio::spawn(async move {
-            for octets in [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1] {
+            for bytes in [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
-                let answer = [head.as_bytes(), b"\"", &vec![b'x'; octets - 2], b"\""].concat();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nConnection: close\r\n\r\n");
+                let answer = [head.as_bytes(), b"\"", &vec![b'x'; bytes - 2], b"\""].concat();
                 // The client closes the connection when it has read enough.
                 let _ = stream.write_all(&answer).await;
             }

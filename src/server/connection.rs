@@ -158,8 +158,8 @@ impl Connection {
     }
 
     /// Sets the number of bytes that may be read for the body of the current request.
-    pub(super) fn expect_body(&self, octets: u64) {
-        if self.body.swap(octets, Ordering::Relaxed) == 0 && octets > 0 {
+    pub(super) fn expect_body(&self, bytes: u64) {
+        if self.body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
             self.wake();
         }
     }
@@ -171,11 +171,11 @@ impl Connection {
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
-    pub(super) fn took(&self, octets: u64) -> u64 {
+    pub(super) fn took(&self, bytes: u64) -> u64 {
         let body = self.body.load(Ordering::Relaxed);
-        self.body.store(body.saturating_sub(octets), Ordering::Relaxed);
+        self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
         self.look_again();
-        octets.saturating_sub(body)
+        bytes.saturating_sub(body)
     }
 
     /// Wakes the task when the current request completes. HTTP/1.1 does not resume by itself with later requests that
@@ -192,9 +192,9 @@ impl Connection {
 
     /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
     /// from time to time do not keep a response alive.
-    pub(super) fn sent(&self, octets: u64) {
+    pub(super) fn sent(&self, bytes: u64) {
         if let (ConnectionPhase::Idle, since) = self.state() {
-            self.set(ConnectionPhase::Idle, since.saturating_add(octets).min(self.now()));
+            self.set(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
         }
     }
 

@@ -404,7 +404,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(70)).await;
         }
         assert_eq!(length, 1 << 20);
-        assert!(started.elapsed() > Duration::from_secs(4), "longer than octets may be stuck: {:?}", started.elapsed());
+        assert!(started.elapsed() > Duration::from_secs(4), "longer than bytes may be stuck: {:?}", started.elapsed());
         pair.server.await.unwrap();
     }
 

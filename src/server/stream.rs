@@ -50,10 +50,10 @@ impl AsyncRead for Transport {
 }
 
 impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -254,9 +254,9 @@ impl AsyncRead for ConnectionStream {
 }
 
 impl AsyncWrite for ConnectionStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        let polled = Pin::new(&mut this.transport).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = &polled {
             this.written += *written as u64;
         }
@@ -293,8 +293,8 @@ mod tests {
         let mut stream = ConnectionStream::new(Transport::Tcp(accepted), connections.admit(peer.ip()).unwrap());
         client.write_all(b"GET").await.unwrap();
         let mut read = async || {
-            let mut octets = [0; 16];
-            let mut buffer = ReadBuf::new(&mut octets);
+            let mut bytes = [0; 16];
+            let mut buffer = ReadBuf::new(&mut bytes);
             let read = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut stream).poll_read(cx, &mut buffer))).await;
             read.map(|read| read.map(|()| buffer.filled().len()).unwrap())
         };

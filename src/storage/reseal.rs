@@ -193,8 +193,8 @@ fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
             ("BIGINT[]", SqlValue::Ints(column.into_iter().filter_map(int).collect()))
         }
         Some(SqlValue::Bytes(_)) => {
-            let octets = |value| if let SqlValue::Bytes(value) = value { Some(value) } else { None };
-            ("BYTEA[]", SqlValue::ByteStrings(column.into_iter().filter_map(octets).collect()))
+            let bytes = |value| if let SqlValue::Bytes(value) = value { Some(value) } else { None };
+            ("BYTEA[]", SqlValue::ByteStrings(column.into_iter().filter_map(bytes).collect()))
         }
         _ => {
             let text = |value| if let SqlValue::Text(value) = value { Some(value) } else { None };

@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn columns_of_another_kind_or_length_are_no_row() {
         let token = SEALED_TABLES.iter().find(|table| table.table == "token").unwrap();
-        let hash = |octets: usize| SqlValue::Bytes(vec![7; octets]);
+        let hash = |bytes: usize| SqlValue::Bytes(vec![7; bytes]);
         assert_eq!(token.context(&[hash(32), SqlValue::Null]), Some(token_context(&[7; 32], None)));
         for columns in [
             vec![hash(31), SqlValue::Null],

@@ -65,7 +65,7 @@ impl RenderedResponse {
         }
     }
 
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn byte_len(&self) -> usize {
         self.body.as_ref().map_or(0, String::len)
     }
 }

@@ -95,7 +95,7 @@ pub enum ResponseBody {
 
 impl ResponseBody {
     /// Approximate memory in bytes that the body occupies while it is sent.
-    pub fn octets(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
             Self::Data(value) | Self::Plain(value) => estimate_json_len(value),

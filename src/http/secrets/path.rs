@@ -46,13 +46,13 @@ fn percent_decode(raw: &str) -> Result<String> {
 
 /// Decodes percent-encoded bytes, with `true` for encoded ones; `None` for a `%` without two hexadecimal digits.
 pub fn decode_bytes(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
-    let mut octets = raw.iter().copied();
+    let mut bytes = raw.iter().copied();
     std::iter::from_fn(move || {
-        let octet = octets.next()?;
+        let octet = bytes.next()?;
         if octet != b'%' {
             return Some(Some((octet, false)));
         }
-        let mut digit = || octets.next().and_then(|digit| char::from(digit).to_digit(16));
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
         let high = digit();
         let low = digit();
         Some(high.zip(low).map(|(high, low)| ((high * 16 + low) as u8, true)))

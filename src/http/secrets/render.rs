@@ -173,7 +173,7 @@ pub(super) async fn buffer_whole(
         ResponseBody::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
         body => (JSON_MEDIA_TYPE.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
     };
-    let fits = |octets: usize| match octets > max_bytes {
+    let fits = |bytes: usize| match bytes > max_bytes {
         true => {
             Err(Error::invalid(format!("wrap-ttl: the response exceeds the limit of {max_bytes} bytes for wrapping")))
         }

@@ -99,7 +99,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
     match (wants, input) {
         (SigningInputKind::Message, SigningInput::Message(_)) => Ok(()),
         (SigningInputKind::Digest, SigningInput::Digest(digest))
-            if algorithm.hash().is_some_and(|hash| digest.len() == hash.octets() as usize) =>
+            if algorithm.hash().is_some_and(|hash| digest.len() == hash.digest_len() as usize) =>
         {
             Ok(())
         }

@@ -137,10 +137,10 @@ impl ObservedTransport {
         Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, slot }
     }
 
-    fn heard(&mut self, octets: &[u8]) {
+    fn heard(&mut self, bytes: &[u8]) {
         let Http2Activity { connection, partial, turn, allowance, .. } = &*self.activity;
-        let FrameCounts { any_ended, frames, charged } = self.frames.read(octets);
-        turn.take(octets.len() + FRAME_OVERHEAD_BYTES * frames);
+        let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
+        turn.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
@@ -166,8 +166,8 @@ impl ObservedTransport {
 
     /// Notes how many bytes were written.
     fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(octets)) = polled {
-            self.activity.allowance.earn(octets as u64);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.activity.allowance.earn(bytes as u64);
         }
         self.noted(polled)
     }
@@ -201,9 +201,9 @@ impl AsyncRead for ObservedTransport {
 }
 
 impl AsyncWrite for ObservedTransport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        let polled = Pin::new(&mut this.transport).poll_write(cx, bytes);
         this.written(polled)
     }
 

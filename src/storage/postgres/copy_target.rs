@@ -244,7 +244,7 @@ mod tests {
         fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
-        assert_eq!(fixture.octets("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+        assert_eq!(fixture.bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
     }
 
     #[tokio::test]

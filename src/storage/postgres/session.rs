@@ -126,7 +126,7 @@ impl ToSql for SqlValue {
             Self::Bytes(bytes) => bytes.to_sql(kind, out),
             Self::Ints(numbers) => numbers.to_sql(kind, out),
             Self::Texts(texts) => texts.to_sql(kind, out),
-            Self::ByteStrings(octets) => octets.to_sql(kind, out),
+            Self::ByteStrings(bytes) => bytes.to_sql(kind, out),
         }
     }
 

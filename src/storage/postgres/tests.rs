@@ -370,7 +370,7 @@ async fn write(node: &Storage, mount: MountId, name: &str) {
 }
 
 fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
-    fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
+    fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
 /// On two nodes: the one with outdated data keys loads the new key once.

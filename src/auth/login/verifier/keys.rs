@@ -148,7 +148,7 @@ impl JsonWebKey {
                 };
                 let x = number(&self.x)?;
                 let y = number(&self.y)?;
-                if [x.len(), y.len()] != [curve.octets(); 2] {
+                if [x.len(), y.len()] != [curve.coordinate_len(); 2] {
                     return None;
                 }
                 (KeyKind::Ec(curve), [&[4], x.as_slice(), &y].concat())
