@@ -523,7 +523,7 @@ impl Auth {
             return vec![ROOT_POLICY];
         }
         let granted = caller.acl.capabilities(request_path);
-        if granted.is_empty() { vec!["deny"] } else { granted.words() }
+        if granted.is_empty() { vec!["deny"] } else { granted.names() }
     }
 
     /// `true` if the caller has any right at or below the path of a mount.

@@ -55,9 +55,9 @@ impl CallerJsonCache {
     fn of(&self, form: usize, make: impl Fn() -> CallerJson) -> &CallerJson {
         let mut node = self;
         loop {
-            let (of, words, next) = &**node.0.get_or_init(|| Box::new((form, make(), Self::default())));
+            let (of, caller_json, next) = &**node.0.get_or_init(|| Box::new((form, make(), Self::default())));
             if *of == form {
-                return words;
+                return caller_json;
             }
             node = next;
         }
@@ -81,9 +81,10 @@ impl EntryFormat {
         let unknown = CallerJsonCache::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
         // Cached together with the caller.
-        let words =
-            known.map_or(&unknown, |derived| derived.get(CallerJsonCache::default)).of(self.id, || self.words(request));
-        line.object("auth", |auth| auth.members(&words.auth));
+        let caller_json = known
+            .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
+            .of(self.id, || self.caller_json(request));
+        line.object("auth", |auth| auth.members(&caller_json.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
             if let Some(trace_id) = request.trace_id {
@@ -91,7 +92,7 @@ impl EntryFormat {
             }
             asked.json("operation", request.operation);
             asked.mount(request);
-            asked.members(&words.request);
+            asked.members(&caller_json.request);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             self.path(asked.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
@@ -164,22 +165,22 @@ impl EntryFormat {
         out.push(b'"');
     }
 
-    fn words(&self, request: &AuditRequest<'_>) -> CallerJson {
+    fn caller_json(&self, request: &AuditRequest<'_>) -> CallerJson {
         let caller = request.caller.as_ref();
         let token = request.token.map(|token| render_value(|out| self.mask.text(out, token)));
         let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
         let accessor = accessor.map(|accessor| render_value(|out| self.mask.accessor(out, accessor)));
-        let mut words = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
-        let mut auth = JsonObjectWriter { out: &mut words.auth, empty: true };
+        let mut caller_json = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
+        let mut auth = JsonObjectWriter { out: &mut caller_json.auth, empty: true };
         auth.written("client_token", token.as_deref());
         auth.written("accessor", accessor.as_deref());
         if let Some(caller) = caller {
             self.caller(&mut auth, caller);
         }
-        let mut asked = JsonObjectWriter { out: &mut words.request, empty: true };
+        let mut asked = JsonObjectWriter { out: &mut caller_json.request, empty: true };
         asked.written("client_token", token.as_deref());
         asked.written("client_token_accessor", accessor.as_deref());
-        words
+        caller_json
     }
 
     fn caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
@@ -412,7 +413,7 @@ impl<'o> JsonObjectWriter<'o> {
     fn mount(&mut self, request: &AuditRequest<'_>) {
         if let Some(mount) = request.mount {
             self.json("mount_point", &mount.path);
-            self.json("mount_type", mount.kind.word());
+            self.json("mount_type", mount.kind.name());
             self.json("mount_accessor", &mount.accessor);
         }
     }

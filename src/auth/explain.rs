@@ -36,7 +36,7 @@ pub enum TokenStatus {
 
 impl TokenStatus {
     /// The word shown for this state.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
             Self::Expired => "expired",

@@ -134,7 +134,7 @@ async fn respond(
     let mut response = match outcome {
         Ok(mut answer) => {
             let room = std::mem::take(&mut answer.room);
-            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
+            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.name());
             let head = request.method() == Method::HEAD;
             let field_warnings = trail.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
@@ -307,7 +307,7 @@ async fn run_pipeline(
     // The replacement response contains a token.
     trail.compressible = false;
     let field_warnings = std::mem::take(&mut trail.field_warnings.texts);
-    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
+    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.name());
     let context = render::RenderContext { mount_type, field_warnings, ..render::RenderContext::default() };
     run_guarded(trail.deadline, || wrapped::wrap_response(state, answer, wanted, &trail.line.id, context)).await
 }
@@ -472,7 +472,7 @@ fn log_error(error: &Error, id: &RequestId) {
                 tracing::error!(request = %id, "{why}");
             }
         }
-        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
+        kind => tracing::debug!(request = %id, "refused: {}", kind.description()),
     }
 }
 
@@ -491,7 +491,7 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
 }
 
 static ROUTE_INDEXES: LazyLock<Vec<(&'static MountKind, RouteIndex)>> = LazyLock::new(|| {
-    let table = |kind: &'static MountKind| Some((kind, RouteIndex::new(kind.word(), &[routes_of(kind)?])));
+    let table = |kind: &'static MountKind| Some((kind, RouteIndex::new(kind.name(), &[routes_of(kind)?])));
     MountKind::ALL.iter().filter_map(table).collect()
 });
 
@@ -501,7 +501,7 @@ fn index_of(kind: &MountKind) -> Option<&'static RouteIndex> {
 
 /// Iterates over all routes with the kind of their mount, for tests.
 pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
-    let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.word(), route));
+    let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.name(), route));
     MountKind::ALL.iter().flat_map(of)
 }
 

@@ -38,7 +38,7 @@ impl SealMechanism {
         [(Self::AesGcm, "AES-GCM"), (Self::RsaOaepSha256, "RSA-OAEP"), (Self::RsaOaepSha1, "RSA-OAEP-SHA1")];
 
     /// The name in the configuration.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(mechanism, _)| *mechanism == self).map_or("", |(_, word)| word)
     }
 

@@ -68,7 +68,7 @@ impl TestHash {
     }
 
     /// The name in requests.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.row().1
     }
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_nine_words_are_read_and_no_other() {
         for hash in TestHash::all() {
-            assert_eq!(TestHash::parse(hash.word()).unwrap(), hash);
+            assert_eq!(TestHash::parse(hash.name()).unwrap(), hash);
             assert_eq!(hash.digest(b"abc").len(), hash.digest_len());
         }
         assert_eq!(TestHash::parse("sha256").unwrap(), TestHash::Sha256);

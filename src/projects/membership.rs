@@ -30,7 +30,7 @@ pub enum MembershipStatus {
 
 impl MembershipStatus {
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Invited => "invited",
@@ -63,7 +63,7 @@ impl Membership {
         let ext_id = row.get()?;
         let status = row.get::<String>()?;
         let created_at = row.get()?;
-        let status = if status == MembershipStatus::Invited.word() {
+        let status = if status == MembershipStatus::Invited.name() {
             MembershipStatus::Invited
         } else {
             MembershipStatus::Active
@@ -301,7 +301,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
     let values: [SqlValue; 5] =
-        [id::new("ou").into(), member.organization.id.into(), user.into(), status.word().into(), tx.now.into()];
+        [id::new("ou").into(), member.organization.id.into(), user.into(), status.name().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     members::add_to_all(tx, &teams, user).await?;
     load_by_row(tx, member, row).await

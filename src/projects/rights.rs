@@ -128,7 +128,7 @@ impl Flag {
     ];
 
     /// Returns the name of the flag in documents.
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::ManagePolicies => "manage-policies",
             Self::ManagePolicyOverrides => "manage-policy-overrides",
@@ -253,7 +253,7 @@ mod tests {
     fn flags_keep_their_bits() {
         // Bits are stored: new flags may be appended, existing ones must keep their position.
         for (bit, flag) in Flag::ALL.into_iter().enumerate() {
-            assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.word());
+            assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }
         assert_eq!(OrganizationRights::NONE.with(Flag::ManagePolicies, true).bits(), 1);
         assert_eq!(OrganizationRights::NONE.with(Flag::ManageProjects, true).bits(), 256);

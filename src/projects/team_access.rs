@@ -191,7 +191,7 @@ pub async fn create(
         id::new("tprj").into(),
         team.id.into(),
         project.id.into(),
-        level.word().into(),
+        level.name().into(),
         settings.rights().bits().into(),
         settings.to_store(level).into(),
     ];
@@ -223,7 +223,7 @@ pub async fn update(
     escalation::reject_excess_access(tx, member, project, so_far, ProjectAccessExtent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
     let values: [SqlValue; 4] =
-        [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
+        [level.name().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
     load_by_rows(tx, &[access.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }

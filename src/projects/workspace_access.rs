@@ -186,7 +186,7 @@ pub async fn create(
         id::new("tws").into(),
         team.id.into(),
         workspace.id.into(),
-        level.word().into(),
+        level.name().into(),
         settings.to_store(level).into(),
     ];
     let row = tx.one(insert, &values).await?.get()?;
@@ -213,7 +213,7 @@ pub async fn update(
     let rights = WorkspaceRights::of_access(level, &settings);
     reject_excess_access(member, workspace, WorkspaceRights::of_access(before, &stored), rights)?;
     let sql = "UPDATE team_workspace_access SET access = $1, custom = $2 WHERE id = $3";
-    let values: [SqlValue; 3] = [level.word().into(), settings.to_store(level).into(), access.id.into()];
+    let values: [SqlValue; 3] = [level.name().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
     load_by_row(tx, access.id).await
 }

@@ -38,7 +38,7 @@ impl WorkspaceAccessLevel {
     }
 
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }
 
@@ -188,7 +188,7 @@ impl RequestedWorkspaceKeys {
         let mut faults = Faults::default();
         for (index, _) in self.0.iter().filter(|key| !is_shown(key)) {
             let name = WORKSPACE_KEYS[*index].0;
-            let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
+            let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
             faults.push(Fault::attribute(name, detail));
         }
         faults.finish(Kind::Invalid)?;
@@ -208,7 +208,7 @@ mod tests {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
         for (word, level) in LEVELS {
-            assert_eq!((WorkspaceAccessLevel::of(word), level.word()), (Some(level), word));
+            assert_eq!((WorkspaceAccessLevel::of(word), level.name()), (Some(level), word));
         }
     }
 

@@ -69,7 +69,7 @@ impl MergedRule {
     /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
     pub fn shown(&self) -> Map<String, Value> {
         let RuleTerms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
-        let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.words() };
+        let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.names() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
         terms.extend(parameters.shown());
         for (name, time) in [("min_wrapping_ttl", min_wrapping), ("max_wrapping_ttl", max_wrapping)] {

@@ -46,13 +46,13 @@ fn the_example_of_the_syntax_is_read() {
     assert_eq!(rule.path, "pki/issue/web");
     let terms = &rule.terms;
     let parameters = &rule.terms.parameters;
-    assert_eq!(terms.capabilities.words(), ["create", "update"]);
+    assert_eq!(terms.capabilities.names(), ["create", "update"]);
     assert_eq!(parameters.allowed.keys().collect::<Vec<_>>(), ["*", "common_name"]);
     assert_eq!(parameters.denied["bits"], [json!(1), json!(2.5), json!(true), json!({"a": "b"})]);
     assert!(parameters.required.contains("common_name"));
     assert_eq!((terms.min_wrapping, terms.max_wrapping), (Duration::from_secs(1), Duration::from_secs(90)));
     assert_eq!(rule.comment.as_deref(), Some("say \"hi\" ☃"));
-    assert_eq!(policy.rules[1].terms.capabilities.words(), ["create", "delete", "list", "read", "update"]);
+    assert_eq!(policy.rules[1].terms.capabilities.names(), ["create", "delete", "list", "read", "update"]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn deny_in_any_policy_wins_on_the_same_path() {
     let acl = acl(&[r#"path "a" { capabilities = ["read"] }"#, r#"path "a" { capabilities = ["deny", "update"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "a"));
     assert!(!allowed(&acl, Operation::Update, "a"));
-    assert_eq!(acl.capabilities("a".into()).words(), ["deny"]);
+    assert_eq!(acl.capabilities("a".into()).names(), ["deny"]);
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn print(policy: &Policy) -> String {
             format!("{{ {} }}", items.join("\n"))
         };
         let _ =
-            writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.terms.capabilities.words()));
+            writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.terms.capabilities.names()));
         let _ = writeln!(out, "  allowed_parameters = {}", object(&rule.terms.parameters.allowed));
         let _ = writeln!(out, "  denied_parameters {}", object(&rule.terms.parameters.denied));
         let _ = writeln!(out, "  required_parameters = {} // all", json!(rule.terms.parameters.required));

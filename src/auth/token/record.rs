@@ -74,7 +74,7 @@ impl TokenAttributes {
         Self { expires_at: row.expires_at, uses: row.uses, orphan: row.parent.is_none(), batch: false }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn token_type(&self) -> &'static str {
         if self.batch { "batch" } else { "service" }
     }
 }
@@ -108,7 +108,7 @@ impl TokenRecord {
             "explicit_max_ttl": self.explicit_max_ttl.as_secs(),
             "entity_id": self.entity_id,
             "renewable": self.renewable,
-            "type": standing.word(),
+            "type": standing.token_type(),
         });
         if !self.role.is_empty() {
             shown["role"] = self.role.as_str().into();

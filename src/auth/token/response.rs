@@ -60,7 +60,7 @@ impl TokenResponse {
             policies: policies.clone(),
             renewable,
             token_policies: policies,
-            token_type: standing.word(),
+            token_type: standing.token_type(),
         }
     }
 

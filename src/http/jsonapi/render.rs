@@ -136,7 +136,7 @@ pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
                 tracing::error!(request = %id, "{why}");
             }
         }
-        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
+        kind => tracing::debug!(request = %id, "refused: {}", kind.description()),
     }
 }
 

@@ -339,7 +339,7 @@ fn mount_help(mount: &Mount) -> String {
         paths.entry(route.pattern).or_default().push(route::operation_name(route.operation));
     }
     let lines = paths.iter().map(|(pattern, operations)| format!("    {pattern}: {}\n", operations.join(", ")));
-    format!("{} at {}\n{}", mount.kind.word(), mount.path, lines.collect::<String>())
+    format!("{} at {}\n{}", mount.kind.name(), mount.path, lines.collect::<String>())
 }
 
 fn pattern_help(entry: &PathPattern) -> String {

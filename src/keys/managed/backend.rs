@@ -52,7 +52,7 @@ impl BackendType {
     }
 
     /// The type name in requests and responses.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         BACKEND_TYPE_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn types_are_words_and_no_other() {
         for (kind, word) in BACKEND_TYPE_NAMES {
-            assert_eq!((BackendType::parse(word).unwrap(), kind.word()), (kind, word));
+            assert_eq!((BackendType::parse(word).unwrap(), kind.name()), (kind, word));
         }
         for word in ["PKCS11", "", "awskms", "pkcs11 "] {
             assert_eq!(BackendType::parse(word).unwrap_err().text(), format!("unknown managed key type {word:?}"));

@@ -42,7 +42,7 @@ impl ManagedKeyRecord {
         if self.terms.usages.contains(usage) {
             return Ok(());
         }
-        Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.word())))
+        Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.name())))
     }
 
     pub(super) fn of(document: Document) -> Result<Self> {

@@ -152,7 +152,7 @@ impl MechanismPlan {
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} does not sign with {other}{remedy}")));
         }
         if own.is_some_and(|own| TestHash::from(own) != hash) {
-            let word = hash.word();
+            let word = hash.name();
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} uses a fixed hash that is not {word}")));
         }
         let call = match (own, scheme) {

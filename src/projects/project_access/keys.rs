@@ -21,7 +21,7 @@ pub enum ProjectKeyBlock {
 impl ProjectKeyBlock {
     const ALL: [Self; 2] = [Self::Project, Self::Workspace];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Project => "project-access",
             Self::Workspace => "workspace-access",
@@ -180,7 +180,7 @@ impl ProjectAccessKey {
 
     fn attribute(self) -> String {
         let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.index()];
-        format!("{}/{name}", block.word())
+        format!("{}/{name}", block.name())
     }
 }
 
@@ -248,7 +248,7 @@ impl ProjectKeyRanks {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (form, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
-            *rank = form.3.rank_of(&stored[form.1.word()][form.2]).unwrap_or(*rank);
+            *rank = form.3.rank_of(&stored[form.1.name()][form.2]).unwrap_or(*rank);
         }
         settings
     }
@@ -257,7 +257,7 @@ impl ProjectKeyRanks {
     pub fn to_store(&self, level: ProjectAccessLevel) -> Option<String> {
         (level == ProjectAccessLevel::Custom).then(|| {
             let (project, workspace) = self.blocks();
-            json!({ ProjectKeyBlock::Project.word(): project, ProjectKeyBlock::Workspace.word(): workspace })
+            json!({ ProjectKeyBlock::Project.name(): project, ProjectKeyBlock::Workspace.name(): workspace })
                 .to_string()
         })
     }
@@ -308,7 +308,7 @@ impl RequestedProjectKeys {
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
         for block in ProjectKeyBlock::ALL {
-            let Some(members) = attributes.object(block.word()).value() else { continue };
+            let Some(members) = attributes.object(block.name()).value() else { continue };
             for form in PROJECT_KEYS.iter().filter(|form| form.1 == block) {
                 let ProjectKeyDefinition(key, _, name, words, _) = form;
                 let Some(value) = members.get(*name).filter(|value| !value.is_null()) else { continue };
@@ -343,7 +343,7 @@ impl RequestedProjectKeys {
             let mut faults = Faults::default();
             for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
                 let name = PROJECT_KEYS[key.index()].2;
-                let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
+                let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
                 faults.push(Fault::attribute(&key.attribute(), detail));
             }
             faults.finish(Kind::Invalid)?;
@@ -367,7 +367,7 @@ mod tests {
         fn keys_never_have_another_value(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
-            let body = json!({ block.word(): { *name: value } });
+            let body = json!({ block.name(): { *name: value } });
             let stored = ProjectKeyRanks::stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
@@ -390,7 +390,7 @@ mod tests {
             (ProjectAccessLevel::Custom, READ),
         ] {
             assert_eq!(ProjectKeyRanks::of(level).rights(), rights, "{level:?}");
-            assert_eq!(ProjectAccessLevel::of(level.word()), Some(level));
+            assert_eq!(ProjectAccessLevel::of(level.name()), Some(level));
         }
     }
 

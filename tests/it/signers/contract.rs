@@ -128,7 +128,7 @@ async fn test_signatures_are_made_as_asked_for(subject: &Subject) {
             let test = TestSign { hash: Some(hash), use_pss: Some(pss) };
             let outcome = subject.user.test_sign(test).await;
             let possible = (is_rsa || !pss) && !subject.lacks.contains(&(hash, pss));
-            assert_eq!(outcome.is_ok(), possible, "{:?} {} pss {pss}: {outcome:?}", subject.kind, hash.word());
+            assert_eq!(outcome.is_ok(), possible, "{:?} {} pss {pss}: {outcome:?}", subject.kind, hash.name());
             if let Err(error) = outcome {
                 assert_eq!(error.kind(), Kind::Invalid, "{error}");
                 assert!(error.text().starts_with("configuration: "), "{error}");

@@ -206,7 +206,7 @@ async fn required_capability(
 fn token_json(subject: &ExplainedToken) -> Value {
     let caller = &subject.caller;
     json!({
-        "state": subject.state.word(),
+        "state": subject.state.name(),
         "display_name": caller.display_name,
         "policies": caller.policies,
         "identity_policies": caller.identity_policies(),
@@ -281,7 +281,7 @@ impl Verdict {
             TokenStatus::Live if address.is_none() || subject.caller.allows_address(address) => return by_policies,
             TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
             TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
-            state => format!("the token cannot be used any more: it is {}", state.word()),
+            state => format!("the token cannot be used any more: it is {}", state.name()),
         };
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
@@ -306,8 +306,8 @@ impl Verdict {
         let needed = Capabilities::needed(operation);
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
-        let mut needs = needed.words();
-        let word = needed.words().concat();
+        let mut needs = needed.names();
+        let word = needed.names().concat();
         // A path's need for `sudo` is revealed only to callers with its other capability.
         if passes && sudo {
             needs.push("sudo");

@@ -246,12 +246,12 @@ fn to_json(record: &ManagedKeyRecord) -> Value {
     let shared = [
         ("UUID", json!(record.uuid)),
         ("name", json!(record.name)),
-        ("type", json!(record.kind().word())),
+        ("type", json!(record.kind().name())),
         ("allow_generate_key", json!(allow_generate_key)),
         ("allow_replace_key", json!(allow_replace_key)),
         ("allow_store_key", json!(allow_store_key)),
         ("any_mount", json!(any_mount)),
-        ("usages", json!(usages.words().collect::<Vec<_>>())),
+        ("usages", json!(usages.names().collect::<Vec<_>>())),
     ];
     let own = match &record.backend {
         BackendConfig::Pkcs11(settings) => pkcs11::to_json(settings),
