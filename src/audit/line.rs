@@ -84,7 +84,7 @@ impl EntryFormat {
         let caller_json = known
             .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
             .of(self.id, || self.caller_json(request));
-        line.object("auth", |auth| auth.members(&caller_json.auth));
+        line.object("auth", |auth| auth.rendered_members(&caller_json.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
             if let Some(trace_id) = request.trace_id {
@@ -92,7 +92,7 @@ impl EntryFormat {
             }
             asked.json("operation", request.operation);
             asked.mount(request);
-            asked.members(&caller_json.request);
+            asked.rendered_members(&caller_json.request);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             self.path(asked.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
@@ -172,14 +172,14 @@ impl EntryFormat {
         let accessor = accessor.map(|accessor| render_value(|out| self.mask.accessor(out, accessor)));
         let mut caller_json = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
         let mut auth = JsonObjectWriter { out: &mut caller_json.auth, empty: true };
-        auth.written("client_token", token.as_deref());
-        auth.written("accessor", accessor.as_deref());
+        auth.rendered("client_token", token.as_deref());
+        auth.rendered("accessor", accessor.as_deref());
         if let Some(caller) = caller {
             self.caller(&mut auth, caller);
         }
         let mut asked = JsonObjectWriter { out: &mut caller_json.request, empty: true };
-        asked.written("client_token", token.as_deref());
-        asked.written("client_token_accessor", accessor.as_deref());
+        asked.rendered("client_token", token.as_deref());
+        asked.rendered("client_token_accessor", accessor.as_deref());
         caller_json
     }
 
@@ -250,7 +250,7 @@ impl EntryFormat {
     fn token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
         self.mask.secret(auth.name("client_token"), &given.token);
         self.mask.accessor(auth.name("accessor"), &given.accessor);
-        auth.members(&given.members_json());
+        auth.rendered_members(&given.members_json());
     }
 
     fn wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
@@ -388,13 +388,13 @@ impl<'o> JsonObjectWriter<'o> {
     }
 
     /// Adds a member whose value is rendered JSON, if there is one.
-    fn written(&mut self, name: &'static str, value: Option<&[u8]>) {
+    fn rendered(&mut self, name: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.name(name).extend_from_slice(value);
         }
     }
 
-    fn members(&mut self, written: &[u8]) {
+    fn rendered_members(&mut self, written: &[u8]) {
         if written.is_empty() {
             return;
         }

@@ -61,11 +61,11 @@ struct ConnectionTable {
     events: ConnectionLimitEvents,
 }
 
-/// Numbers of connections. `open` includes those in `leaving`.
+/// Numbers of connections. `open` includes those in `closing`.
 #[derive(Clone, Copy, Default)]
 struct ConnectionCount {
     open: usize,
-    leaving: usize,
+    closing: usize,
 }
 
 #[derive(Default)]
@@ -117,14 +117,14 @@ impl Connections {
         if table.closing {
             return None;
         }
-        let mut leaving = Vec::new();
-        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut leaving))
-            && table.make_room(None, self.caps.total, now, &mut leaving);
+        let mut closing = Vec::new();
+        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
+            && table.make_room(None, self.caps.total, now, &mut closing);
         let connection = has_room.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
         // Outside the lock, because a woken task may need it.
-        leaving.iter().for_each(|connection| connection.wake());
+        closing.iter().for_each(|connection| connection.wake());
         connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
 
@@ -133,7 +133,7 @@ impl Connections {
         let now = elapsed_millis(self.began);
         let mut table = self.lock();
         table.closing = true;
-        let staying = table.all().filter(|connection| connection.left().is_none()).cloned();
+        let staying = table.all().filter(|connection| connection.close_requested_at().is_none()).cloned();
         let staying: Vec<_> = staying.collect();
         staying.iter().for_each(|connection| table.mark(connection, now));
         drop(table);
@@ -151,7 +151,7 @@ impl Connections {
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
         let mut woken = table.overdue(now);
-        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.leaving, self.caps.total);
+        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
         let mut due = table.waiting(None);
         // The body readers have their own timeouts.
         due.retain(|(phase, since, _)| {
@@ -220,24 +220,25 @@ impl ConnectionTable {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
         let sources = one.into_iter().chain(all.into_iter().flatten());
-        let staying = sources.flat_map(|source| source.connections.values()).filter(|c| c.left().is_none());
+        let staying =
+            sources.flat_map(|source| source.connections.values()).filter(|c| c.close_requested_at().is_none());
         staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
     }
 
     /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting
-    /// connections (`leaving`) to close.
+    /// connections (`closing`) to close.
     fn make_room(
         &mut self,
         of: Option<CallerNetwork>,
         cap: usize,
         now: u64,
-        leaving: &mut Vec<Arc<Connection>>,
+        closing: &mut Vec<Arc<Connection>>,
     ) -> bool {
         let count = match of {
             Some(source) => self.sources.get(&source).map_or_else(ConnectionCount::default, |source| source.count),
             None => self.count,
         };
-        if count.open - count.leaving < cap {
+        if count.open - count.closing < cap {
             return true;
         }
         let reason = if of.is_some() { "address" } else { "full" };
@@ -257,7 +258,7 @@ impl ConnectionTable {
         }
         self.events.closed += share;
         count_closed(reason, share);
-        leaving.extend(longest);
+        closing.extend(longest);
         true
     }
 
@@ -272,20 +273,20 @@ impl ConnectionTable {
     }
 
     fn mark(&mut self, connection: &Connection, now: u64) {
-        connection.leave(now);
-        self.count.leaving += 1;
+        connection.request_close(now);
+        self.count.closing += 1;
         if let Some(source) = self.sources.get_mut(&connection.source) {
-            source.count.leaving += 1;
+            source.count.closing += 1;
         }
     }
 
     fn remove(&mut self, connection: &Connection) {
         let Some(source) = self.sources.get_mut(&connection.source) else { return };
         source.connections.remove(&connection.id);
-        let left = usize::from(connection.left().is_some());
+        let is_closing = usize::from(connection.close_requested_at().is_some());
         for count in [&mut source.count, &mut self.count] {
             count.open -= 1;
-            count.leaving -= left;
+            count.closing -= is_closing;
         }
         if source.connections.is_empty() {
             self.sources.remove(&connection.source);
@@ -294,11 +295,11 @@ impl ConnectionTable {
 
     /// The connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
-        if self.count.leaving == 0 {
+        if self.count.closing == 0 {
             return Vec::new();
         }
         self.all()
-            .filter(|connection| connection.left().is_some_and(|left| left + STUCK_TIMEOUT_MILLIS <= now))
+            .filter(|connection| connection.close_requested_at().is_some_and(|at| at + STUCK_TIMEOUT_MILLIS <= now))
             .cloned()
             .collect()
     }
@@ -401,8 +402,13 @@ mod tests {
     }
 
     /// Indices of the connections that were asked to close.
-    fn left(slots: &[ConnectionSlot]) -> Vec<usize> {
-        slots.iter().enumerate().filter(|(_, slot)| slot.connection.left().is_some()).map(|(n, _)| n).collect()
+    fn asked_to_close(slots: &[ConnectionSlot]) -> Vec<usize> {
+        slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.connection.close_requested_at().is_some())
+            .map(|(n, _)| n)
+            .collect()
     }
 
     #[test]
@@ -411,13 +417,13 @@ mod tests {
         let mut slots: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
         let _busy = BusyGuard::begin(&slots[0].connection, 0);
         // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
-        for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
+        for (now, closing) in [(10, vec![1]), (11, vec![1, 2])] {
             slots.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
-            assert_eq!(left(&slots), leaving);
+            assert_eq!(asked_to_close(&slots), closing);
         }
         let counted = || {
             let count = connections.lock().count;
-            (count.open, count.leaving)
+            (count.open, count.closing)
         };
         assert_eq!(counted(), (5, 2));
         drop(slots.drain(1..3));
@@ -430,7 +436,7 @@ mod tests {
         let slots = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
         let busy = slots.each_ref().map(|slot| BusyGuard::begin(&slot.connection, 0));
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&slots), [] as [usize; 0]);
+        assert_eq!(asked_to_close(&slots), [] as [usize; 0]);
         drop(busy);
         assert!(connections.admit_at(ip("127.0.0.1"), 4).is_some());
     }
@@ -441,11 +447,11 @@ mod tests {
         let connections = Connections::new("main", ConnectionCaps { total: 100, per_address: 2 }, proxies.collect());
         let mut admit = |address: &str| connections.admit_at(ip(address), 1).unwrap();
         let ours = ["192.0.2.1", "192.0.2.1", "192.0.2.9", "::ffff:192.0.2.1"].map(&mut admit);
-        assert_eq!(left(&ours), [0], "a mapped address is the same, another one is not");
+        assert_eq!(asked_to_close(&ours), [0], "a mapped address is the same, another one is not");
         let site = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db8::ffff:3"].map(&mut admit);
-        assert_eq!(left(&site), [0], "a /64 is one site");
+        assert_eq!(asked_to_close(&site), [0], "a /64 is one site");
         for exempt in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "198.51.100.7"] {
-            assert_eq!(left(&[exempt; 4].map(&mut admit)), [] as [usize; 0], "{exempt}");
+            assert_eq!(asked_to_close(&[exempt; 4].map(&mut admit)), [] as [usize; 0], "{exempt}");
         }
     }
 
@@ -454,7 +460,7 @@ mod tests {
         let connections = table(640, 640);
         let slots: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
         let _new: Vec<_> = (0..10).map(|_| connections.admit_at(ip("127.0.0.1"), 1000).unwrap()).collect();
-        assert_eq!(left(&slots), (0..10).collect::<Vec<_>>());
+        assert_eq!(asked_to_close(&slots), (0..10).collect::<Vec<_>>());
     }
 
     #[test]
@@ -469,13 +475,13 @@ mod tests {
             drop(BusyGuard::begin(&slot.connection, 0));
         }
         connections.sweep_at(59_000);
-        assert_eq!(left(&slots).len(), 0);
+        assert_eq!(asked_to_close(&slots).len(), 0);
         connections.sweep_at(62_000);
-        assert_eq!(left(&slots).len(), 1, "the others may stay longer then");
+        assert_eq!(asked_to_close(&slots).len(), 1, "the others may stay longer then");
         connections.sweep_at(160_000);
-        assert_eq!(left(&slots).len(), 17);
+        assert_eq!(asked_to_close(&slots).len(), 17);
         connections.sweep_at(301_000);
-        assert_eq!(left(&slots).len(), 90);
+        assert_eq!(asked_to_close(&slots).len(), 90);
     }
 
     #[test]
@@ -485,11 +491,11 @@ mod tests {
         let _busy = BusyGuard::begin(&slots[1].connection, 0);
         drop(BusyGuard::begin(&slots[2].connection, 0));
         connections.sweep_at(10_999);
-        assert_eq!(left(&slots), [] as [usize; 0]);
+        assert_eq!(asked_to_close(&slots), [] as [usize; 0]);
         connections.sweep_at(11_000);
-        assert_eq!(left(&slots), [0]);
+        assert_eq!(asked_to_close(&slots), [0]);
         connections.sweep_at(400_000);
-        assert_eq!(left(&slots), [0, 2]);
+        assert_eq!(asked_to_close(&slots), [0, 2]);
     }
 
     #[test]
@@ -510,6 +516,6 @@ mod tests {
         let _busy = BusyGuard::begin(&slots[1].connection, 0);
         connections.close();
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&slots), [0, 1], "a busy one after its answer");
+        assert_eq!(asked_to_close(&slots), [0, 1], "a busy one after its answer");
     }
 }

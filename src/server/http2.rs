@@ -128,7 +128,7 @@ where
     let wire = ObservedTransport::new(transport, slot, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
-        () = activity.connection.told() => return,
+        () = activity.connection.close_requested() => return,
     };
     // A failed handshake means that the peer does not speak HTTP/2; it is not reported.
     let Ok(http2) = agreed else { return };

@@ -209,7 +209,7 @@ impl AsyncRead for ConnectionStream {
             this.given = 0;
             connection.watch(cx);
             if std::mem::take(&mut this.has_unprocessed_input) {
-                if connection.left().is_some() {
+                if connection.close_requested_at().is_some() {
                     cx.waker().wake_by_ref();
                 }
                 return Poll::Pending;

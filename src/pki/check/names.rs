@@ -429,7 +429,7 @@ impl CollectedNames {
     /// # Errors
     /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that cannot be
     /// encoded.
-    pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
+    pub fn validate(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
         let policy = NamePolicy { role, display_name };
         let set = &self.set;
         let sources = |field| self.source(field);

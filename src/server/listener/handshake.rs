@@ -38,7 +38,7 @@ impl Handshakes {
             agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, slot)) => {
                 agreed.inspect_err(|_| connections::count_closed("head", 1))??
             }
-            () = slot.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
+            () = slot.connection().close_requested() => return Err(io::ErrorKind::ConnectionAborted.into()),
         };
         let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
         let protocol = if wants_http2 { Protocol::Http2 } else { Protocol::Http1 };

@@ -36,13 +36,13 @@ fn request(body: &Value) -> RequestedNames {
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
     let asked = collect_for_issue(&request(request_body))?;
-    asked.held(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
+    asked.validate(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
     let asked = collect_for_sign(&role, &request(request_body), csr)?;
-    asked.held(&role, "").map(|(names, warnings)| (names.0, warnings))
+    asked.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
 /// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
@@ -596,7 +596,7 @@ proptest! {
         } else {
             collect_for_issue(&asked)
         };
-        if let Ok((names, _)) = result.and_then(|asked| asked.held(&role, "")) {
+        if let Ok((names, _)) = result.and_then(|asked| asked.validate(&role, "")) {
             let policy = NamePolicy { role: &role, display_name: "" };
             for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
                 prop_assert!(policy.allows(name), "{}", name);
@@ -630,7 +630,7 @@ proptest! {
         };
         let role = CompiledRole::from(role);
         for asked in [collect_for_issue(&asked), collect_for_sign(&role, &asked, &csr)].into_iter().flatten() {
-            let _ = (asked.is_long(&role), asked.held(&role, &texts[5]));
+            let _ = (asked.is_long(&role), asked.validate(&role, &texts[5]));
         }
         let _ = collect_for_ca(&asked);
     }
