@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_table() {
+    fn defaults_match_the_settings_table() {
         let config = parse("data_dir = \"/var/lib/signet\"", none).ok().unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
         assert!(config.store == StoreLocation::Embedded("/var/lib/signet".into()));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_and_empty_is_none() {
+    fn environment_overrides_file_and_empty_counts_as_unset() {
         let env = |name: &str| match name {
             "SIGNET_WORKERS" => Some("3".to_owned()),
             "SIGNET_LOG" => Some(String::new()),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn cloud_services_are_those_of_the_file_and_the_environment() {
+    fn cloud_services_are_read_from_file_and_environment() {
         let text = "data_dir = \"d\"\ngoogle_endpoint = \"https://kms.test\"\nazure_extra_suffixes = [\"a.test\"]";
         let env = |name: &str| match name {
             "SIGNET_GOOGLE_ENDPOINT" => Some("http://127.0.0.1:1".to_owned()),

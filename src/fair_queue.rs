@@ -222,7 +222,7 @@ impl<T> FairQueue<T> {
         max: usize,
         has_left: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= max;
+        let is_full = |queue: &Self| queue.waiting_of(asker) >= MAX_WAITING_PER_CALLER || queue.waiting() >= max;
         let mut left = Vec::new();
         if is_full(self) {
             left = self.remove_unless(|job| !has_left(job));
@@ -397,22 +397,22 @@ mod tests {
 
     #[test]
     fn fair_queue_alternates_callers_and_caps_jobs_per_caller() {
-        let mut turns = FairQueue::new(4, 3);
-        (0..10).for_each(|n| turns.push(1, n));
-        let first: Vec<_> = std::iter::from_fn(|| turns.take()).collect();
+        let mut queue = FairQueue::new(4, 3);
+        (0..10).for_each(|n| queue.push(1, n));
+        let first: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
         assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one slot is left to others");
-        assert!(!turns.has_one());
-        (100..103).for_each(|n| turns.push(2, n));
-        assert_eq!(turns.take(), Some((2, 100)));
-        assert_eq!((turns.take(), turns.waiting()), (None, 9), "all slots are taken");
-        turns.ended(1);
-        assert_eq!(turns.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
-        turns.ended(1);
+        assert!(!queue.has_one());
+        (100..103).for_each(|n| queue.push(2, n));
+        assert_eq!(queue.take(), Some((2, 100)));
+        assert_eq!((queue.take(), queue.waiting()), (None, 9), "all slots are taken");
+        queue.ended(1);
+        assert_eq!(queue.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
+        queue.ended(1);
         // Each has one running job, so the caller served last comes second.
-        turns.ended(2);
-        assert_eq!((turns.take(), turns.take()), (Some((1, 3)), Some((2, 102))));
-        assert_eq!(turns.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
-        assert_eq!(turns.waiting(), 0);
+        queue.ended(2);
+        assert_eq!((queue.take(), queue.take()), (Some((1, 3)), Some((2, 102))));
+        assert_eq!(queue.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
+        assert_eq!(queue.waiting(), 0);
     }
 
     #[tokio::test]
@@ -454,11 +454,11 @@ mod tests {
 
     #[test]
     fn fair_queue_drops_the_excess_job_of_the_longest_queue() {
-        let mut turns = FairQueue::new(1, 1);
-        (0..3).for_each(|n| turns.push(1, n));
-        turns.push(2, 9);
-        assert_eq!((turns.take_excess(1), turns.take_excess(2), turns.take_excess(2)), (None, Some(2), None));
-        assert_eq!((turns.remove_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
+        let mut queue = FairQueue::new(1, 1);
+        (0..3).for_each(|n| queue.push(1, n));
+        queue.push(2, 9);
+        assert_eq!((queue.take_excess(1), queue.take_excess(2), queue.take_excess(2)), (None, Some(2), None));
+        assert_eq!((queue.remove_unless(|n| *n > 0), queue.waiting(), queue.waiting_of(1)), (vec![0], 2, 1));
     }
 
     #[tokio::test]

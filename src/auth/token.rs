@@ -101,7 +101,7 @@ impl Auth {
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
             LiveToken::Stored(row) => self.shown(token, &row).await,
-            LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.standing()).await,
+            LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.attributes()).await,
         }
     }
 
@@ -118,8 +118,8 @@ impl Auth {
         self.render_lookup(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
     }
 
-    async fn render_lookup(&self, record: &TokenRecord, id: &str, standing: &TokenAttributes) -> Result<Value> {
-        let mut told = record.lookup_json(id, standing, self.clock.now());
+    async fn render_lookup(&self, record: &TokenRecord, id: &str, attributes: &TokenAttributes) -> Result<Value> {
+        let mut told = record.lookup_json(id, attributes, self.clock.now());
         let identity_policies = self.identity_policies(&record.entity_id).await?;
         if !identity_policies.is_empty() {
             told["identity_policies"] = identity_policies.into();

@@ -379,7 +379,7 @@ pub(super) fn format_time(seconds: i64) -> String {
 }
 
 fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has_key: bool) -> Result<()> {
-    let mut told = issued.told();
+    let mut told = issued.to_json();
     told["certificate"] = json!(files.certificate);
     told["key"] = if has_key { json!(files.key) } else { json!(null) };
     told["authority"] = json!(ca);

@@ -147,7 +147,7 @@ struct CertificatePair {
     key: PathBuf,
     ca: Option<PathBuf>,
     /// The serial number of the last renewed certificate, and the server's `renew_after` in Unix seconds.
-    told: Option<(Vec<u8>, i64)>,
+    renew_after: Option<(Vec<u8>, i64)>,
     failures: u32,
     /// No attempt is made before this time.
     retry_at: Option<Instant>,
@@ -175,7 +175,7 @@ impl CertificatePair {
             certificate: file.to_owned(),
             key: arguments.key.clone().unwrap_or_else(|| beside("-key")),
             ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
-            told: None,
+            renew_after: None,
             failures: 0,
             retry_at: None,
             is_logged: false,
@@ -188,7 +188,7 @@ impl CertificatePair {
         folder_of(&self.certificate).join(format!(".{name}.exec"))
     }
 
-    fn standing(&self, before: RenewBefore) -> Result<RenewalState> {
+    fn read_state(&self, before: RenewBefore) -> Result<RenewalState> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         if contains_private_key(&self.certificate)? {
             let text = format!(
@@ -200,10 +200,11 @@ impl CertificatePair {
         let key = read_key(KEY_ARGUMENT, &self.key)?;
         let serial = leaf.certificate.serial();
         let certificate = &leaf.certificate;
-        let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
-        let due = match told {
+        let known =
+            self.renew_after.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
+        let due = match known {
             _ if key.public().spki() != certificate.key().spki() => i64::MIN,
-            Some((_, told)) => *told,
+            Some((_, known)) => *known,
             None => before.due(serial.octets(), certificate.not_before(), certificate.not_after()),
         };
         Ok(RenewalState { leaf, key, due })
@@ -212,15 +213,15 @@ impl CertificatePair {
     async fn renew(
         &mut self,
         arguments: &RenewArguments,
-        standing: &RenewalState,
+        state: &RenewalState,
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let lock = FolderLock::of(&self.certificate).await?;
-        self.still(standing)?;
+        self.require_unchanged(state)?;
         let staged = self.stage_files(&lock, arguments)?;
-        let old = &standing.leaf.certificate;
-        let kind = standing.key.kind();
+        let old = &state.leaf.certificate;
+        let kind = state.key.kind();
         let new = if arguments.reuse_key { None } else { Some(generate_key(kind.name(), kind.bits().into())?) };
-        let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
+        let key = new.as_ref().map_or(&state.key, |(key, _)| key);
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
@@ -232,24 +233,22 @@ impl CertificatePair {
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
         // The lifetime is not checked if the certificate has no matching key, or if the operator requested a shorter
         // lifetime.
-        if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
+        if state.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
             successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
         }
         staged.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
-        self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
+        self.renew_after = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
         Ok(issued)
     }
 
     /// Checks under the lock that the files have not changed since they were read.
-    fn still(&self, standing: &RenewalState) -> Result<()> {
+    fn require_unchanged(&self, state: &RenewalState) -> Result<()> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
-        if (leaf.certificate.der(), key.public().spki())
-            != (standing.leaf.certificate.der(), standing.key.public().spki())
-        {
+        if (leaf.certificate.der(), key.public().spki()) != (state.leaf.certificate.der(), state.key.public().spki()) {
             let text = format!("{}: another command replaced it concurrently", self.certificate.display());
             return Err(Error::new(Kind::Conflict, text));
         }
@@ -346,7 +345,7 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
     }
     if !arguments.login.is_given() {
         let dues =
-            pairs.iter().filter_map(|pair| Some((&*pair.certificate, pair.standing(arguments.before).ok()?.due)));
+            pairs.iter().filter_map(|pair| Some((&*pair.certificate, pair.read_state(arguments.before).ok()?.due)));
         let warning = renew_token_once(&arguments.login, &arguments.authority.caller, dues).await;
         output::print_warnings(warning.as_slice());
     }
@@ -372,21 +371,21 @@ async fn renew_and_print(
     arguments: &RenewArguments,
     pair: &mut CertificatePair,
 ) -> std::result::Result<(), CertifyError> {
-    let standing = pair.standing(arguments.before)?;
-    if !arguments.force && unix_now() < standing.due {
-        print_renewal(pair, &standing.leaf, None, Some(standing.due))?;
-        output::print_warnings(role_warning(arguments, pair, &standing).await.as_slice());
+    let state = pair.read_state(arguments.before)?;
+    if !arguments.force && unix_now() < state.due {
+        print_renewal(pair, &state.leaf, None, Some(state.due))?;
+        output::print_warnings(role_warning(arguments, pair, &state).await.as_slice());
         return Ok(());
     }
-    let issued = pair.renew(arguments, &standing).await?;
-    let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
+    let issued = pair.renew(arguments, &state).await?;
+    let next = pair.read_state(arguments.before).map_or(None, |state| Some(state.due));
     print_renewal(pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
 }
 
 /// A warning if the role for a later renewal is only the default.
-async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) -> Option<String> {
-    let role = RenewalRole::find(&arguments.authority, &standing.leaf.certificate).await;
+async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) -> Option<String> {
+    let role = RenewalRole::find(&arguments.authority, &state.leaf.certificate).await;
     let note = role.ok()?.default_note?;
     Some(format!("{}: {note}", pair.certificate.display()))
 }
@@ -401,7 +400,7 @@ fn print_renewal(
     let file = pair.certificate.display();
     let not_after = format_time(leaf.certificate.not_after());
     let due = due.map(format_time).unwrap_or_default();
-    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), ReceivedCertificate::told);
+    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), ReceivedCertificate::to_json);
     object["serial_number"] = leaf.certificate.serial().to_string().into();
     object["certificate"] = json!(pair.certificate);
     object["key"] = json!(pair.key);
@@ -455,7 +454,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         if pairs.iter().any(|pair| pair.failures > 0) {
             token.look_again();
         }
-        let mut running = pin!(command.turn(arguments, pairs));
+        let mut running = pin!(command.run_if_due(arguments, pairs));
         let Some(next) = until_signal(&mut signals, &mut running).await else {
             let _ = tokio::time::timeout(EXEC_GRACE, running).await;
             return Ok(());
@@ -514,27 +513,27 @@ async fn renew_if_due(
     arguments: &RenewArguments,
     pair: &mut CertificatePair,
 ) -> std::result::Result<RenewalOutcome, CertifyError> {
-    let standing = pair.standing(arguments.before)?;
-    let left = standing.due.saturating_sub(unix_now());
+    let state = pair.read_state(arguments.before)?;
+    let left = state.due.saturating_sub(unix_now());
     if left > 0 {
         if !std::mem::replace(&mut pair.is_logged, true) {
-            log_first_check(arguments, pair, &standing).await;
+            log_first_check(arguments, pair, &state).await;
         }
         return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
     }
-    let issued = pair.renew(arguments, &standing).await?;
-    let due = pair.standing(arguments.before)?.due;
+    let issued = pair.renew(arguments, &state).await?;
+    let due = pair.read_state(arguments.before)?.due;
     print_renewal(pair, &issued.leaf, Some(&issued), Some(due))?;
     Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
 /// Logs a certificate that is not due at the start of a service.
-async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) {
+async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) {
     let file = pair.certificate.display();
-    let ends = format_time(standing.leaf.certificate.not_after());
-    let due = format_time(standing.due);
+    let ends = format_time(state.leaf.certificate.not_after());
+    let due = format_time(state.due);
     tracing::info!(%file, %ends, %due, "the certificate will be renewed when it is due");
-    if let Some(problem) = role_warning(arguments, pair, standing).await {
+    if let Some(problem) = role_warning(arguments, pair, state).await {
         tracing::warn!(%problem, "the role of the renewal is uncertain");
     }
 }
@@ -561,7 +560,7 @@ struct ExecBackoff {
 
 impl ExecBackoff {
     /// Runs the command if necessary; returns the time until the next check.
-    async fn turn(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
+    async fn run_if_due(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
         }

@@ -134,7 +134,7 @@ async fn wait_for_database(database: &Database) -> Result<()> {
     loop {
         match storage::check_reachable(database).await {
             Ok(()) => {
-                if wait.told.is_some() {
+                if wait.last_reason.is_some() {
                     tracing::warn!("the database is there");
                 }
                 return Ok(());
@@ -176,21 +176,21 @@ async fn open_server(
 /// Exponential backoff for an unavailable resource.
 struct StartupBackoff {
     pause: Duration,
-    told: Option<String>,
+    last_reason: Option<String>,
 }
 
 impl Default for StartupBackoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE, told: None }
+        Self { pause: FIRST_PAUSE, last_reason: None }
     }
 }
 
 impl StartupBackoff {
     /// Logs each new reason once, and waits for the next pause.
     async fn on(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+        if self.last_reason.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");
-            self.told = Some(what.to_owned());
+            self.last_reason = Some(what.to_owned());
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);

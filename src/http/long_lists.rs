@@ -121,13 +121,13 @@ impl ListSlot {
     ///
     /// # Errors
     /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].
-    pub async fn turn(&self) -> Result<fair_queue::Permit> {
+    pub async fn wait_for_read_permit(&self) -> Result<fair_queue::Permit> {
         let late = || Error::new(Kind::Busy, "list: not complete after one hour; request pages (after, limit)");
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let turn = self.lists.0.reading.enter(self.asker);
-        tokio::time::timeout_at(self.end.into(), turn).await.map_err(|_| late())
+        let permit = self.lists.0.reading.enter(self.asker);
+        tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }
 
@@ -188,12 +188,12 @@ mod tests {
         let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
         let old: Vec<ListSlot> =
             (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
-        assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
+        assert_eq!(old[0].wait_for_read_permit().await.err().unwrap().kind(), Kind::Busy);
         let young = lists.begin(ONE, sender(1)).unwrap();
         // Dropping an expired slot does not free the slot of another list.
         drop(old);
         assert_eq!(lists.lock().taken.len(), 1);
-        assert!(young.turn().await.is_ok());
+        assert!(young.wait_for_read_permit().await.is_ok());
     }
 
     #[actix_web::test]
@@ -201,9 +201,9 @@ mod tests {
         let lists = LongLists::default();
         let one = lists.begin(ONE, sender(1)).unwrap();
         let other = lists.begin(ONE, sender(1)).unwrap();
-        let turn = one.turn().await.unwrap();
-        assert!(other.turn().now_or_never().is_none());
-        drop(turn);
-        assert!(other.turn().now_or_never().unwrap().is_ok());
+        let permit = one.wait_for_read_permit().await.unwrap();
+        assert!(other.wait_for_read_permit().now_or_never().is_none());
+        drop(permit);
+        assert!(other.wait_for_read_permit().now_or_never().unwrap().is_ok());
     }
 }

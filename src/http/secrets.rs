@@ -162,8 +162,8 @@ async fn respond(
             response
         }
     };
-    if let Some(standing) = &trail.standing {
-        standing.show(&mut response);
+    if let Some(quota) = &trail.quota {
+        quota.show(&mut response);
     }
     std::mem::take(&mut trail.page).show(&mut response);
     trail.line.end(response.status().as_u16());
@@ -200,8 +200,8 @@ async fn run_pipeline(
     times.set_address(address);
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
-    let standing = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
-    let counted = trail.counted(standing, &asked);
+    let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
+    let counted = trail.counted(quota, &asked);
     let known = match counted {
         Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
@@ -219,15 +219,15 @@ async fn run_pipeline(
     times.set_sender(&sender());
     let read = target.read(&asked, headers, payload, state, (welcome, &sender, times)).await;
     if read.is_err() {
-        let standing = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
-        trail.counted(standing, &asked)?;
+        let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
+        trail.counted(quota, &asked)?;
     }
     let mut sent = read?;
     if let Some(seen) = &mut trail.seen {
         seen.what(&mut sent);
     }
-    let standing = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
-    trail.counted(standing, &asked)?;
+    let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
+    trail.counted(quota, &asked)?;
     request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
@@ -237,7 +237,7 @@ async fn run_pipeline(
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    times.turn().await;
+    times.wait_for_slice().await;
     let admit = || authorize(state, known, &target, &asked, &sent, address, wrap_ttl);
     let admitted = run_guarded(trail.deadline, admit).await?;
     if asked.help {

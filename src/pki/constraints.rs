@@ -495,7 +495,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn constraints_of_any_bytes_do_not_panic(
             value in proptest::collection::vec(any::<u8>(), 0..60),
             tag in 0x80_u8..0x90,
             name in proptest::collection::vec(any::<u8>(), 0..30),

@@ -180,8 +180,8 @@ pub async fn create(
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id: SqlValue = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
-    let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
+    let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
+    tx.row(select_team, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
     let counted = tx.execute(count, &[project.id.into(), org_id]).await?;
     ApiRejection::not_found_unless(counted > 0)?;

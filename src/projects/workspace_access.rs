@@ -177,8 +177,8 @@ pub async fn create(
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
-    let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
+    let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
+    tx.row(select_team, &[team.id.into(), org_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     workspace::lock_and_load(tx, member, workspace.id, WorkspaceRights::ADMIN).await?;
     let insert = "INSERT INTO team_workspace_access (ext_id, team_id, workspace_id, access, custom)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";

@@ -81,7 +81,7 @@ struct ConnectionLimitEvents {
     /// State at the first of these events: the number of open connections, and the address with most of them.
     open: usize,
     busiest: Option<(CallerNetwork, usize)>,
-    told: Option<u64>,
+    logged_at: Option<u64>,
 }
 
 impl Connections {
@@ -168,10 +168,10 @@ impl Connections {
                 woken.push(connection);
             }
         }
-        let told = table.tell(now);
+        let events = table.take_events_to_log(now);
         drop(table);
         woken.iter().for_each(|connection| connection.wake());
-        if let Some(events) = told {
+        if let Some(events) = events {
             self.log(&events);
         }
     }
@@ -314,14 +314,14 @@ impl ConnectionTable {
     }
 
     /// Returns the events since the last log entry, if another one is due.
-    fn tell(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
-        let ConnectionLimitEvents { closed, refused, told, .. } = self.events;
-        if closed + refused == 0 || told.is_some_and(|told| told + LOG_INTERVAL_MILLIS > now) {
+    fn take_events_to_log(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
+        let ConnectionLimitEvents { closed, refused, logged_at, .. } = self.events;
+        if closed + refused == 0 || logged_at.is_some_and(|logged_at| logged_at + LOG_INTERVAL_MILLIS > now) {
             return None;
         }
         Some(std::mem::replace(
             &mut self.events,
-            ConnectionLimitEvents { told: Some(now), ..ConnectionLimitEvents::default() },
+            ConnectionLimitEvents { logged_at: Some(now), ..ConnectionLimitEvents::default() },
         ))
     }
 }
@@ -502,7 +502,12 @@ mod tests {
     fn connection_limit_is_logged_at_first_and_every_ten_seconds() {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.busiest));
+        let tell = |now| {
+            connections
+                .lock()
+                .take_events_to_log(now)
+                .map(|events| (events.closed, events.refused, events.open, events.busiest))
+        };
         let busiest = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
         assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, busiest(1))), None), "as it was when slots ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();

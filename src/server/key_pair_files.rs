@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_replaced_whole_and_what_ended_half_way_is_finished() {
+    fn key_pair_replacement_is_atomic_and_finished_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let pair = |certificate: &'static str, key: &'static str| KeyPairContents {

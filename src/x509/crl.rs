@@ -496,7 +496,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_apart_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn crl_parts_of_any_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(iter_entries(&bytes).map(|(_, raw)| raw.len()).sum::<usize>() <= bytes.len());
         }
 

@@ -47,7 +47,7 @@ impl BatchToken {
         self.parent
     }
 
-    pub(super) fn standing(&self) -> TokenAttributes {
+    pub(super) fn attributes(&self) -> TokenAttributes {
         TokenAttributes { expires_at: Some(self.expires_at), uses: None, orphan: self.parent.is_none(), batch: true }
     }
 }

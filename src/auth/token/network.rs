@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_read_and_written_as_they_were_given() {
+    fn network_text_is_kept_as_given() {
         for (text, written) in [
             ("192.0.2.0/24", "192.0.2.0/24"),
             ("192.0.2.7/24", "192.0.2.7/24"),

@@ -132,7 +132,7 @@ pub(super) fn build_refusal(refusal: &ApiRejection, id: &RequestId, rate: Option
 pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
-            if let Some(why) = refusal.told() {
+            if let Some(why) = refusal.log_text() {
                 tracing::error!(request = %id, "{why}");
             }
         }

@@ -265,7 +265,7 @@ impl<S: RowSource> ListStream<S> {
                 return Ok(None);
             }
             if !self.reader.is_at_end() {
-                let _turn = self.pass.turn().await?;
+                let _permit = self.pass.wait_for_read_permit().await?;
                 let rows = self.reader.read(&self.source, self.member == ListMember::Infos).await?;
                 write_rows(&mut self.ready, &rows, self.member, self.is_first);
                 self.is_first &= self.ready.is_empty();

@@ -282,7 +282,7 @@ impl ResolvedRoute {
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
-        times.turn().await;
+        times.wait_for_slice().await;
         Ok(ParsedBody { fields: request::parse_fields(&body, headers, max_text_bytes)?, room, ..ParsedBody::default() })
     }
 

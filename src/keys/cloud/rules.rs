@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 /// Maximum length of a parameter, in bytes.
 pub(in crate::keys) const MAX_PARAMETER_BYTES: usize = 2048;
 
-/// Replaces `standing` if a value is given.
-pub(in crate::keys) fn replace_if_given(standing: &mut String, written: Option<String>) {
+/// Replaces `current` if a value is given.
+pub(in crate::keys) fn replace_if_given(current: &mut String, written: Option<String>) {
     if let Some(written) = written {
-        *standing = written;
+        *current = written;
     }
 }
 

@@ -52,13 +52,13 @@ pub struct CloudAkmsChange {
 }
 
 impl CloudAkmsConfig {
-    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the errors below,
+    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the errors below,
     /// [`CloudAkmsConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
-    pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub fn changed(current: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         redaction::replace_secret("access_key", &mut config.access_key, change.access_key)?;
         redaction::replace_secret("secret_key", &mut config.secret_key, change.secret_key)?;
         rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));

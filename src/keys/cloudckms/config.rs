@@ -44,13 +44,13 @@ pub struct CloudCkmsChange {
 }
 
 impl CloudCkmsConfig {
-    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the error below,
+    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the error below,
     /// [`CloudCkmsConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long.
-    pub fn changed(standing: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub fn changed(current: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         rules::replace_if_given(&mut config.credentials, change.credentials);
         rules::replace_if_given(&mut config.crypto_key, change.crypto_key);
         rules::replace_if_given(&mut config.crypto_key_version, change.crypto_key_version);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn project_and_region_may_be_those_of_the_environment() {
+    fn project_and_region_default_to_the_environment() {
         let google = GoogleSettings {
             project: Some("other".to_owned()),
             region: Some("global".to_owned()),

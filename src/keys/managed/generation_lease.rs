@@ -65,13 +65,13 @@ impl GenerationLeases {
         ask: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let Some(location) = location else { return ask.await };
-        let turns = Arc::clone(self);
+        let leases = Arc::clone(self);
         let (answer, answered) = oneshot::channel();
         let ask = QueueCaller::current().must_run().scope(ask);
         tokio::spawn(async move {
-            let outcome = match turns.take(&location).await {
-                Ok(turn) if answer.is_closed() => return turns.give_back(turn).await,
-                Ok(turn) => turns.during(turn, ask).await,
+            let outcome = match leases.take(&location).await {
+                Ok(lease) if answer.is_closed() => return leases.give_back(lease).await,
+                Ok(lease) => leases.during(lease, ask).await,
                 Err(error) => Err(error),
             };
             // The caller may have left.
@@ -80,12 +80,12 @@ impl GenerationLeases {
         answered.await.map_err(Error::internal)?
     }
 
-    async fn during<T>(&self, turn: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn during<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
         let outcome = ask.await;
         // A call that has timed out may still be generating the key.
         if since.elapsed() < SignerLimits::default().call_timeout {
-            self.give_back(turn).await;
+            self.give_back(lease).await;
         }
         outcome
     }
@@ -95,8 +95,8 @@ impl GenerationLeases {
         let name = format!("{:02x}", digest::digest(&digest::SHA256, location.as_bytes()).as_ref()[0]);
         let since = Instant::now();
         loop {
-            if let Some(turn) = self.attempt(&name).await? {
-                return Ok(turn);
+            if let Some(lease) = self.attempt(&name).await? {
+                return Ok(lease);
             }
             if since.elapsed() >= self.patience {
                 let text = "another request or node is generating the managed key; retry shortly";
@@ -123,9 +123,9 @@ impl GenerationLeases {
         }
     }
 
-    async fn give_back(&self, turn: HeldGenerationLease) {
-        if let Err(error) = self.write(&turn.name, turn.version, 0).await {
-            tracing::debug!("the turn of a managed key ends by itself: {error}");
+    async fn give_back(&self, lease: HeldGenerationLease) {
+        if let Err(error) = self.write(&lease.name, lease.version, 0).await {
+            tracing::debug!("the lease of a managed key expires by itself: {error}");
         }
     }
 

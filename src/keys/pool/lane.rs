@@ -72,7 +72,7 @@ pub struct CallerGuard(Arc<CallerState>);
 #[derive(Debug, Default)]
 struct CallerState {
     gone: AtomicBool,
-    told: Notify,
+    notify: Notify,
 }
 
 impl CallerGuard {
@@ -85,7 +85,7 @@ impl CallerGuard {
 impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::Release);
-        self.0.told.notify_waiters();
+        self.0.notify.notify_waiters();
     }
 }
 
@@ -106,11 +106,11 @@ impl CallerWatch {
         let Some(left) = &self.0 else { return std::future::pending().await };
         loop {
             // Registered before the check, so that a caller that leaves after the check is noticed.
-            let told = left.told.notified();
+            let notified = left.notify.notified();
             if self.has_ended() {
                 return;
             }
-            told.await;
+            notified.await;
         }
     }
 }

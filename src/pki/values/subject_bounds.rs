@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn string_types_are_those_of_the_appendix() {
+    fn subject_string_types_match_rfc_5280_appendix_a() {
         for (attribute, good, bad) in [
             (Attribute::Country, "NZ", ["New Zealand", "N", "N1", "ÄÖ", "ü"].as_slice()),
             (Attribute::SerialNumber, "12-34", &["1_2", "ü", "a@b"]),

@@ -57,7 +57,7 @@ where
     }
 
     /// Makes progress, within the limits of a time slice.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn make_progress(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unpacked = 0;
         for _ in 0..MAX_EVENTS_PER_SLICE {
             if self.closing.is_some() {
@@ -96,7 +96,7 @@ where
                 break;
             }
         }
-        self.activity.turn.end(cx);
+        self.activity.time_slice.end(cx);
         Poll::Pending
     }
 
@@ -176,7 +176,7 @@ where
         late.as_mut().poll(cx)
     }
 
-    fn tell(&mut self) {
+    fn publish_activity(&mut self) {
         let activity = &*self.activity;
         let Some(idle) = &mut self.idle else { return };
         if activity.has_moved() {
@@ -207,11 +207,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.activity.connection.watch(cx);
-        let mut turned = Poll::Pending;
-        if this.activity.turn.begin(cx) {
-            turned = this.turn(cx);
-            this.tell();
+        let mut progress = Poll::Pending;
+        if this.activity.time_slice.begin(cx) {
+            progress = this.make_progress(cx);
+            this.publish_activity();
         }
-        if this.activity.connection.is_stuck() { Poll::Ready(()) } else { turned }
+        if this.activity.connection.is_stuck() { Poll::Ready(()) } else { progress }
     }
 }

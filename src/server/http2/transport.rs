@@ -34,7 +34,7 @@ pub(super) struct Http2Activity {
     moved: Cell<bool>,
     /// Since when a frame of the client is incomplete.
     partial: Cell<Option<u64>>,
-    pub(super) turn: TimeSlice,
+    pub(super) time_slice: TimeSlice,
     /// Frames that the client may still send.
     pub(super) allowance: FrameAllowance,
 }
@@ -45,9 +45,9 @@ impl Http2Activity {
         let receiving = Cell::new(0);
         let moved = Cell::new(false);
         let partial = Cell::new(None);
-        let turn = TimeSlice::new();
+        let time_slice = TimeSlice::new();
         let allowance = FrameAllowance::new(connection.now());
-        Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
+        Rc::new(Self { connection, handled, receiving, moved, partial, time_slice, allowance })
     }
 
     /// The phase that the current requests imply; `None` if there are none.
@@ -138,9 +138,9 @@ impl ObservedTransport {
     }
 
     fn heard(&mut self, bytes: &[u8]) {
-        let Http2Activity { connection, partial, turn, allowance, .. } = &*self.activity;
+        let Http2Activity { connection, partial, time_slice, allowance, .. } = &*self.activity;
         let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
-        turn.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
+        time_slice.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
@@ -189,8 +189,8 @@ impl AsyncRead for ObservedTransport {
         if this.activity.allowance.is_spent() {
             return Poll::Pending;
         }
-        if this.activity.turn.is_over() {
-            this.activity.turn.end(cx);
+        if this.activity.time_slice.is_over() {
+            this.activity.time_slice.end(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();

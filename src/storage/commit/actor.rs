@@ -256,10 +256,10 @@ impl<B: StoreBackend> Committer<B> {
 
     /// Takes the batch only when the run starts, so that everything that has arrived by then shares the commit.
     fn schedule(&mut self, ctx: &mut Context<Self>) {
-        ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.turn(ctx)));
+        ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.commit_batch(ctx)));
     }
 
-    fn turn(&mut self, ctx: &mut Context<Self>) {
+    fn commit_batch(&mut self, ctx: &mut Context<Self>) {
         let Some(backend) = self.backend.take() else { return };
         self.queue.gather();
         let stopping = !self.stopping.is_empty();

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_copy_leaves_nothing_and_none_replaces_a_file() {
+    fn unfinished_copy_leaves_no_file_and_replaces_none() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");

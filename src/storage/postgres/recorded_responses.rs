@@ -24,15 +24,15 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
     if keyed.is_empty() {
         return Ok(HashSet::new());
     }
-    let mut standing = HashMap::new();
+    let mut stored_rows = HashMap::new();
     let keys: Vec<&[u8]> = keyed.iter().map(|(_, row)| &row.key[..]).collect();
     for found in rows(db, SELECT_RECORDED, &[&keys]).await? {
-        standing.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
+        stored_rows.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
     }
     let mut first = HashMap::new();
     let mut repeats = HashSet::new();
     for (at, row) in keyed {
-        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
+        let stands = stored_rows.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
         if stands || *first.entry(row.key).or_insert(at) != at {
             repeats.insert(at);
         }

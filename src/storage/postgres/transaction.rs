@@ -140,9 +140,9 @@ impl<'a> Transaction<'a> {
             rows.push(row);
         }
         for (mount, (positions, rows)) in by_mount {
-            let (standing, changed) = revocations::insert_all(self.db, mount, &rows).await?;
+            let (stored_rows, changed) = revocations::insert_all(self.db, mount, &rows).await?;
             self.known.revoked |= changed;
-            for (position, InsertedRevocation { stored, fresh }) in positions.into_iter().zip(standing) {
+            for (position, InsertedRevocation { stored, fresh }) in positions.into_iter().zip(stored_rows) {
                 self.inserted(mount).revocations += i64::from(fresh);
                 self.revoked.push((position, stored, fresh));
             }

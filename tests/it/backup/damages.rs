@@ -217,7 +217,7 @@ impl Copy {
 }
 
 #[actix_web::test]
-async fn every_damage_is_found_and_none_where_there_is_none() {
+async fn verify_backup_finds_every_damage_and_no_other() {
     let copy = Copy::make().await;
     let folder = copy.place.file("");
     let before = std::fs::read(copy.file()).unwrap();

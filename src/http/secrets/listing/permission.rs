@@ -57,10 +57,10 @@ impl ReadPermission {
     ///
     /// # Errors
     /// `Forbidden` when the caller may no longer list; `Busy` when the list has run for too long.
-    pub(super) async fn turn(&self) -> Result<Turn> {
-        let turn = self.slot.turn().await?;
+    pub(super) async fn wait_for_read_permit(&self) -> Result<Turn> {
+        let permit = self.slot.wait_for_read_permit().await?;
         (self.may_read)().await?;
-        Ok(turn)
+        Ok(permit)
     }
 }
 

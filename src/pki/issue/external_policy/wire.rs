@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn engine_reply_of_any_bytes_does_not_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = PolicyEngineReply::read(&body, "u");
         }
     }

@@ -36,7 +36,7 @@
 //! | K26, K27 | `softhsm_ec_keys_meet_the_contract` |
 //! | K26, K27 | `many_sign_at_a_time` |
 //! | K26, K27 | `every_algorithm_that_fits_signs_and_no_other` |
-//! | K26, K27 | `a_digest_of_another_length_is_none` |
+//! | K26, K27 | `digest_of_another_length_is_refused` |
 //! | K28 | `softhsm_rsa_keys_meet_the_contract`, `token_with_unreadable_information_works_by_slot` |
 //! | K29 | `concurrent_requests_generate_each_key_once_per_alias` |
 //! | K29 | `concurrent_key_generation_leaves_one_alias_and_one_key` |
