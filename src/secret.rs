@@ -205,7 +205,7 @@ pub mod sealed {
     /// # Errors
     /// The errors of the serializer, and an error when the secret is not UTF-8.
     pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is no text"))?;
+        let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is not text"))?;
         serializer.serialize_str(text)
     }
 

@@ -179,7 +179,7 @@ impl PemCertificate {
                 let certificate = Certificate::parse(&der)?;
                 Ok(Self { text: pem::encode(CERTIFICATE_LABEL, &der) + "\n", certificate })
             }
-            _ => Err(Error::invalid("no PEM block CERTIFICATE")),
+            _ => Err(Error::invalid("has no PEM block CERTIFICATE")),
         }
     }
 

@@ -247,7 +247,7 @@ enum ExistingFiles {
 impl IssueFiles {
     fn of(arguments: &IssueArguments, order: &CertificateOrder) -> Result<Self> {
         if !arguments.out.is_dir() {
-            return Err(Error::invalid(format!("--out: {} is no folder", arguments.out.display())));
+            return Err(Error::invalid(format!("--out: {} is not a folder", arguments.out.display())));
         }
         let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.called));
         Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })

@@ -169,7 +169,7 @@ impl CertificatePair {
         let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
         let ca = [beside("-ca"), file.with_file_name("ca.pem")];
         if stem.is_empty() {
-            return Err(Error::invalid(format!("FILE: {} is no file of a certificate", file.display())));
+            return Err(Error::invalid(format!("FILE: {} is not a certificate file", file.display())));
         }
         Ok(Self {
             certificate: file.to_owned(),

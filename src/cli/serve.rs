@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shown if an installation that was started by hand has no authority.
-const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
+const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
 /// Logged for a new store, or one at an unintended location.
@@ -85,12 +85,12 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     tokio::select! {
         reached = wait_for_database(&options.storage.database) => reached?,
         () = signals.stop() => {
-            tracing::info!("stopping: the database was not there yet");
+            tracing::info!("stopping: the database was still unreachable");
             return Ok(());
         }
     }
     let Some(server) = open_server(options, || server_options(&config, tls.clone()), &mut signals).await? else {
-        tracing::info!("stopping: the disk of the data folder had no room yet");
+        tracing::info!("stopping: the disk of the data folder was still full");
         return Ok(());
     };
     warn_if_uninitialized(&server).await;

@@ -88,7 +88,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
         }
         (None, is_empty) => {
             if is_empty && !read.fields.has("seal.slot") {
-                read.problem("seal.token_label", "must be given with a seal of type pkcs11, or seal.slot");
+                read.problem("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
             }
             TokenAddress::Label(label)
         }

@@ -84,7 +84,7 @@ fn parse_subtrees(mut list: DerReader<'_>, mut each: impl FnMut(u8, SubtreeBase)
     while !list.is_empty() {
         count += 1;
         if count > MAX_SUBTREES {
-            return Err(DerError("more than 1000 subtrees on one side"));
+            return Err(DerError("more than 1000 permitted or excluded subtrees"));
         }
         let mut subtree = list.sequence()?;
         let base = subtree.any()?;

@@ -105,7 +105,7 @@ pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, Strin
 /// # Errors
 /// `Invalid` naming `key_usage` and the position of the entry.
 pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
-    let unknown = |n| Error::invalid(format!("key_usage: entry {} is no key usage (RFC 5280 4.2.1.3)", n + 1));
+    let unknown = |n| Error::invalid(format!("key_usage: entry {} is not a key usage (RFC 5280 4.2.1.3)", n + 1));
     KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 

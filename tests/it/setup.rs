@@ -294,7 +294,7 @@ fn setup_retains_existing_files_and_objects() {
         std::fs::remove_file(place.path(name)).unwrap();
     }
     let error = place.refused(&["--admin-token-file", "absent/token"]);
-    assert!(error.contains("--admin-token-file: absent is no folder"), "{error}");
+    assert!(error.contains("--admin-token-file: absent is not a folder"), "{error}");
     assert!(!place.path("data/tls.pem").exists() && !place.path("data/tls-key.pem").exists());
     place.again(&[]);
     // The setup needs the store for itself.
@@ -544,13 +544,17 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
         (
             "mine",
             &["--domain", "example.test", "--admin-token-file", "absent/token"],
-            "--admin-token-file: absent is no folder: make it first",
+            "--admin-token-file: absent is not a folder: make it first",
         ),
-        ("mine", &["--domain", "example.test", "--csr", "absent/own.csr"], "--csr: absent is no folder: make it first"),
+        (
+            "mine",
+            &["--domain", "example.test", "--csr", "absent/own.csr"],
+            "--csr: absent is not a folder: make it first",
+        ),
         (
             "mine",
             &["--domain", "example.test", "--audit-file", "absent/audit.log"],
-            "--audit-file: absent is no folder: make it first",
+            "--audit-file: absent is not a folder: make it first",
         ),
         ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),

@@ -89,7 +89,7 @@ impl StagedFile {
             (OnExisting::RejectUnlessEmpty | OnExisting::Replace, Some(found))
                 if file_type(found) != FileType::RegularFile =>
             {
-                return Err(Error::invalid(format!("{}: is no file that can be replaced", file.display())));
+                return Err(Error::invalid(format!("{}: is not a file that can be replaced", file.display())));
             }
             _ => {}
         }

@@ -212,7 +212,7 @@ pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &In
         let folder = folder_of(file);
         let is_there = folder.is_dir();
         if !is_there && !made.contains(&make_absolute(folder)) {
-            let rule = "is no folder: make it first, or name another file";
+            let rule = "is not a folder: make it first, or name another file";
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
         if is_there && let Err(e) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
@@ -261,7 +261,7 @@ pub(super) fn make_absolute(path: &Path) -> PathBuf {
 }
 
 fn quote_path(path: &Path) -> Result<String> {
-    let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is no text", path.display())))?;
+    let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is not text", path.display())))?;
     Ok(quote_toml(text))
 }
 

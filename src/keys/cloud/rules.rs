@@ -37,7 +37,10 @@ pub(in crate::keys) fn validate_url_part(
     let others: Vec<String> = others.chars().map(|c| c.to_string()).collect();
     let least = lengths.start();
     let max = lengths.end();
-    let others = others.join(" ");
+    let others = match &others[..] {
+        [one] => one.clone(),
+        several => format!("any of {}", several.join(" ")),
+    };
     Err(Error::invalid(format!("{name}: must be {least} to {max} letters, digits or {others}")))
 }
 
@@ -65,7 +68,7 @@ mod tests {
         assert_eq!(validate_url_part("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
         for bad in ["a/b", "a.b", "..", "a b", "ä", "a%2f", &"a".repeat(64)] {
             let text = validate_url_part("project", bad, "_-", 1..=63).unwrap_err();
-            assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or _ -");
+            assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or any of _ -");
         }
     }
 }

@@ -225,7 +225,7 @@ mod tests {
                 "curve is required when allow_generate_key is true and key_type is ECDSA",
             ),
             (|c| c.kms_key.clear(), false, "kms_key is required"),
-            (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or : / _ -"),
+            (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or any of : / _ -"),
             (
                 |c| c.access_key = Secret::new("a"),
                 false,

@@ -201,7 +201,7 @@ mod tests {
             (
                 |c| c.resource = "evil.example/vault.azure.net".into(),
                 false,
-                "resource: must be 1 to 253 letters, digits or . -",
+                "resource: must be 1 to 253 letters, digits or any of . -",
             ),
         ];
         good().check(false, &services()).unwrap();

@@ -162,7 +162,7 @@ mod tests {
             (|c| c.key_ring.clear(), false, "key_ring is required"),
             (|c| c.project.clear(), false, "project is required"),
             (|c| c.region.clear(), false, "region is required"),
-            (|c| c.key_ring = "a/../b".into(), false, "key_ring: must be 1 to 63 letters, digits or _ -"),
+            (|c| c.key_ring = "a/../b".into(), false, "key_ring: must be 1 to 63 letters, digits or any of _ -"),
             (|c| c.crypto_key_version = "latest".into(), false, "crypto_key_version must be a decimal number"),
             (|c| c.crypto_key_version = "1/x".into(), false, "crypto_key_version must be a decimal number"),
             (

@@ -234,7 +234,7 @@ impl CloudKeyService for CkmsKeyClient {
 }
 
 fn verify_checksum(bytes: &[u8], crc: &str) -> Result<()> {
-    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(invalid_response("was damaged on its way")) }
+    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(invalid_response("was corrupted in transit")) }
 }
 
 fn invalid_response(why: &str) -> Error {
