@@ -47,7 +47,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Files of the TLS certificate; `None` for plain HTTP, which requires a loopback address.
     pub tls: Option<TlsFiles>,
-    /// How the server renews its TLS certificate, if it does.
+    /// Automatic renewal of the TLS certificate, if configured.
     pub tls_renewal: Option<TlsRenewal>,
     /// Address of the metrics listener.
     pub metrics_listen: Option<SocketAddr>,
@@ -92,7 +92,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// How a server renews its TLS certificate.
+/// Settings of the automatic renewal of the TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
     /// Path of the mount that issues it.

@@ -170,8 +170,9 @@ pub const MAX_CHANGE_ATTEMPTS: usize = 8;
 /// Text of the rejection when too many changes of one caller are queued.
 pub const TOO_MANY_CHANGES: &str = "too many queued changes of this caller; retry";
 
-/// Longest delay before the second attempt, about the time of a few commits, and how often it doubles.
+/// Maximum delay before the second attempt: about the time of a few commits.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(8);
+/// Maximum number of doublings of this delay.
 const MAX_BACKOFF_DOUBLINGS: usize = 5;
 
 /// Retries a change of `what` on version conflicts. Each attempt must read the current state again.

@@ -34,7 +34,7 @@ pub const MIN_ROTATION_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Maximum configurable age: a hundred years.
 const MAX_ROTATION_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// When a data key is rotated automatically.
+/// Conditions of the automatic rotation of a data key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationSettings {
     /// `true` to rotate automatically. A key that has sealed [`MAX_KEY_OPERATIONS`] values is rotated in any case.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Delay between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Duration of a trial, and its maximum.
+/// Initial duration of a trial.
 const MIN_TRIAL_DURATION: Duration = Duration::from_secs(5);
+/// Maximum duration of a trial.
 const MAX_TRIAL_DURATION: Duration = Duration::from_secs(120);
 
 /// The health of an output.

@@ -30,8 +30,9 @@ const COUNTED_MEMBERS: [&str; 2] = ["keys", "key_info"];
 
 /// Members of responses with values that many responses share: CA certificates.
 const CACHED_MEMBERS: [&str; 2] = ["issuing_ca", "ca_chain"];
-/// Limits of the cache for such values: number, and length in bytes of JSON.
+/// Maximum number of such values in the cache.
 const MAX_CACHED_VALUES: usize = 16;
+/// Maximum length of such a value, in bytes of JSON.
 const MAX_CACHED_VALUE_BYTES: usize = 16 * 1024;
 
 const HEX_DIGITS: [[u8; 2]; 256] = {

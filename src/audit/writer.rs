@@ -29,8 +29,9 @@ use crate::telemetry;
 
 /// Most bytes in the queue, which the last accepted entry may exceed.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// Longest acceptable write by a worker, and the time without writes by workers after a longer one.
+/// Maximum duration of a write by a worker.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
+/// Time without writes by workers after a longer write.
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {

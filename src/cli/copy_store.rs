@@ -162,7 +162,9 @@ async fn copy_rows(
         })?;
     let display = ProgressDisplay::start("copying", ProgressUnit::Items("rows"), quiet);
     let told = |table: &str, rows: i64| {
-        display.around(|| try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
+        display.without_progress_line(|| {
+            try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows"))
+        });
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
     drop(display);

@@ -82,7 +82,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
         let object = json!({ "issuer": id, "is_new": word == NEW_ISSUER, "has_key": has_key });
-        display.around(|| try_print(&object, text));
+        display.without_progress_line(|| try_print(&object, text));
     }
     let mut warnings = imported.warnings.clone().unwrap_or_default();
     let mut covered = BTreeSet::new();
@@ -92,7 +92,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
                 let text = format!("{}; skipped: its revoked certificates count as valid", error.text());
-                display.around(|| print_notice("warning", &text));
+                display.without_progress_line(|| print_notice("warning", &text));
                 continue;
             }
             Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
@@ -114,7 +114,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
             data.imported_entries,
             number(data.published_crl_number)
         );
-        display.around(|| try_print(&object, text));
+        display.without_progress_line(|| try_print(&object, text));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
     }

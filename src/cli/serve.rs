@@ -20,8 +20,9 @@ use super::installation::{load_and_initialize, server_options};
 use super::output;
 use super::owner;
 
-/// First and maximum pause between attempts to reach the database or to find free disk space.
+/// First pause between attempts to reach the database or to find free disk space.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause between these attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shown if an installation that was started by hand has no authority.

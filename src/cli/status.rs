@@ -20,8 +20,9 @@ use super::issue::format_time;
 use super::output;
 use super::who::list_authorities;
 
-/// Maximum number of issuers that are read per mount, and of lines under "ends next".
+/// Maximum number of issuers that are read per mount.
 const MAX_ISSUERS_PER_MOUNT: usize = 64;
+/// Maximum number of lines under "ends next".
 const MAX_ENDS_SHOWN: usize = 10;
 /// Number of certificates that are requested per mount: the server's maximum, because revoked ones are among them. Then
 /// the maximum numbers for JSON and text output.

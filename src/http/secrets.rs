@@ -360,7 +360,7 @@ fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'stati
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
     // Requests with longer paths are rejected.
-    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
+    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];

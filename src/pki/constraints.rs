@@ -109,7 +109,7 @@ impl ConstrainedName<'_> {
         if self.tag == UTF8_EMAIL_TAG { RFC822_NAME } else { self.tag }
     }
 
-    fn hold(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
+    fn check_chain(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
         let kind = self.kind();
         let name = ComparableName::new(self.tag, &self.content);
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
@@ -187,7 +187,7 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
                 "certificate: more than {MAX_COMPARISONS} comparisons of names with the name constraints of the issuing chain"
             )))
         } else {
-            names.iter().try_for_each(|name| name.hold(&chain.links))
+            names.iter().try_for_each(|name| name.check_chain(&chain.links))
         };
         match held {
             Ok(()) => return Ok(()),

@@ -37,7 +37,7 @@ impl ListLimits {
     ///
     /// # Errors
     /// `Invalid` naming `field` and the rule.
-    pub(crate) fn hold(self, field: &str, list: &[String]) -> Result<()> {
+    pub(crate) fn validate(self, field: &str, list: &[String]) -> Result<()> {
         let Self { entries, bytes } = self;
         if list.len() > entries {
             return Err(Error::invalid(format!("{field}: at most {entries} entries are allowed")));

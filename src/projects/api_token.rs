@@ -66,7 +66,7 @@ pub struct ApiToken {
     pub created_by: Option<(String, String)>,
     /// Creation time.
     pub created_at: Time,
-    /// When it was last used, at a resolution of one minute.
+    /// Time of the last use, at a resolution of one minute.
     pub last_used_at: Option<Time>,
     /// The expiry; `None` for never.
     pub expired_at: Option<Time>,

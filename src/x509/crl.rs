@@ -249,7 +249,7 @@ pub struct Crl {
 pub struct CrlEntry {
     /// The revoked serial number.
     pub serial: Serial,
-    /// When it was revoked, epoch seconds.
+    /// Time of the revocation, epoch seconds.
     pub revoked_at: i64,
     /// `true` if the entry has extensions.
     pub has_extensions: bool,

@@ -30,7 +30,7 @@ pub enum MountKind {
     Unknown(Box<str>),
 }
 
-/// How mounts of a type are created.
+/// The class of a mount type, which decides how its mounts are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountClass {
     /// Always exists, exactly once.
@@ -71,7 +71,7 @@ impl MountKind {
         }
     }
 
-    /// How mounts of this type are created.
+    /// Returns the class of this type.
     pub fn class(&self) -> MountClass {
         match self {
             Self::Pki => MountClass::Secrets,

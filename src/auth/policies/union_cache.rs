@@ -10,8 +10,9 @@ use crate::auth::policy::Acl;
 use crate::clock::Time;
 use crate::templates::TemplateValues;
 
-/// Maximum number of unions without and with templates.
+/// Maximum number of unions without templates.
 const MAX_PLAIN_UNIONS: usize = 1_024;
+/// Maximum number of unions with templates.
 const MAX_TEMPLATED_UNIONS: usize = 8_192;
 /// Approximate maximum size of each table in bytes.
 const MAX_TABLE_BYTES: usize = 64 << 20;

@@ -76,7 +76,7 @@ struct CanonicalRules {
 /// The merged terms of all rules with the same path, by path.
 type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 
-/// Places, and the rules for paths with names there.
+/// Positions of names, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
 /// Minimum size of a heavy union in bytes.

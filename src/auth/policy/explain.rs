@@ -50,7 +50,7 @@ pub struct Explanation {
 /// The path of an expired rule in canonical spelling, and the rule.
 type ExpiredRule = (String, WrittenRule);
 
-/// How a rule matches a path; the smallest value decides.
+/// Kind of match between a rule and a path; the smallest value decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RuleMatch {
     Exact,

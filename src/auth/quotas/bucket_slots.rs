@@ -44,19 +44,20 @@ impl BucketSlots {
     /// for whole families and for clients without an address.
     pub(super) fn take(&self, network: ClientNetwork) -> bool {
         let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
-        let is_full =
-            |around: ClientNetwork| self.within(around).load(Ordering::Relaxed) as usize >= max_slots(free, around);
-        if network.around().any(is_full) {
+        let is_full = |surrounding: ClientNetwork| {
+            self.within(surrounding).load(Ordering::Relaxed) as usize >= max_slots(free, surrounding)
+        };
+        if network.surrounding().any(is_full) {
             return false;
         }
         self.taken.fetch_add(1, Ordering::Relaxed);
-        network.around().for_each(|around| _ = self.within(around).fetch_add(1, Ordering::Relaxed));
+        network.surrounding().for_each(|surrounding| _ = self.within(surrounding).fetch_add(1, Ordering::Relaxed));
         true
     }
 
     pub(super) fn release(&self, network: ClientNetwork) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
-        network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
+        network.surrounding().for_each(|surrounding| _ = self.within(surrounding).fetch_sub(1, Ordering::Relaxed));
     }
 
     /// Logs that clients share buckets, at most once a minute. Returns `true` if it did.
@@ -125,7 +126,7 @@ mod tests {
         let mut known = std::collections::HashSet::new();
         for client in clients {
             let found = |network: &ClientNetwork| known.contains(network) || slots.take(*network);
-            let network = std::iter::once(client).chain(client.around()).find(found).unwrap();
+            let network = std::iter::once(client).chain(client.surrounding()).find(found).unwrap();
             known.insert(network);
         }
         slots.taken() - before

@@ -46,7 +46,8 @@ struct BucketTerms {
     /// Burst size in requests.
     capacity: f64,
     per_second: f64,
-    /// Time for which a client over its limit is rejected, in microseconds; 0 until a request is available again.
+    /// Time for which a client over its limit is rejected, in microseconds. With 0, it is rejected only until
+    /// a request is available again.
     block: Micros,
     /// Time after which an idle bucket is full and not blocked, in microseconds.
     keep: Micros,
@@ -81,7 +82,7 @@ type BucketGeneration = HashMap<ClientNetwork, TokenBucket>;
 struct BucketGenerations {
     young: BucketGeneration,
     old: BucketGeneration,
-    /// When the young generation was empty.
+    /// Time at which the young generation was last empty.
     rotated_at: Micros,
 }
 

@@ -19,8 +19,9 @@ use super::super::path;
 
 /// Divisor of a token's lifetime: interval of the checks.
 const TOKEN_LIFETIME_DIVISOR: u32 = 3;
-/// Maximum and minimum interval of the checks.
+/// Maximum interval of the checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// Minimum interval of the checks.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 

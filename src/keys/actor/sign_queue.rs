@@ -16,7 +16,7 @@ use super::key_metrics::{KeyMetrics, SignQueueCounts};
 use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
 
-/// How often an idle thread calls `Lane::rest`.
+/// Interval of the idle checks of a thread.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The limits of an actor.

@@ -15,8 +15,8 @@ pub(super) const NAME: &str = "cloudakms";
 /// The configuration of one key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudAkmsConfig {
-    /// Access key ID. Without the two parts, the credential comes from the environment: variables, profile,
-    /// container or machine.
+    /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
+    /// profile, container or machine.
     #[serde(with = "sealed")]
     pub access_key: Secret,
     /// Secret access key.

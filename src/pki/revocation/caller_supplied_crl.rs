@@ -257,7 +257,7 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
     let extension = ExtensionRef::next(&mut DerReader::new(raw.as_der())).map_err(|e| e.of(path))?;
     oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
     let Some(known) = profile::find_entry_extension(extension.oid) else { return Ok(()) };
-    known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
+    known.validate(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
     if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {
         let text =
             format!("{path}: extensions: reasonCode: removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)");

@@ -28,8 +28,9 @@ use crate::telemetry;
 /// Maximum number of short units per commit: larger batches do not make a row cheaper, but delay the last caller.
 const MAX_BATCH_UNITS: usize = 512;
 
-/// Maximum and minimum number of session works per commit.
+/// Maximum number of session works per commit.
 const MAX_SESSION_WORK: usize = 64;
+/// Minimum number of session works per commit.
 const MIN_SESSION_WORK: usize = 2;
 /// Session work of a commit above this duration halves the number; below half of it, the number doubles.
 const MAX_WORK_TIME: Duration = Duration::from_millis(20);

@@ -330,7 +330,7 @@ async fn a_value_that_the_engine_cannot_keep_fails_only_its_unit() {
 }
 
 #[tokio::test]
-async fn two_nodes_count_number_and_revoke_once() {
+async fn two_nodes_count_and_number_each_revocation_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let serials: Vec<Serial> = (0..100).map(|_| Serial::random()).collect();

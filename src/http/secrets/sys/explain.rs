@@ -27,7 +27,7 @@ use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
 /// Maximum size of the body in bytes. Its parameters are compared with policy rules.
-pub(super) const MAX_BODY: usize = 64 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 
 /// Maximum length of an address, in bytes.

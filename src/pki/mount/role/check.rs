@@ -71,7 +71,7 @@ impl Role {
     /// As [`Role::checked`].
     pub fn checked_after(mut self, before: Option<&Self>) -> Result<(Self, Warnings)> {
         for list in ROLE_LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
-            list.limits.hold(list.field, (list.of)(&self))?;
+            list.limits.validate(list.field, (list.of)(&self))?;
         }
         if before.is_none_or(|before| before.key_usage != self.key_usage) {
             check_key_usage(&self.key_usage)?;
