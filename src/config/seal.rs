@@ -98,7 +98,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     if key_label.is_none() && !read.fields.has("seal.key_id") {
         read.problem("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
     }
-    let mechanism = SealMechanism::of_word(&text(read, "seal.mechanism").unwrap_or_default());
+    let mechanism = SealMechanism::from_name(&text(read, "seal.mechanism").unwrap_or_default());
     if mechanism.is_none() {
         read.problem("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
     }

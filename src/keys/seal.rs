@@ -43,8 +43,8 @@ impl SealMechanism {
     }
 
     /// Finds a mechanism by its name in the configuration.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == word).map(|(mechanism, _)| *mechanism)
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(mechanism, _)| *mechanism)
     }
 }
 
