@@ -155,7 +155,7 @@ async fn record_on_device(device: &dyn Device, asked: &[u8], entry: &AuditEntry<
         return false;
     }
     let what = format!("audit device {}", device.name());
-    if let Some(why) = OUTAGES.told(&what, format!("{what}: write failed: {why}")) {
+    if let Some(why) = OUTAGES.record_failure(&what, format!("{what}: write failed: {why}")) {
         tracing::error!(request = entry.request.id, "{why}");
     }
     false

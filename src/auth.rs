@@ -401,8 +401,8 @@ impl Auth {
         }
     }
 
-    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this node knows of a
-    /// change since: the token ended here, or the token, its entity or a policy changed.
+    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this
+    /// node knows of a change since: the token ended here, or the token, its entity or a policy changed.
     pub fn remembered(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
         let caller = self.tokens.remembered(&hash_of(token)?, now)?;
@@ -502,27 +502,28 @@ impl Auth {
         }))
     }
 
-    /// Decides whether the caller may perform `operation` at `place`. Without parameters, checks the capabilities only.
+    /// Decides whether the caller may perform `operation` at `request_path`. Without parameters, checks the
+    /// capabilities only.
     pub fn decide(
         &self,
         caller: &Caller,
         operation: Operation,
-        place: RequestPath<'_>,
+        request_path: RequestPath<'_>,
         parameters: Option<&RequestParameters<'_>>,
     ) -> Decision {
         if caller.is_root() {
             return Decision { allowed: true, sudo: true };
         }
-        caller.acl.decide(operation, place, parameters)
+        caller.acl.decide(operation, request_path, parameters)
     }
 
-    /// Returns the names of the capabilities at `place`: `root` for all, `deny` for none.
-    pub fn capabilities(&self, caller: &Caller, place: RequestPath<'_>) -> Vec<&'static str> {
+    /// Returns the names of the capabilities at `request_path`: `root` for all, `deny` for none.
+    pub fn capabilities(&self, caller: &Caller, request_path: RequestPath<'_>) -> Vec<&'static str> {
         if caller.is_root() {
             return vec![ROOT_POLICY];
         }
-        let granted = caller.acl.capabilities(place);
-        if granted.is_empty() { vec!["deny"] } else { granted.words() }
+        let granted = caller.acl.capabilities(request_path);
+        if granted.is_empty() { vec!["deny"] } else { granted.names() }
     }
 
     /// `true` if the caller has any right at or below the path of a mount.

@@ -38,9 +38,9 @@ impl<K> Clone for Budget<K> {
 }
 
 impl<K: Clone + Eq + Hash> Budget<K> {
-    /// A budget of `most` units.
-    pub fn new(most: usize) -> Self {
-        let left = isize::try_from(most).unwrap_or(isize::MAX);
+    /// A budget of `max` units.
+    pub fn new(max: usize) -> Self {
+        let left = isize::try_from(max).unwrap_or(isize::MAX);
         Self(Arc::new(Mutex::new(BudgetState { left, taken: HashMap::new() })))
     }
 
@@ -89,10 +89,10 @@ impl<K: Clone + Eq + Hash> BudgetState<K> {
         *self.taken.entry(of.clone()).or_default() += more;
     }
 
-    fn give_back(&mut self, of: &K, octets: usize) {
-        self.left = self.left.saturating_add_unsigned(octets);
+    fn give_back(&mut self, of: &K, units: usize) {
+        self.left = self.left.saturating_add_unsigned(units);
         if let Some(taken) = self.taken.get_mut(of) {
-            *taken -= octets;
+            *taken -= units;
             if *taken == 0 {
                 self.taken.remove(of);
             }
@@ -103,33 +103,33 @@ impl<K: Clone + Eq + Hash> BudgetState<K> {
 /// A reservation. Dropping it returns the units to the budget.
 pub struct Reservation<K: Clone + Eq + Hash> {
     of: Option<(Budget<K>, K)>,
-    octets: usize,
+    units: usize,
 }
 
 impl<K: Clone + Eq + Hash> Default for Reservation<K> {
     fn default() -> Self {
-        Self { of: None, octets: 0 }
+        Self { of: None, units: 0 }
     }
 }
 
 impl<K: Clone + Eq + Hash> Reservation<K> {
     /// Size of the reservation in units.
-    pub fn octets(&self) -> usize {
-        self.octets
+    pub fn units(&self) -> usize {
+        self.units
     }
 
     /// Grows the reservation to a number of units.
     ///
     /// # Errors
     /// The reason why the budget refuses it; the reservation is unchanged then.
-    pub fn grow_to(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Exhausted> {
-        let lacking = octets.saturating_sub(self.octets);
+    pub fn grow_to(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, units: usize) -> Result<(), Exhausted> {
+        let lacking = units.saturating_sub(self.units);
         if lacking == 0 {
             return Ok(());
         }
         let (budget, of) = self.of.get_or_insert_with(|| (budget.clone(), of()));
-        budget.lock().take(of, self.octets, lacking, lacking)?;
-        self.octets = octets;
+        budget.lock().take(of, self.units, lacking, lacking)?;
+        self.units = units;
         Ok(())
     }
 
@@ -137,15 +137,15 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     ///
     /// # Errors
     /// As [`Reservation::grow_to`].
-    pub fn last(budget: &Budget<K>, of: K, octets: usize) -> Result<Self, Exhausted> {
-        budget.lock().take(&of, 0, octets, 1)?;
-        Ok(Self { of: Some((budget.clone(), of)), octets })
+    pub fn last(budget: &Budget<K>, of: K, units: usize) -> Result<Self, Exhausted> {
+        budget.lock().take(&of, 0, units, 1)?;
+        Ok(Self { of: Some((budget.clone(), of)), units })
     }
 
     /// Reserves units even when the budget is used up.
-    pub fn take_unchecked(budget: &Budget<K>, of: K, octets: usize) -> Self {
-        budget.lock().add(&of, octets);
-        Self { of: Some((budget.clone(), of)), octets }
+    pub fn take_unchecked(budget: &Budget<K>, of: K, units: usize) -> Self {
+        budget.lock().add(&of, units);
+        Self { of: Some((budget.clone(), of)), units }
     }
 
     /// Wraps `bytes` so that the reservation lasts until their last clone or slice is dropped.
@@ -160,7 +160,7 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
 impl<K: Clone + Eq + Hash> Drop for Reservation<K> {
     fn drop(&mut self) {
         if let Some((budget, of)) = &self.of {
-            budget.lock().give_back(of, self.octets);
+            budget.lock().give_back(of, self.units);
         }
     }
 }
@@ -214,12 +214,12 @@ mod tests {
         let budget = Budget::new(100);
         let [mut large, mut second, mut other] =
             [Reservation::default(), Reservation::default(), Reservation::default()];
-        let mut cover = |octets| large.grow_to(&budget, || "a", octets);
+        let mut cover = |units| large.grow_to(&budget, || "a", units);
         assert_eq!((cover(60), cover(101)), (Ok(()), Err(Exhausted::Total)));
         assert_eq!(
             (second.grow_to(&budget, || "a", 1), other.grow_to(&budget, || "b", 1)),
             (Err(Exhausted::PerCaller), Ok(()))
         );
-        assert_eq!((cover(50), large.octets(), budget.left()), (Ok(()), 60, 39));
+        assert_eq!((cover(50), large.units(), budget.left()), (Ok(()), 60, 39));
     }
 }

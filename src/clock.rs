@@ -156,7 +156,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     read_duration(text).ok()
 }
 
-/// Returns the rule that a text rejected by [`parse_duration`] violates: the maximum, or else `form`.
+/// Returns the rule that a duration violates, for an error message: the maximum if it is too long, otherwise `form`.
 pub fn violated_duration_rule<'a>(text: &str, form: &'a str) -> &'a str {
     if read_duration(text) == Err(DurationError::TooLong) { "at most 10000 years (87660000h)" } else { form }
 }

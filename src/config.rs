@@ -47,7 +47,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Files of the TLS certificate; `None` for plain HTTP, which requires a loopback address.
     pub tls: Option<TlsFiles>,
-    /// How the server renews its TLS certificate, if it does.
+    /// Automatic renewal of the TLS certificate, if configured.
     pub tls_renewal: Option<TlsRenewal>,
     /// Address of the metrics listener.
     pub metrics_listen: Option<SocketAddr>,
@@ -92,7 +92,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// How a server renews its TLS certificate.
+/// Settings of the automatic renewal of the TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
     /// Path of the mount that issues it.
@@ -190,7 +190,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count();
         Error::invalid(format!(
-            "line {line}, column {}: not valid TOML: a line is name = value, texts stand in quotes \
+            "line {line}, column {}: not valid TOML: a line is name = value, text is in quotes \
              (listen = \"127.0.0.1:8200\"), and no name is given twice",
             column + 1
         ))
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_table() {
+    fn defaults_match_the_settings_table() {
         let config = parse("data_dir = \"/var/lib/signet\"", none).ok().unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
         assert!(config.store == StoreLocation::Embedded("/var/lib/signet".into()));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_and_empty_is_none() {
+    fn environment_overrides_file_and_empty_counts_as_unset() {
         let env = |name: &str| match name {
             "SIGNET_WORKERS" => Some("3".to_owned()),
             "SIGNET_LOG" => Some(String::new()),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn cloud_services_are_those_of_the_file_and_the_environment() {
+    fn cloud_services_are_read_from_file_and_environment() {
         let text = "data_dir = \"d\"\ngoogle_endpoint = \"https://kms.test\"\nazure_extra_suffixes = [\"a.test\"]";
         let env = |name: &str| match name {
             "SIGNET_GOOGLE_ENDPOINT" => Some("http://127.0.0.1:1".to_owned()),

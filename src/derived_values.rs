@@ -23,13 +23,13 @@ struct DerivedValueNode {
 impl DerivedValues {
     /// Returns the value of type `T`, computing it with `make` if it is missing.
     pub fn get<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
-        let mut place = self;
+        let mut node = self;
         loop {
             let link =
-                place.0.get_or_init(|| Box::new(DerivedValueNode { value: Box::new(make()), next: Self::default() }));
+                node.0.get_or_init(|| Box::new(DerivedValueNode { value: Box::new(make()), next: Self::default() }));
             match link.value.downcast_ref() {
                 Some(value) => return value,
-                None => place = &link.next,
+                None => node = &link.next,
             }
         }
     }

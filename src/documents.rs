@@ -170,8 +170,9 @@ pub const MAX_CHANGE_ATTEMPTS: usize = 8;
 /// Text of the rejection when too many changes of one caller are queued.
 pub const TOO_MANY_CHANGES: &str = "too many queued changes of this caller; retry";
 
-/// Longest delay before the second attempt, about the time of a few commits, and how often it doubles.
+/// Maximum delay before the second attempt: about the time of a few commits.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(8);
+/// Maximum number of doublings of this delay.
 const MAX_BACKOFF_DOUBLINGS: usize = 5;
 
 /// Retries a change of `what` on version conflicts. Each attempt must read the current state again.
@@ -218,7 +219,7 @@ mod tests {
             },
         }
         let key = DocumentKey { mount: MountId(7), kind: "role", name: "web".to_owned() };
-        for (body, place) in [
+        for (body, position) in [
             ("{\"known\": {\"number\": \"hunter2\"}}", "at line 1 column 30"),
             ("{\"hunter2\": 1}", "at line 1 column 10"),
             ("{\"known\":\n {\"hunter2\": 1}}", "at line 2 column 11"),
@@ -232,7 +233,7 @@ mod tests {
                 assert!(
                     text.starts_with("storage: the document role \"web\" of the mount with the id 7 cannot be read: ")
                 );
-                assert!(text.ends_with(place) && !text.contains("hunter2"), "{text}");
+                assert!(text.ends_with(position) && !text.contains("hunter2"), "{text}");
             }
         }
     }

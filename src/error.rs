@@ -54,7 +54,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the name of the kind, for messages.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::Invalid => "invalid",
@@ -199,7 +199,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.text.is_empty() {
-            return f.write_str(self.kind.words());
+            return f.write_str(self.kind.description());
         }
         f.write_str(&self.text)
     }

@@ -1,4 +1,4 @@
-//! Fair queues: at most `places` jobs run concurrently, and at most `max_running_per_caller` of one caller.
+//! Fair queues: at most `max_running` jobs run concurrently, and at most `max_running_per_caller` of one caller.
 //!
 //! [`FairQueue`] is the queue itself, [`FairSemaphore`] a semaphore that grants permits in its order, and [`cpu`] runs
 //! CPU work on threads of its own. The [current caller](QueueCaller::current) belongs to the running task: the HTTP
@@ -155,19 +155,25 @@ pub struct FairQueue<T> {
     /// Callers of the running jobs, one entry per job.
     running: Vec<CallerId>,
     /// Maximum number of running jobs, in total and per caller.
-    places: usize,
+    max_running: usize,
     max_running_per_caller: usize,
 }
 
 impl<T> FairQueue<T> {
-    /// An empty queue that runs at most `places` jobs concurrently, and `max_running_per_caller` per caller.
-    pub fn new(places: usize, max_running_per_caller: usize) -> Self {
-        Self { waiting_by_caller: VecDeque::new(), waiting: 0, running: Vec::new(), places, max_running_per_caller }
+    /// An empty queue that runs at most `max_running` jobs concurrently, and `max_running_per_caller` per caller.
+    pub fn new(max_running: usize, max_running_per_caller: usize) -> Self {
+        Self {
+            waiting_by_caller: VecDeque::new(),
+            waiting: 0,
+            running: Vec::new(),
+            max_running,
+            max_running_per_caller,
+        }
     }
 
     /// Changes the limits on running jobs.
-    pub fn allow(&mut self, places: usize, max_running_per_caller: usize) {
-        (self.places, self.max_running_per_caller) = (places, max_running_per_caller);
+    pub fn allow(&mut self, max_running: usize, max_running_per_caller: usize) {
+        (self.max_running, self.max_running_per_caller) = (max_running, max_running_per_caller);
     }
 
     /// Number of waiting jobs.
@@ -204,7 +210,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `most` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
+    /// `max` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
     /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
     /// jobs more.
     ///
@@ -213,10 +219,10 @@ impl<T> FairQueue<T> {
     pub fn admit(
         &mut self,
         asker: CallerId,
-        most: usize,
+        max: usize,
         has_left: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
+        let is_full = |queue: &Self| queue.waiting_of(asker) >= MAX_WAITING_PER_CALLER || queue.waiting() >= max;
         let mut left = Vec::new();
         if is_full(self) {
             left = self.remove_unless(|job| !has_left(job));
@@ -263,7 +269,7 @@ impl<T> FairQueue<T> {
 
     /// Index of the caller whose job starts next: the first of those with the fewest running jobs.
     fn next(&self) -> Option<usize> {
-        if self.running.len() >= self.places {
+        if self.running.len() >= self.max_running {
             return None;
         }
         let running = |(asker, _): &(CallerId, _)| self.running.iter().filter(|one| *one == asker).count();
@@ -331,9 +337,9 @@ impl Drop for Permit {
 }
 
 impl FairSemaphore {
-    /// A semaphore with `places` permits. One caller gets at most three quarters of them.
-    pub fn new(places: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairQueue::new(places, (places - places / 4).max(1)))))
+    /// A semaphore with `max_running` permits. One caller gets at most three quarters of them.
+    pub fn new(max_running: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(max_running, (max_running - max_running / 4).max(1)))))
     }
 
     /// A semaphore with half as many permits as there are cores.
@@ -391,22 +397,22 @@ mod tests {
 
     #[test]
     fn fair_queue_alternates_callers_and_caps_jobs_per_caller() {
-        let mut turns = FairQueue::new(4, 3);
-        (0..10).for_each(|n| turns.push(1, n));
-        let first: Vec<_> = std::iter::from_fn(|| turns.take()).collect();
-        assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one place is left to others");
-        assert!(!turns.has_one());
-        (100..103).for_each(|n| turns.push(2, n));
-        assert_eq!(turns.take(), Some((2, 100)));
-        assert_eq!((turns.take(), turns.waiting()), (None, 9), "all places are taken");
-        turns.ended(1);
-        assert_eq!(turns.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
-        turns.ended(1);
+        let mut queue = FairQueue::new(4, 3);
+        (0..10).for_each(|n| queue.push(1, n));
+        let first: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+        assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one slot is left to others");
+        assert!(!queue.has_one());
+        (100..103).for_each(|n| queue.push(2, n));
+        assert_eq!(queue.take(), Some((2, 100)));
+        assert_eq!((queue.take(), queue.waiting()), (None, 9), "all slots are taken");
+        queue.ended(1);
+        assert_eq!(queue.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
+        queue.ended(1);
         // Each has one running job, so the caller served last comes second.
-        turns.ended(2);
-        assert_eq!((turns.take(), turns.take()), (Some((1, 3)), Some((2, 102))));
-        assert_eq!(turns.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
-        assert_eq!(turns.waiting(), 0);
+        queue.ended(2);
+        assert_eq!((queue.take(), queue.take()), (Some((1, 3)), Some((2, 102))));
+        assert_eq!(queue.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
+        assert_eq!(queue.waiting(), 0);
     }
 
     #[tokio::test]
@@ -415,7 +421,7 @@ mod tests {
         let enter = |asker| entrance.enter(asker).now_or_never();
         let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
         let mut waits = Box::pin(entrance.enter(1));
-        assert!(poll!(&mut waits).is_pending(), "one asker has six places of eight");
+        assert!(poll!(&mut waits).is_pending(), "one caller has six slots of eight");
         let others = [enter(2).unwrap(), enter(3).unwrap()];
         let mut fourth = Box::pin(entrance.enter(4));
         assert!(poll!(&mut fourth).is_pending());
@@ -430,7 +436,7 @@ mod tests {
         let entrance = FairSemaphore::new(1);
         let enter = |caller: QueueCaller| Box::pin(caller.scope(entrance.enter_bounded("too many")));
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
-        let place = enter(one).await.unwrap();
+        let permit = enter(one).await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| enter(one)).collect();
         for wait in &mut waiting {
             assert!(poll!(wait).is_pending());
@@ -440,30 +446,30 @@ mod tests {
         assert!(poll!(&mut others).is_pending());
         waiting.pop();
         let mut again = enter(one);
-        assert!(poll!(&mut again).is_pending(), "a request that has left holds no place");
-        drop(place);
+        assert!(poll!(&mut again).is_pending(), "a request that has left holds no slot");
+        drop(permit);
         assert!(poll!(&mut waiting[0]).is_ready(), "one waits no longer than the other");
         assert!(poll!(&mut others).is_ready(), "one turn of the first caller is all that the other waits for");
     }
 
     #[test]
     fn fair_queue_drops_the_excess_job_of_the_longest_queue() {
-        let mut turns = FairQueue::new(1, 1);
-        (0..3).for_each(|n| turns.push(1, n));
-        turns.push(2, 9);
-        assert_eq!((turns.take_excess(1), turns.take_excess(2), turns.take_excess(2)), (None, Some(2), None));
-        assert_eq!((turns.remove_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
+        let mut queue = FairQueue::new(1, 1);
+        (0..3).for_each(|n| queue.push(1, n));
+        queue.push(2, 9);
+        assert_eq!((queue.take_excess(1), queue.take_excess(2), queue.take_excess(2)), (None, Some(2), None));
+        assert_eq!((queue.remove_unless(|n| *n > 0), queue.waiting(), queue.waiting_of(1)), (vec![0], 2, 1));
     }
 
     #[tokio::test]
     async fn fair_semaphore_cancelled_waiter_takes_no_permit() {
         let entrance = FairSemaphore::new(1);
-        let place = entrance.enter(1).await;
+        let permit = entrance.enter(1).await;
         let left: Vec<_> = (0..100).map(|asker| entrance.enter(asker)).collect();
         for mut waiting in left.into_iter().map(Box::pin) {
             assert!(poll!(&mut waiting).is_pending());
         }
-        drop(place);
+        drop(permit);
         assert!(entrance.enter(8).now_or_never().is_some());
         assert!(entrance.lock_queue().waiting() == 0 && !entrance.lock_queue().has_one());
     }

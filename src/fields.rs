@@ -53,15 +53,15 @@ impl Fields {
         Self::parse_within(body, MAX_TEXT_BYTES)
     }
 
-    /// As [`Fields::parse`], with texts of at most `longest` bytes.
+    /// As [`Fields::parse`], with texts of at most `max_text_bytes` bytes.
     ///
     /// # Errors
     /// As [`Fields::parse`].
-    pub fn parse_within(body: &[u8], longest: usize) -> Result<Self> {
+    pub fn parse_within(body: &[u8], max_text_bytes: usize) -> Result<Self> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        match parse_bounded(body, longest)? {
+        match parse_bounded(body, max_text_bytes)? {
             Value::Object(members) => Ok(Self(Arc::new(members))),
             Value::Null => Ok(Self::default()),
             _ => Err(Error::malformed("request body: must be a JSON object")),
@@ -291,9 +291,10 @@ const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
 pub fn parse_embedded_json(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT_BYTES, most: values }
-        .deserialize(&mut json)
-        .ok()?;
+    let value =
+        BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, max_text_bytes: MAX_TEXT_BYTES, max_elements: values }
+            .deserialize(&mut json)
+            .ok()?;
     json.end().is_ok().then_some(value)
 }
 
@@ -317,38 +318,38 @@ fn to_integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Parses one JSON value with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values, counted while parsing, and `longest`
-/// bytes per text. The last of repeated keys wins.
+/// Parses one JSON value with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values, counted while parsing, and
+/// `max_text_bytes` bytes per text. The last of repeated keys wins.
 ///
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
-pub fn parse_bounded(body: &[u8], longest: usize) -> Result<Value> {
-    parse_with_list_limit(body, longest, MAX_VALUES)
+pub fn parse_bounded(body: &[u8], max_text_bytes: usize) -> Result<Value> {
+    parse_with_list_limit(body, max_text_bytes, MAX_VALUES)
 }
 
-/// As [`parse_bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well;
-/// their reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about the
-/// list.
+/// As [`parse_bounded`], for a body whose lists should have at most `max_elements` elements. Longer lists are parsed as
+/// well; their reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about
+/// the list.
 ///
 /// # Errors
 /// As [`parse_bounded`]; `Invalid` if the values run out in a list that is too long.
-pub fn parse_with_list_limit(body: &[u8], longest: usize, most: usize) -> Result<Value> {
+pub fn parse_with_list_limit(body: &[u8], max_text_bytes: usize, max_elements: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let bounds = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, longest, most };
-    let value = bounds.deserialize(&mut json).map_err(|e| parse_error(&e, longest, most))?;
+    let bounds = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, max_text_bytes, max_elements };
+    let value = bounds.deserialize(&mut json).map_err(|e| parse_error(&e, max_text_bytes, max_elements))?;
     json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
     Ok(value)
 }
 
-fn parse_error(error: &serde_json::Error, longest: usize, most: usize) -> Error {
+fn parse_error(error: &serde_json::Error, max_text_bytes: usize, max_elements: usize) -> Error {
     let text = error.to_string();
     if let Some(rest) = text.strip_prefix(TEXT_TOO_LONG) {
         let member = rest.rsplit_once('\n').map_or("a text", |(member, _)| member);
-        return Error::malformed(format!("{member}: longer than {longest} bytes"));
+        return Error::malformed(format!("{member}: longer than {max_text_bytes} bytes"));
     }
     if text.starts_with(LIST_TOO_LONG) {
-        return Error::invalid(format!("request body: a list may have at most {most} elements"));
+        return Error::invalid(format!("request body: a list may have at most {max_elements} elements"));
     }
     if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY_VALUES) {
         return Error::malformed(format!(
@@ -368,8 +369,8 @@ const TEXT_TOO_LONG: &str = "too long";
 struct BoundedValueSeed<'a> {
     depth: usize,
     budget: &'a std::cell::Cell<usize>,
-    longest: usize,
-    most: usize,
+    max_text_bytes: usize,
+    max_elements: usize,
 }
 
 impl BoundedValueSeed<'_> {
@@ -378,9 +379,9 @@ impl BoundedValueSeed<'_> {
         Ok(Self { depth, ..self })
     }
 
-    /// Maps "too many values" to an error about the list, if the list already has more than `most` elements.
+    /// Maps "too many values" to an error about the list, if the list already has more than `max_elements` elements.
     fn in_list<E: serde::de::Error>(self, error: E, elements: usize) -> E {
-        if elements > self.most && error.to_string().starts_with(TOO_MANY_VALUES) {
+        if elements > self.max_elements && error.to_string().starts_with(TOO_MANY_VALUES) {
             E::custom(LIST_TOO_LONG)
         } else {
             error
@@ -388,7 +389,7 @@ impl BoundedValueSeed<'_> {
     }
 
     fn short<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        if text.len() > self.longest { Err(E::custom(TEXT_TOO_LONG)) } else { Ok(()) }
+        if text.len() > self.max_text_bytes { Err(E::custom(TEXT_TOO_LONG)) } else { Ok(()) }
     }
 }
 

@@ -34,7 +34,7 @@ pub const MIN_ROTATION_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Maximum configurable age: a hundred years.
 const MAX_ROTATION_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// When a data key is rotated automatically.
+/// Conditions of the automatic rotation of a data key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationSettings {
     /// `true` to rotate automatically. A key that has sealed [`MAX_KEY_OPERATIONS`] values is rotated in any case.
@@ -69,9 +69,9 @@ impl RotationSettings {
     /// # Errors
     /// `Invalid` with field and rule.
     pub fn changed(mut self, change: RotationChange) -> Result<Self> {
-        if let Some(most) = change.max_operations {
+        if let Some(max) = change.max_operations {
             let allowed =
-                u64::try_from(most).ok().filter(|n| (MIN_ROTATION_OPERATIONS..=MAX_KEY_OPERATIONS).contains(n));
+                u64::try_from(max).ok().filter(|n| (MIN_ROTATION_OPERATIONS..=MAX_KEY_OPERATIONS).contains(n));
             self.max_operations = allowed.ok_or_else(|| {
                 Error::invalid(format!(
                     "max_operations: must be between {MIN_ROTATION_OPERATIONS} and {MAX_KEY_OPERATIONS}"

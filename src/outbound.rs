@@ -28,8 +28,9 @@ pub(crate) use self::token::{AccessToken, AccessTokenCache};
 use self::trust::certificates;
 use crate::error::{Error, Kind, Result};
 
-/// Time limit for an attempt, and for its connection.
+/// Time limit for an attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for the connection of an attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle timeout of connections.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -100,7 +100,7 @@ impl Projects {
                 async move { last_use::record_use(&mut tx, &caller).await }.boxed_local()
             });
             if let Err(refusal) = noted.await {
-                tracing::debug!("cannot record the use of a token: {}", refusal.kind.words());
+                tracing::debug!("cannot record the use of a token: {}", refusal.kind.description());
             }
         });
     }
@@ -117,7 +117,7 @@ impl Projects {
             match step.await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(refusal) => return tracing::debug!("deletion left to the sweep: {}", refusal.kind.words()),
+                Err(refusal) => return tracing::debug!("deletion left to the sweep: {}", refusal.kind.description()),
             }
         }
     }

@@ -66,8 +66,8 @@ pub struct PartlySecret {
 
 impl PartlySecret {
     /// Creates an empty buffer of this capacity in bytes.
-    pub fn with_capacity(octets: usize) -> Self {
-        Self { bytes: Vec::with_capacity(octets), secret: 0..0 }
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), secret: 0..0 }
     }
 
     /// Exposes the bytes.
@@ -205,7 +205,7 @@ pub mod sealed {
     /// # Errors
     /// The errors of the serializer, and an error when the secret is not UTF-8.
     pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is no text"))?;
+        let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is not text"))?;
         serializer.serialize_str(text)
     }
 

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_called_as_the_machine_says() {
+    fn user_name_is_read_from_passwd() {
         let users = "root:x:0:0:root:/root:/bin/bash\n\nsignet:x:998:997::/var/lib/signet:/usr/sbin/nologin\n";
         assert_eq!((find_in(998, users), find_in(0, users)), (Some("signet"), Some("root")));
         assert_eq!((find_in(997, users), find_in(998, "signet:x")), (None, None));

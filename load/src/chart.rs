@@ -38,8 +38,8 @@ pub(crate) struct Chart {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Extent {
     /// Smallest value above 0.
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
     /// Last time in seconds.
     pub(crate) end: f64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Extent {
 impl Extent {
     /// Returns the union of both ranges.
     pub(crate) fn with(self, other: Self) -> Self {
-        Self { least: self.least.min(other.least), most: self.most.max(other.most), end: self.end.max(other.end) }
+        Self { min: self.min.min(other.min), max: self.max.max(other.max), end: self.end.max(other.end) }
     }
 }
 
@@ -55,8 +55,8 @@ impl Chart {
     /// Returns the ranges of the chart's own values; `None` without values.
     pub(crate) fn extent(&self) -> Option<Extent> {
         let of = |&(at, value): &(f64, f64)| Extent {
-            least: if value > 0.0 { value } else { f64::INFINITY },
-            most: value,
+            min: if value > 0.0 { value } else { f64::INFINITY },
+            max: value,
             end: at,
         };
         self.series.iter().flat_map(|series| &series.points).map(of).reduce(Extent::with)
@@ -117,8 +117,8 @@ impl Chart {
 
 /// Maps values to positions in the chart.
 struct Scale {
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
     end: f64,
     logarithmic: bool,
 }
@@ -127,12 +127,12 @@ impl Scale {
     fn new(extent: Extent, logarithmic: bool) -> Self {
         let end = extent.end.max(1.0);
         if !logarithmic {
-            let step = step(extent.most.max(1e-9));
-            return Self { least: 0.0, most: (extent.most.max(1e-9) / step).ceil() * step, end, logarithmic };
+            let step = step(extent.max.max(1e-9));
+            return Self { min: 0.0, max: (extent.max.max(1e-9) / step).ceil() * step, end, logarithmic };
         }
-        let least = if extent.least.is_finite() { extent.least } else { 1.0 };
-        let (least, most) = (10_f64.powf(least.log10().floor()), 10_f64.powf(extent.most.max(least).log10().ceil()));
-        Self { least, most: most.max(least * 10.0), end, logarithmic }
+        let min = if extent.min.is_finite() { extent.min } else { 1.0 };
+        let (min, max) = (10_f64.powf(min.log10().floor()), 10_f64.powf(extent.max.max(min).log10().ceil()));
+        Self { min, max: max.max(min * 10.0), end, logarithmic }
     }
 
     fn x(&self, at: f64) -> f64 {
@@ -141,33 +141,33 @@ impl Scale {
 
     fn y(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
-            (value / self.least).log10() / (self.most / self.least).log10()
+            (value / self.min).log10() / (self.max / self.min).log10()
         } else {
-            (value - self.least) / (self.most - self.least)
+            (value - self.min) / (self.max - self.min)
         };
         HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share.clamp(0.0, 1.0)
     }
 
     fn ticks(&self) -> Vec<f64> {
         if !self.logarithmic {
-            return steps(self.most);
+            return steps(self.max);
         }
-        let decades = (self.most / self.least).log10().round() as i32;
-        (0..=decades).map(|decade| self.least * 10_f64.powi(decade)).collect()
+        let decades = (self.max / self.min).log10().round() as i32;
+        (0..=decades).map(|decade| self.min * 10_f64.powi(decade)).collect()
     }
 }
 
 /// Returns a round step for an axis up to a value: 1, 2 or 5 times a power of ten.
-fn step(most: f64) -> f64 {
-    let rough = most / STEPS;
+fn step(max: f64) -> f64 {
+    let rough = max / STEPS;
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough)
 }
 
 /// Returns the axis values from 0 up to a value.
-fn steps(most: f64) -> Vec<f64> {
-    let step = step(most.max(1e-9));
-    (0..=(most / step + 1e-6) as u32).map(|n| f64::from(n) * step).collect()
+fn steps(max: f64) -> Vec<f64> {
+    let step = step(max.max(1e-9));
+    (0..=(max / step + 1e-6) as u32).map(|n| f64::from(n) * step).collect()
 }
 
 #[cfg(test)]
@@ -184,16 +184,16 @@ mod tests {
         assert_eq!(steps(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(steps(7.3), [0.0, 2.0, 4.0, 6.0]);
         assert_eq!(step(21_300.0), 5_000.0);
-        let scale = Scale::new(Extent { least: 0.3, most: 42.0, end: 60.0 }, true);
+        let scale = Scale::new(Extent { min: 0.3, max: 42.0, end: 60.0 }, true);
         assert_eq!(scale.ticks().iter().map(|tick| number(*tick)).collect::<Vec<_>>(), ["0.1", "1", "10", "100"]);
     }
 
     #[test]
     fn values_lie_where_the_axis_says() {
-        let scale = Scale::new(Extent { least: 1.0, most: 100.0, end: 60.0 }, false);
+        let scale = Scale::new(Extent { min: 1.0, max: 100.0, end: 60.0 }, false);
         assert_eq!((scale.y(0.0), scale.y(100.0)), (HEIGHT - BOTTOM, TOP));
         assert_eq!((scale.x(0.0), scale.x(60.0)), (LEFT, WIDTH - RIGHT));
-        let scale = Scale::new(Extent { least: 1.0, most: 100.0, end: 60.0 }, true);
+        let scale = Scale::new(Extent { min: 1.0, max: 100.0, end: 60.0 }, true);
         assert!((scale.y(10.0) - (TOP + HEIGHT - BOTTOM) / 2.0).abs() < 1e-9);
     }
 

@@ -217,8 +217,8 @@ struct Ratio {
     other: f64,
     /// Median and range of the ratios of all rounds: figure of the first server divided by that of the other.
     median: f64,
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
 }
 
 impl Ratio {
@@ -227,17 +227,17 @@ impl Ratio {
         let pairs: Vec<(f64, f64)> = pairs.iter().map(|(first, other)| first.zip(*other)).collect::<Option<_>>()?;
         let mut ratios: Vec<f64> = pairs.iter().map(|(first, other)| first / other).collect();
         ratios.sort_by(f64::total_cmp);
-        let least = *ratios.first()?;
-        let most = *ratios.last()?;
+        let min = *ratios.first()?;
+        let max = *ratios.last()?;
         let (first, other) = pairs.into_iter().unzip();
         let first = report::median(first)?;
         let other = report::median(other)?;
-        Some(Self { what, unit, first, other, median: report::median(ratios)?, least, most })
+        Some(Self { what, unit, first, other, median: report::median(ratios)?, min, max })
     }
 
     fn json(&self) -> Value {
         json!({ "what": self.what, "unit": self.unit, "first": self.first, "other": self.other,
-            "ratio": self.median, "least": self.least, "most": self.most })
+            "ratio": self.median, "least": self.min, "most": self.max })
     }
 
     fn texts(&self) -> [String; 4] {
@@ -245,7 +245,7 @@ impl Ratio {
             report::number(self.first),
             report::number(self.other),
             format!("{} ×", report::number(self.median)),
-            format!("{} – {}", report::number(self.least), report::number(self.most)),
+            format!("{} – {}", report::number(self.min), report::number(self.max)),
         ]
     }
 }
@@ -415,8 +415,8 @@ mod tests {
             ["rate", "p50", "p99", "p99.9", "CPU per request"]
         );
         let rate = &ratios[0];
-        assert_eq!((rate.first, rate.other, rate.median, rate.least, rate.most), (1000.0, 100.0, 10.0, 9.0, 13.0));
-        assert_eq!((ratios[1].median, ratios[1].least, ratios[1].most), (0.2, 0.1, 0.6));
+        assert_eq!((rate.first, rate.other, rate.median, rate.min, rate.max), (1000.0, 100.0, 10.0, 9.0, 13.0));
+        assert_eq!((ratios[1].median, ratios[1].min, ratios[1].max), (0.2, 0.1, 0.6));
         assert_eq!((ratios[3].median, ratios[4].median), (0.1, 0.05));
     }
 

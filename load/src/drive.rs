@@ -189,7 +189,7 @@ struct Crowd {
     class: Class,
     /// Number of started requests, and its limit.
     begun: Cell<u64>,
-    most: u64,
+    max: u64,
     /// `true` after the end of the run: no client starts a request, and responses do not count.
     over: Cell<bool>,
     started: Instant,
@@ -275,18 +275,18 @@ pub(crate) async fn drive(
 
 impl Crowd {
     fn new(class: Class, bounds: &Bounds, started: Instant, first: bool) -> Self {
-        let most = if first { bounds.requests } else { u64::MAX };
+        let max = if first { bounds.requests } else { u64::MAX };
         let rate = bounds.pace.rate.filter(|_| first);
         let (latencies, timeline, errors) = Default::default();
         Self {
             class,
             begun: Cell::new(0),
-            most,
+            max,
             over: Cell::new(false),
             started,
             deadline: started + bounds.time,
             ramp: if rate.is_none() { bounds.pace.ramp } else { Duration::ZERO },
-            pacer: rate.map(|rate| Pacer::start(Schedule::new(rate, bounds.pace.ramp, bounds.time, most))),
+            pacer: rate.map(|rate| Pacer::start(Schedule::new(rate, bounds.pace.ramp, bounds.time, max))),
             latencies,
             timeline,
             errors,
@@ -302,12 +302,12 @@ impl Crowd {
         }
         let number = self.begun.get();
         let now = Instant::now();
-        if self.over.get() || number >= self.most || now >= self.deadline {
+        if self.over.get() || number >= self.max || now >= self.deadline {
             return None;
         }
         self.begun.set(number + 1);
         let Some(pacer) = &self.pacer else { return Some((number, now)) };
-        if number + 1 == self.most {
+        if number + 1 == self.max {
             pacer.end();
         }
         Some((number, pacer.begun + pacer.schedule.due(number)))
@@ -359,7 +359,7 @@ async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
         let done = crowd.latencies.borrow().count();
         let since = crowd.started.elapsed();
         let time = crowd.deadline - crowd.started;
-        let share = (done as f64 / crowd.most as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
+        let share = (done as f64 / crowd.max as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
         bar.set_position((share * WHOLE) as u64);
         bar.set_message(format!("{done} answered, {:.0}/s", done as f64 / since.as_secs_f64().max(1e-3)));
         tokio::time::sleep(TICK).await;

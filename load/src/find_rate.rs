@@ -269,11 +269,8 @@ mod tests {
         for (throughput, limit) in [(20_000.0, 15_000.0), (20_000.0, 3_000.0), (50.0, 49.0), (1_000.0, 5_000.0)] {
             let (rate, steps) = found(throughput, limit);
             let rate = rate.unwrap();
-            let most = limit.min(throughput * HEADROOM);
-            assert!(
-                rate <= most && rate >= most * (1.0 - PRECISION) && steps <= MAX_STEPS,
-                "{rate} of {most}: {steps}"
-            );
+            let max = limit.min(throughput * HEADROOM);
+            assert!(rate <= max && rate >= max * (1.0 - PRECISION) && steps <= MAX_STEPS, "{rate} of {max}: {steps}");
         }
     }
 

@@ -128,17 +128,17 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn most(&self) -> f64 {
+    fn max_cost(&self) -> f64 {
         self.verify + MAX_ADDED_CPU_MICROSECONDS
     }
 
     fn holds(&self) -> Option<bool> {
-        self.cost.map(|cost| cost <= self.most())
+        self.cost.map(|cost| cost <= self.max_cost())
     }
 
     fn json(&self, store: Option<&str>, requests: u64) -> Value {
         json!({ "scenario": "login", "store": store, "requests": requests, "cpu_us_per_login": self.cost,
-            "rs256_verify_us": self.verify, "at_most": self.most(), "holds": self.holds() })
+            "rs256_verify_us": self.verify, "at_most": self.max_cost(), "holds": self.holds() })
     }
 }
 
@@ -148,7 +148,7 @@ fn print(store: &str, verdict: &Verdict, p50: f64, p99: f64) {
     println!("  latency         p50 {p50:.2} ms, p99 {p99:.2} ms");
     let &Verdict { cost: Some(cost), verify } = verdict else { return };
     let holds = if verdict.holds() == Some(true) { "holds " } else { "MISSED" };
-    println!("  {holds}  CPU per login, µs {cost:>8.2}  at most {:.2}: RS256 {verify:.2} and 45", verdict.most());
+    println!("  {holds}  CPU per login, µs {cost:>8.2}  at most {:.2}: RS256 {verify:.2} and 45", verdict.max_cost());
 }
 
 #[cfg(test)]

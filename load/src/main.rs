@@ -287,12 +287,12 @@ impl Args {
     /// Returns the plan. `serials` are the request bodies of a run that revokes.
     fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
         // `revoke` needs a finite number: its certificates exist before the run.
-        let most = if self.rate.is_some() && self.scenario() != Scenario::Revoke { u64::MAX } else { REQUESTS };
+        let max = if self.rate.is_some() && self.scenario() != Scenario::Revoke { u64::MAX } else { REQUESTS };
         scenario::Plan {
             scenario: self.scenario(),
             clients: self.clients.into(),
             rsa_clients: self.rsa_clients.into(),
-            requests: self.requests.unwrap_or(most),
+            requests: self.requests.unwrap_or(max),
             seconds: self.seconds,
             pace: Pace { rate: self.rate, ramp: Duration::from_secs(self.ramp) },
             key_type: self.key_type.clone(),

@@ -52,8 +52,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Returns up to `most` certificates of the mount.
-    pub(crate) async fn find(admin: &Place<'_>, most: usize) -> Result<Self, String> {
+    /// Returns up to `max` certificates of the mount.
+    pub(crate) async fn find(admin: &Place<'_>, max: usize) -> Result<Self, String> {
         let mut client = admin.connect().await?;
         let issuer = fetched(&mut client, &admin.path("ca")).await?;
         let issuer =
@@ -61,7 +61,7 @@ impl Asked {
         let mut serials: Vec<Vec<u8>> = Vec::new();
         visit(&mut client, admin.mount, "certs", |serial| {
             serials.extend(octets(serial));
-            serials.len() < most.min(MAX_CERTIFICATES)
+            serials.len() < max.min(MAX_CERTIFICATES)
         })
         .await?;
         if serials.is_empty() {

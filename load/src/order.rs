@@ -102,9 +102,9 @@ pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> 
 /// Parses a rate of the command line.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
-    let least = RATES.start();
-    let most = RATES.end();
-    if RATES.contains(&rate) { Ok(rate) } else { Err(format!("must be from {least} to {most}")) }
+    let min = RATES.start();
+    let max = RATES.end();
+    if RATES.contains(&rate) { Ok(rate) } else { Err(format!("must be from {min} to {max}")) }
 }
 
 /// Rejects a ramp that is longer than the run. `names` are the names of both fields.
@@ -141,8 +141,8 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let ramp = fields.whole("ramp_seconds", 0, SECONDS)?.unwrap_or(0);
     ramp_within(ramp, seconds, ["ramp_seconds", "seconds"])?;
     // The certificates to revoke exist before the run.
-    let most = if scenario == Scenario::Revoke { MAX_STORED_CERTIFICATES } else { MAX_REQUESTS };
-    let requests = fields.whole("requests", 1, most)?;
+    let max = if scenario == Scenario::Revoke { MAX_STORED_CERTIFICATES } else { MAX_REQUESTS };
+    let requests = fields.whole("requests", 1, max)?;
     let unbounded = if scenario == Scenario::Revoke { REQUESTS } else { u64::MAX };
     let rsa_clients = fields.whole("rsa_clients", 1, MAX_CLIENTS)?;
     if rsa_clients.is_some() && scenario != Scenario::Mixed {
@@ -221,9 +221,9 @@ impl Fields {
         Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
     }
 
-    fn whole(&mut self, name: &str, least: u64, most: u64) -> Result<Option<u64>, String> {
-        let read = |value: &Value| value.as_u64().filter(|number| (least..=most).contains(number));
-        self.take(name, &format!("a whole number from {least} to {most}"), read)
+    fn whole(&mut self, name: &str, min: u64, max: u64) -> Result<Option<u64>, String> {
+        let read = |value: &Value| value.as_u64().filter(|number| (min..=max).contains(number));
+        self.take(name, &format!("a whole number from {min} to {max}"), read)
     }
 
     fn number(&mut self, name: &str, range: &RangeInclusive<f64>) -> Result<Option<f64>, String> {

@@ -29,12 +29,12 @@ pub(crate) struct Schedule {
     ramp: f64,
     /// No request is due at this time (in seconds) or later.
     end: f64,
-    most: u64,
+    max: u64,
 }
 
 impl Schedule {
-    pub(crate) fn new(rate: f64, ramp: Duration, time: Duration, most: u64) -> Self {
-        Self { rate, ramp: ramp.as_secs_f64(), end: time.as_secs_f64(), most }
+    pub(crate) fn new(rate: f64, ramp: Duration, time: Duration, max: u64) -> Self {
+        Self { rate, ramp: ramp.as_secs_f64(), end: time.as_secs_f64(), max }
     }
 
     /// Returns the due time of a request: the time at which the area below the rate equals its number.
@@ -56,7 +56,7 @@ impl Schedule {
         } else {
             self.rate * (since - self.ramp / 2.0)
         };
-        (area.ceil() as u64).min(self.most)
+        (area.ceil() as u64).min(self.max)
     }
 
     /// Returns the total number of requests.
@@ -127,7 +127,7 @@ fn release(schedule: Schedule, begun: Instant, go: &Semaphore, over: &AtomicBool
         if since >= end {
             return go.close();
         }
-        let next = if released == schedule.most { end } else { schedule.due(released).min(end) };
+        let next = if released == schedule.max { end } else { schedule.due(released).min(end) };
         std::thread::sleep(next.saturating_sub(begun.elapsed()).min(LOOK));
     }
 }
@@ -136,8 +136,8 @@ fn release(schedule: Schedule, begun: Instant, go: &Semaphore, over: &AtomicBool
 mod tests {
     use super::*;
 
-    fn of(rate: f64, ramp: u64, time: u64, most: u64) -> Schedule {
-        Schedule::new(rate, Duration::from_secs(ramp), Duration::from_secs(time), most)
+    fn of(rate: f64, ramp: u64, time: u64, max: u64) -> Schedule {
+        Schedule::new(rate, Duration::from_secs(ramp), Duration::from_secs(time), max)
     }
 
     #[test]

@@ -49,21 +49,21 @@ struct Long {
 struct Line {
     what: &'static str,
     measured: f64,
-    most: f64,
+    max: f64,
     figures: String,
 }
 
 impl Line {
-    fn new(what: &'static str, measured: f64, most: f64) -> Self {
-        Self { what, measured, most, figures: String::new() }
+    fn new(what: &'static str, measured: f64, max: f64) -> Self {
+        Self { what, measured, max, figures: String::new() }
     }
 
     fn holds(&self) -> bool {
-        self.measured <= self.most
+        self.measured <= self.max
     }
 
     fn json(&self) -> Value {
-        json!({ "what": self.what, "measured": self.measured, "at_most": self.most, "holds": self.holds() })
+        json!({ "what": self.what, "measured": self.measured, "at_most": self.max, "holds": self.holds() })
     }
 }
 
@@ -171,7 +171,7 @@ async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Fig
 fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     let ratio = |what, short: f64, long: f64, unit: &str| {
         let figures = format!("{long:.2} {unit}, {short:.2} with {FEW} revoked");
-        Line { what, measured: long / short, most: MAX_COST_RATIO, figures }
+        Line { what, measured: long / short, max: MAX_COST_RATIO, figures }
     };
     let start = report::start_text(long.start);
     let revoked = long.stock.revoked;
@@ -199,9 +199,9 @@ fn print_short(Cost { p50_ms, cpu_us }: Cost) {
 fn print(long: &Long, lines: &[Line]) {
     println!("crl on {}", long.store);
     report::print_stock(long.stock);
-    for Line { what, measured, most, figures } in lines {
-        let holds = if measured <= most { "holds " } else { "MISSED" };
-        println!("  {holds}  {what:<32} {measured:>8.2}  at most {most:>6.2}  {figures}");
+    for Line { what, measured, max, figures } in lines {
+        let holds = if measured <= max { "holds " } else { "MISSED" };
+        println!("  {holds}  {what:<32} {measured:>8.2}  at most {max:>6.2}  {figures}");
     }
 }
 

@@ -151,6 +151,6 @@ pub enum AuditData<'r> {
         /// The media type.
         media_type: &'r str,
         /// The length in bytes, if known.
-        octets: Option<usize>,
+        bytes: Option<usize>,
     },
 }

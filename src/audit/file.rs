@@ -120,13 +120,13 @@ impl LogFile {
 }
 
 /// Writes all bytes. `written` also counts bytes written before an error.
-fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Result<()> {
-    while !octets.is_empty() {
-        match file.write(octets) {
+fn write_all(file: &mut File, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(some) => {
                 *written += some as u64;
-                octets = &octets[some..];
+                bytes = &bytes[some..];
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

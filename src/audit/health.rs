@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Delay between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Duration of a trial, and its maximum.
+/// Initial duration of a trial.
 const MIN_TRIAL_DURATION: Duration = Duration::from_secs(5);
+/// Maximum duration of a trial.
 const MAX_TRIAL_DURATION: Duration = Duration::from_secs(120);
 
 /// The health of an output.
@@ -112,74 +113,74 @@ mod tests {
 
     #[test]
     fn failed_device_is_retried_each_second_and_up_after_a_trial() {
-        let mut standing = DeviceHealth::default();
+        let mut health = DeviceHealth::default();
         let start = Instant::now();
-        assert_eq!((standing.is_up(), standing.due(start)), (true, DeviceHealthTask::Nothing(None)));
-        assert!(standing.failed(start) && standing.is_down());
-        assert_eq!(standing.due(start), DeviceHealthTask::Attempt, "at once");
-        assert!(!standing.failed(start));
-        assert_eq!(standing.due(start), DeviceHealthTask::Nothing(Some(SECOND)));
-        assert_eq!(standing.due(start + SECOND), DeviceHealthTask::Attempt);
-        assert!(!standing.failed(start + 2 * SECOND), "it is said once");
-        assert_eq!(standing.due(start + 3 * SECOND), DeviceHealthTask::Attempt);
-        standing.took(start + 3 * SECOND);
-        assert!(!standing.is_down() && !standing.is_up());
-        assert_eq!(standing.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
-        assert_eq!(standing.due(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
-        assert!(standing.is_up());
+        assert_eq!((health.is_up(), health.due(start)), (true, DeviceHealthTask::Nothing(None)));
+        assert!(health.failed(start) && health.is_down());
+        assert_eq!(health.due(start), DeviceHealthTask::Attempt, "at once");
+        assert!(!health.failed(start));
+        assert_eq!(health.due(start), DeviceHealthTask::Nothing(Some(SECOND)));
+        assert_eq!(health.due(start + SECOND), DeviceHealthTask::Attempt);
+        assert!(!health.failed(start + 2 * SECOND), "it is said once");
+        assert_eq!(health.due(start + 3 * SECOND), DeviceHealthTask::Attempt);
+        health.took(start + 3 * SECOND);
+        assert!(!health.is_down() && !health.is_up());
+        assert_eq!(health.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
+        assert_eq!(health.due(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
+        assert!(health.is_up());
     }
 
     #[test]
     fn flapping_device_gets_longer_trials_and_few_log_lines() {
-        let mut standing = DeviceHealth::default();
+        let mut health = DeviceHealth::default();
         let start = Instant::now();
         let mut told = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
-            match standing.due(now) {
-                DeviceHealthTask::Attempt => standing.took(now),
+            match health.due(now) {
+                DeviceHealthTask::Attempt => health.took(now),
                 DeviceHealthTask::Recovered(_) => told += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
             // It works for three seconds at a time.
             if second % 4 == 3 {
-                told += u32::from(standing.failed(now));
+                told += u32::from(health.failed(now));
             }
         }
         assert_eq!(told, 1);
         // It works for longer than the shortest trial.
-        let mut standing = DeviceHealth::default();
+        let mut health = DeviceHealth::default();
         let mut fails = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
-            match standing.due(now) {
-                DeviceHealthTask::Attempt => standing.took(now),
+            match health.due(now) {
+                DeviceHealthTask::Attempt => health.took(now),
                 DeviceHealthTask::Recovered(_) | DeviceHealthTask::Nothing(_) => {}
             }
             if second % 20 == 19 {
-                fails += u32::from(standing.failed(now));
+                fails += u32::from(health.failed(now));
             }
         }
         assert!(fails < 4, "{fails}");
         // After a long healthy time trials are short again.
-        let mut standing = DeviceHealth::default();
+        let mut health = DeviceHealth::default();
         for round in 0..3 {
             let now = start + round * 1000 * SECOND;
-            standing.failed(now);
-            standing.took(now + SECOND);
-            assert_eq!(standing.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
-            assert!(matches!(standing.due(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
+            health.failed(now);
+            health.took(now + SECOND);
+            assert_eq!(health.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
+            assert!(matches!(health.due(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
         }
     }
 
     #[test]
     fn reopened_device_is_retried_immediately() {
-        let mut standing = DeviceHealth::default();
+        let mut health = DeviceHealth::default();
         let start = Instant::now();
-        standing.hurry(start);
-        assert!(standing.is_up());
-        standing.failed(start);
-        standing.hurry(start);
-        assert_eq!(standing.due(start), DeviceHealthTask::Attempt);
+        health.hurry(start);
+        assert!(health.is_up());
+        health.failed(start);
+        health.hurry(start);
+        assert_eq!(health.due(start), DeviceHealthTask::Attempt);
     }
 }

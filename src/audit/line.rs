@@ -53,13 +53,13 @@ struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 impl CallerJsonCache {
     /// Returns the rendered form for a device, which is created once.
     fn of(&self, form: usize, make: impl Fn() -> CallerJson) -> &CallerJson {
-        let mut place = self;
+        let mut node = self;
         loop {
-            let (of, words, next) = &**place.0.get_or_init(|| Box::new((form, make(), Self::default())));
+            let (of, caller_json, next) = &**node.0.get_or_init(|| Box::new((form, make(), Self::default())));
             if *of == form {
-                return words;
+                return caller_json;
             }
-            place = next;
+            node = next;
         }
     }
 }
@@ -81,9 +81,10 @@ impl EntryFormat {
         let unknown = CallerJsonCache::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
         // Cached together with the caller.
-        let words =
-            known.map_or(&unknown, |derived| derived.get(CallerJsonCache::default)).of(self.id, || self.words(request));
-        line.object("auth", |auth| auth.members(&words.auth));
+        let caller_json = known
+            .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
+            .of(self.id, || self.caller_json(request));
+        line.object("auth", |auth| auth.rendered_members(&caller_json.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
             if let Some(trace_id) = request.trace_id {
@@ -91,7 +92,7 @@ impl EntryFormat {
             }
             asked.json("operation", request.operation);
             asked.mount(request);
-            asked.members(&words.request);
+            asked.rendered_members(&caller_json.request);
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             self.path(asked.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
@@ -164,22 +165,22 @@ impl EntryFormat {
         out.push(b'"');
     }
 
-    fn words(&self, request: &AuditRequest<'_>) -> CallerJson {
+    fn caller_json(&self, request: &AuditRequest<'_>) -> CallerJson {
         let caller = request.caller.as_ref();
         let token = request.token.map(|token| render_value(|out| self.mask.text(out, token)));
         let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
         let accessor = accessor.map(|accessor| render_value(|out| self.mask.accessor(out, accessor)));
-        let mut words = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
-        let mut auth = JsonObjectWriter { out: &mut words.auth, empty: true };
-        auth.written("client_token", token.as_deref());
-        auth.written("accessor", accessor.as_deref());
+        let mut caller_json = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
+        let mut auth = JsonObjectWriter { out: &mut caller_json.auth, empty: true };
+        auth.rendered("client_token", token.as_deref());
+        auth.rendered("accessor", accessor.as_deref());
         if let Some(caller) = caller {
             self.caller(&mut auth, caller);
         }
-        let mut asked = JsonObjectWriter { out: &mut words.request, empty: true };
-        asked.written("client_token", token.as_deref());
-        asked.written("client_token_accessor", accessor.as_deref());
-        words
+        let mut asked = JsonObjectWriter { out: &mut caller_json.request, empty: true };
+        asked.rendered("client_token", token.as_deref());
+        asked.rendered("client_token_accessor", accessor.as_deref());
+        caller_json
     }
 
     fn caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
@@ -220,7 +221,7 @@ impl EntryFormat {
         self.data(
             told,
             response.data,
-            Exceptions { clear, counts_lists, repeats: true, most: None },
+            Exceptions { clear, counts_lists, repeats: true, max_bytes: None },
             BodyOrigin::Server,
         );
         if let Some(given) = response.auth {
@@ -249,7 +250,7 @@ impl EntryFormat {
     fn token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
         self.mask.secret(auth.name("client_token"), &given.token);
         self.mask.accessor(auth.name("accessor"), &given.accessor);
-        auth.members(&given.members_json());
+        auth.rendered_members(&given.members_json());
     }
 
     fn wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
@@ -270,10 +271,10 @@ impl EntryFormat {
             AuditData::Json(value) => self.mask.value(object.name("data"), value, exceptions),
             AuditData::JsonText(text) => self.text(object, None, text, exceptions, by),
             AuditData::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
-            AuditData::Streamed { media_type, octets } => object.object("data", |data| {
+            AuditData::Streamed { media_type, bytes } => object.object("data", |data| {
                 self.media_type(data, media_type, by);
-                if let Some(octets) = octets {
-                    data.json("http_raw_body_size", &octets);
+                if let Some(bytes) = bytes {
+                    data.json("http_raw_body_size", &bytes);
                 }
             }),
         }
@@ -281,7 +282,7 @@ impl EntryFormat {
 
     /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
-        let within = |sent| Exceptions { most: self.mask.most(sent), ..exceptions };
+        let within = |sent| Exceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
         // The first attempt assumes a length of 0, which is usually enough and saves serializing the fields.
         if self.mask.fields(data, fields, within(0)).is_ok() {
             return;
@@ -304,12 +305,12 @@ impl EntryFormat {
         by: BodyOrigin,
     ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
-        let (is_short, most) = match by {
+        let (is_short, max_bytes) = match by {
             BodyOrigin::Server => (true, None),
-            BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.most(bytes.len())),
+            BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.max_bytes(bytes.len())),
         };
         let data = object.name("data");
-        if is_json && is_short && self.mask.json(data, bytes, Exceptions { most, ..exceptions }).is_ok() {
+        if is_json && is_short && self.mask.json(data, bytes, Exceptions { max_bytes, ..exceptions }).is_ok() {
             return;
         }
         self.hashed(data, media_type.unwrap_or_default(), bytes, by);
@@ -387,13 +388,13 @@ impl<'o> JsonObjectWriter<'o> {
     }
 
     /// Adds a member whose value is rendered JSON, if there is one.
-    fn written(&mut self, name: &'static str, value: Option<&[u8]>) {
+    fn rendered(&mut self, name: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.name(name).extend_from_slice(value);
         }
     }
 
-    fn members(&mut self, written: &[u8]) {
+    fn rendered_members(&mut self, written: &[u8]) {
         if written.is_empty() {
             return;
         }
@@ -412,7 +413,7 @@ impl<'o> JsonObjectWriter<'o> {
     fn mount(&mut self, request: &AuditRequest<'_>) {
         if let Some(mount) = request.mount {
             self.json("mount_point", &mount.path);
-            self.json("mount_type", mount.kind.word());
+            self.json("mount_type", mount.kind.name());
             self.json("mount_accessor", &mount.accessor);
         }
     }

@@ -30,8 +30,9 @@ const COUNTED_MEMBERS: [&str; 2] = ["keys", "key_info"];
 
 /// Members of responses with values that many responses share: CA certificates.
 const CACHED_MEMBERS: [&str; 2] = ["issuing_ca", "ca_chain"];
-/// Limits of the cache for such values: number, and length in bytes of JSON.
+/// Maximum number of such values in the cache.
 const MAX_CACHED_VALUES: usize = 16;
+/// Maximum length of such a value, in bytes of JSON.
 const MAX_CACHED_VALUE_BYTES: usize = 16 * 1024;
 
 const HEX_DIGITS: [[u8; 2]; 256] = {
@@ -71,7 +72,7 @@ pub(super) struct Exceptions<'a> {
     /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
     /// Most bytes that may be written; a longer value is not written at all.
-    pub(super) most: Option<usize>,
+    pub(super) max_bytes: Option<usize>,
 }
 
 impl Mask {
@@ -87,7 +88,7 @@ impl Mask {
     }
 
     /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
-    pub(super) fn most(&self, sent: usize) -> Option<usize> {
+    pub(super) fn max_bytes(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }
 
@@ -144,7 +145,7 @@ impl Mask {
         self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
     }
 
-    /// Replaces quoted parts of a server message by their hashes, because they may come from the caller.
+    /// Replaces quoted parts of a server message with their hashes, because they may come from the caller.
     pub(super) fn mask_quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.raw || !text.contains('"') {
             return Cow::Borrowed(text);
@@ -214,7 +215,7 @@ impl Mask {
     }
 
     fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> MaskingNode<'n> {
-        let end = exceptions.most.map_or(usize::MAX, |most| out.len() + most);
+        let end = exceptions.max_bytes.map_or(usize::MAX, |max_bytes| out.len() + max_bytes);
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
@@ -495,7 +496,7 @@ mod tests {
                 let mut fields = Fields::default();
                 fields.set(name, value);
                 let text = serde_json::to_vec(&fields).unwrap();
-                let exceptions = Exceptions { most: mask().most(text.len()), ..Exceptions::default() };
+                let exceptions = Exceptions { max_bytes: mask().max_bytes(text.len()), ..Exceptions::default() };
                 let mut of_fields = b"before".to_vec();
                 let mut of_text = b"before".to_vec();
                 assert_eq!(mask().fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
@@ -505,7 +506,7 @@ mod tests {
                 assert!(of_fields.len() <= 6 + BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * text.len() + 80);
             }
         }
-        assert_eq!(Mask::new(&[7; 32], true, false).most(1), None);
+        assert_eq!(Mask::new(&[7; 32], true, false).max_bytes(1), None);
     }
 
     #[test]

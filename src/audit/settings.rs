@@ -62,7 +62,7 @@ impl DeviceSettings {
     }
 
     /// Returns `file`, `stdout` or `socket`.
-    pub fn word(&self) -> &'static str {
+    pub fn kind_name(&self) -> &'static str {
         match self.target {
             AuditTarget::File { .. } => "file",
             AuditTarget::Stdout => "stdout",

@@ -29,8 +29,9 @@ use crate::telemetry;
 
 /// Most bytes in the queue, which the last accepted entry may exceed.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// Longest acceptable write by a worker, and the time without writes by workers after a longer one.
+/// Maximum duration of a write by a worker.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
+/// Time without writes by workers after a longer write.
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -61,18 +62,18 @@ struct AuditQueue {
 
 #[derive(Default)]
 struct AuditQueueState {
-    /// Entries of workers that have not yielded yet, by thread.
-    turns: Vec<(ThreadId, AuditBatch)>,
-    /// Entries for the device's thread.
-    called: AuditBatch,
+    /// Entries that a worker collects in one pass of its event loop, by thread. They are written when it yields.
+    collected: Vec<(ThreadId, AuditBatch)>,
+    /// Entries that the device's thread writes.
+    queued_batch: AuditBatch,
     /// Empty batches, reused for their capacity.
     spare: Vec<AuditBatch>,
     idle: bool,
     /// Start of the current write. Its thread has exclusive use of the output.
     writing: Option<Instant>,
     /// Time from which workers may write themselves; `None` if they never may.
-    here: Option<Instant>,
-    standing: DeviceHealth,
+    worker_writes_from: Option<Instant>,
+    health: DeviceHealth,
     reopen: bool,
     closed: bool,
 }
@@ -85,17 +86,17 @@ impl AuditQueueState {
 
     /// `true` if the thread has something to do, or a time to wait for.
     fn is_due(&self) -> bool {
-        !self.called.lines.is_empty() || self.reopen || self.closed || !self.standing.is_up()
+        !self.queued_batch.lines.is_empty() || self.reopen || self.closed || !self.health.is_up()
     }
 
     fn waiting(&self) -> usize {
-        self.turns.iter().fold(self.called.lines.len(), |all, (_, batch)| all + batch.lines.len())
+        self.collected.iter().fold(self.queued_batch.lines.len(), |all, (_, batch)| all + batch.lines.len())
     }
 
     /// Takes the collected entries of a thread.
-    fn turn(&mut self, of: ThreadId) -> Option<AuditBatch> {
-        let at = self.turns.iter().position(|(whose, _)| *whose == of)?;
-        Some(self.turns.swap_remove(at).1)
+    fn take_collected(&mut self, of: ThreadId) -> Option<AuditBatch> {
+        let at = self.collected.iter().position(|(whose, _)| *whose == of)?;
+        Some(self.collected.swap_remove(at).1)
     }
 }
 
@@ -175,10 +176,10 @@ impl AuditWriter {
             counter
         };
         let queue = AuditQueue::default();
-        queue.lock().here = sink.is_brief().then(Instant::now);
+        queue.lock().worker_writes_from = sink.is_brief().then(Instant::now);
         let work = Arc::new(AuditWriterShared {
             queue,
-            pen: Mutex::new(ExclusiveSink { sink, since: clock.now() }),
+            output: Mutex::new(ExclusiveSink { sink, since: clock.now() }),
             name: settings.name.clone(),
             form: Arc::clone(&form),
             written: count("written"),
@@ -211,7 +212,7 @@ impl AuditWriter {
     }
 
     async fn write(&self, line: &[u8]) -> Result<()> {
-        let (reply, turn) = loop {
+        let (reply, guard) = loop {
             // Created before the check, so that no notification is missed.
             let room = self.work.queue.room.notified();
             match self.work.put(line)? {
@@ -219,9 +220,9 @@ impl AuditWriter {
                 None => room.await,
             }
         };
-        if let Some(turn) = turn {
+        if let Some(guard) = guard {
             tokio::task::yield_now().await;
-            turn.end();
+            guard.end();
         }
         match reply.await {
             Ok(written) => written.map_err(|why| Error::unavailable("it cannot be written to", why)),
@@ -253,17 +254,17 @@ impl Device for AuditWriter {
     fn missed(&self) -> bool {
         self.work.failed.increment(1);
         // During an outage and the trial after it, the thread does the logging.
-        self.work.queue.lock().standing.is_up()
+        self.work.queue.lock().health.is_up()
     }
 
     fn is_down(&self) -> bool {
         let state = self.work.queue.lock();
-        state.standing.is_down() || state.is_hung()
+        state.health.is_down() || state.is_hung()
     }
 
     fn is_trusted(&self) -> bool {
         let state = self.work.queue.lock();
-        state.standing.is_up() && !state.is_hung()
+        state.health.is_up() && !state.is_hung()
     }
 }
 
@@ -275,8 +276,8 @@ impl AuditQueue {
     /// Passes a thread's collected entries to the device's thread.
     fn call(&self, of: ThreadId) {
         let mut state = self.lock();
-        if let Some(batch) = state.turn(of) {
-            let empty = state.called.join(batch);
+        if let Some(batch) = state.take_collected(of) {
+            let empty = state.queued_batch.join(batch);
             state.spare.push(empty);
         }
         self.wake(state);
@@ -297,11 +298,11 @@ impl AuditQueue {
     fn begin(&self, of: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
-        let here = WRITES.get() && state.here.is_some_and(|from| from <= now);
-        if !here || state.writing.is_some() || state.reopen || !state.standing.is_up() {
+        let may_write = WRITES.get() && state.worker_writes_from.is_some_and(|from| from <= now);
+        if !may_write || state.writing.is_some() || state.reopen || !state.health.is_up() {
             return None;
         }
-        let batch = state.turn(of)?;
+        let batch = state.take_collected(of)?;
         state.writing = Some(now);
         drop(state);
         self.room.notify_waiters();
@@ -316,14 +317,14 @@ impl AuditQueue {
             let mut left = None;
             if state.writing.is_none() {
                 if std::mem::take(&mut state.reopen) {
-                    if !state.standing.is_down() {
+                    if !state.health.is_down() {
                         state.writing = Some(now);
                         return AuditWriterTask::Reopen;
                     }
                     // An attempt also reopens the output.
-                    state.standing.hurry(now);
+                    state.health.hurry(now);
                 }
-                left = match state.standing.due(now) {
+                left = match state.health.due(now) {
                     DeviceHealthTask::Recovered(after) => return AuditWriterTask::Recovered(after),
                     DeviceHealthTask::Attempt if !state.closed => {
                         state.writing = Some(now);
@@ -332,9 +333,9 @@ impl AuditQueue {
                     DeviceHealthTask::Attempt => None,
                     DeviceHealthTask::Nothing(left) => left,
                 };
-                if !state.called.lines.is_empty() {
+                if !state.queued_batch.lines.is_empty() {
                     let empty = state.spare.pop().unwrap_or_default();
-                    let batch = std::mem::replace(&mut state.called, empty);
+                    let batch = std::mem::replace(&mut state.queued_batch, empty);
                     state.writing = Some(now);
                     drop(state);
                     self.room.notify_waiters();
@@ -360,8 +361,12 @@ impl AuditQueue {
         batch.lines.shrink_to(MAX_QUEUED_BYTES / 16);
         let mut state = self.lock();
         let now = Instant::now();
-        let from = if took > MAX_WORKER_WRITE_TIME { now + WORKER_WRITE_PAUSE } else { state.here.unwrap_or(now) };
-        state.here = brief.then_some(from);
+        let from = if took > MAX_WORKER_WRITE_TIME {
+            now + WORKER_WRITE_PAUSE
+        } else {
+            state.worker_writes_from.unwrap_or(now)
+        };
+        state.worker_writes_from = brief.then_some(from);
         state.writing = None;
         if batch.lines.capacity() > 0 {
             state.spare.push(batch);
@@ -372,9 +377,10 @@ impl AuditQueue {
     /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
     fn fail_pending(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
-        let is_news = state.standing.failed(Instant::now());
-        let turns = std::mem::take(&mut state.turns);
-        for mut batch in turns.into_iter().map(|(_, batch)| batch).chain([std::mem::take(&mut state.called)]) {
+        let is_news = state.health.failed(Instant::now());
+        let collected = std::mem::take(&mut state.collected);
+        for mut batch in collected.into_iter().map(|(_, batch)| batch).chain([std::mem::take(&mut state.queued_batch)])
+        {
             waiting.append(&mut batch.waiting);
         }
         drop(state);
@@ -393,7 +399,7 @@ struct ExclusiveSink {
 /// The state that requests and the thread share.
 struct AuditWriterShared {
     queue: AuditQueue,
-    pen: Mutex<ExclusiveSink>,
+    output: Mutex<ExclusiveSink>,
     name: String,
     form: Arc<EntryFormat>,
     clock: Clock,
@@ -408,7 +414,7 @@ impl AuditWriterShared {
     /// Queues a line; `None` if the queue is full. End the returned guard after a yield.
     fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
-        if state.standing.is_down() {
+        if state.health.is_down() {
             return Err(Error::new(Kind::Unavailable, "it is down"));
         }
         if state.is_hung() {
@@ -418,15 +424,15 @@ impl AuditWriterShared {
             return Ok(None);
         }
         let (reply, told) = oneshot::channel();
-        let waiting = QueuedEntry { since: Instant::now(), reply, trial: !state.standing.is_up() };
+        let waiting = QueuedEntry { since: Instant::now(), reply, trial: !state.health.is_up() };
         let of = thread::current().id();
-        let known = state.turns.iter().position(|(whose, _)| *whose == of);
+        let known = state.collected.iter().position(|(whose, _)| *whose == of);
         let at = known.unwrap_or_else(|| {
             let batch = state.spare.pop().unwrap_or_default();
-            state.turns.push((of, batch));
-            state.turns.len() - 1
+            state.collected.push((of, batch));
+            state.collected.len() - 1
         });
-        let batch = &mut state.turns[at].1;
+        let batch = &mut state.collected[at].1;
         batch.lines.extend_from_slice(line);
         batch.waiting.push(waiting);
         drop(state);
@@ -439,11 +445,11 @@ impl AuditWriterShared {
                 AuditWriterTask::Write(batch) => self.write(batch),
                 AuditWriterTask::Reopen => {
                     let begun = Instant::now();
-                    let mut pen = self.lock_sink();
-                    if let Err(error) = pen.sink.reopen() {
+                    let mut output = self.lock_sink();
+                    if let Err(error) = output.sink.reopen() {
                         tracing::error!(device = self.name, "an audit device was not opened again: {error}");
                     }
-                    self.done(&pen, AuditBatch::default(), begun);
+                    self.done(&output, AuditBatch::default(), begun);
                 }
                 AuditWriterTask::Probe => self.attempt(),
                 AuditWriterTask::Recovered(after) => {
@@ -456,23 +462,23 @@ impl AuditWriterShared {
     }
 
     fn lock_sink(&self) -> MutexGuard<'_, ExclusiveSink> {
-        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self, pen: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
-        self.queue.done(batch, begun.elapsed(), pen.sink.is_brief());
+    fn done(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
+        self.queue.done(batch, begun.elapsed(), output.sink.is_brief());
     }
 
     /// Writes a batch and sends the result to all of its entries.
     fn write(&self, mut batch: AuditBatch) {
         let begun = Instant::now();
-        let mut pen = self.lock_sink();
+        let mut output = self.lock_sink();
         let waiting = &mut batch.waiting;
         self.queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
-        let written = pen.sink.write(&batch.lines).map_err(Arc::new);
+        let written = output.sink.write(&batch.lines).map_err(Arc::new);
         self.wrote.record(begun.elapsed().as_secs_f64());
         if let Err(why) = &written {
-            pen.since = self.clock.now();
+            output.since = self.clock.now();
             self.fail_pending(why, waiting);
         }
         self.count(written.is_ok(), waiting);
@@ -481,7 +487,7 @@ impl AuditWriterShared {
             let _ = reply.send(written.clone());
         }
         self.queued.set(0);
-        self.done(&pen, batch, begun);
+        self.done(&output, batch, begun);
     }
 
     /// Handles a failed write; entries that arrived since then fail, too.
@@ -497,18 +503,18 @@ impl AuditWriterShared {
 
     fn attempt(&self) {
         let begun = Instant::now();
-        let mut pen = self.lock_sink();
-        let line = self.form.test(self.clock.now(), pen.since);
-        match pen.sink.reopen().and_then(|()| pen.sink.write(&line)) {
-            Ok(()) => self.queue.lock().standing.took(Instant::now()),
+        let mut output = self.lock_sink();
+        let line = self.form.test(self.clock.now(), output.since);
+        match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
+            Ok(()) => self.queue.lock().health.took(Instant::now()),
             Err(why) => {
-                self.queue.lock().standing.failed(Instant::now());
+                self.queue.lock().health.failed(Instant::now());
                 // Shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
                 tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
             }
         }
-        self.done(&pen, AuditBatch::default(), begun);
+        self.done(&output, AuditBatch::default(), begun);
     }
 
     /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
@@ -700,7 +706,7 @@ mod tests {
             assert!(one.is_ok() && two.is_ok());
             let by = writes.recv_timeout(SOON).unwrap();
             assert_eq!(by == thread::current().id(), here, "{workers} workers, brief: {is_brief}");
-            assert!(writes.try_recv().is_err(), "one turn is one write");
+            assert!(writes.try_recv().is_err(), "one pass is one write");
         }
     }
 
@@ -717,7 +723,7 @@ mod tests {
         while writer.work.queue.lock().writing.is_some() {
             thread::sleep(Duration::from_millis(1));
         }
-        writer.work.queue.lock().here = Some(Instant::now());
+        writer.work.queue.lock().worker_writes_from = Some(Instant::now());
         assert!(writer.write(b"three\n").await.is_ok());
         assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
     }

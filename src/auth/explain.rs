@@ -36,7 +36,7 @@ pub enum TokenStatus {
 
 impl TokenStatus {
     /// The word shown for this state.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
             Self::Expired => "expired",
@@ -94,9 +94,14 @@ impl Auth {
     ///
     /// # Errors
     /// `Internal` when the explanation panics.
-    pub async fn explain(&self, caller: &Arc<Caller>, place: RequestPath<'_>, list: bool) -> Result<Explanation> {
-        let path = place.path.to_owned();
-        let spelt = place.spelt.to_vec();
+    pub async fn explain(
+        &self,
+        caller: &Arc<Caller>,
+        request_path: RequestPath<'_>,
+        list: bool,
+    ) -> Result<Explanation> {
+        let path = request_path.path.to_owned();
+        let spelt = request_path.spelt.to_vec();
         self.inspect_policies(caller, move |policies, identity, now| {
             explain::explain(policies, identity, RequestPath { path: &path, spelt: &spelt }, list, now)
         })

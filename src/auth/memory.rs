@@ -178,12 +178,12 @@ impl MemoryAuthState {
         Ok(match write {
             SecretIdWrite::Insert(row) if self.ended_roles.contains(&(row.mount, row.role)) => AuthOutcome::Absent,
             SecretIdWrite::Insert(row) => {
-                let place = (row.mount, row.hash);
-                let there = self.secret_ids.get(&place).is_some_and(|old| is_live(old, row.updated_at));
+                let key = (row.mount, row.hash);
+                let there = self.secret_ids.get(&key).is_some_and(|old| is_live(old, row.updated_at));
                 if there {
                     return Err(Error::new(Kind::Conflict, "secret id"));
                 }
-                self.secret_ids.insert(place, row);
+                self.secret_ids.insert(key, row);
                 AuthOutcome::Done
             }
             SecretIdWrite::Spend { mount, hash, now } => {
@@ -216,15 +216,15 @@ impl MemoryAuthState {
     }
 
     fn document(&mut self, write: DocumentWrite) -> Result<AuthOutcome> {
-        let place = (write.key.mount, write.key.kind, write.key.name.clone());
-        if self.documents.get(&place).map_or(0, |document| document.version) != write.expected {
+        let key = (write.key.mount, write.key.kind, write.key.name.clone());
+        if self.documents.get(&key).map_or(0, |document| document.version) != write.expected {
             return Err(Error::new(Kind::Conflict, "version"));
         }
         match write.body {
-            None => drop(self.documents.remove(&place)),
+            None => drop(self.documents.remove(&key)),
             Some(body) => {
                 let document = Document { key: write.key, version: write.expected + 1, body };
-                self.documents.insert(place, document);
+                self.documents.insert(key, document);
             }
         }
         Ok(AuthOutcome::Done)

@@ -117,7 +117,7 @@ impl Mount {
         Self {
             id,
             path: path.to_owned(),
-            accessor: format!("{}_{suffix}", kind.word()),
+            accessor: format!("{}_{suffix}", kind.name()),
             kind,
             known_as: String::new(),
             uuid,
@@ -207,7 +207,7 @@ impl Mount {
         self.add_set_tunes(&mut config);
         json!({
             "accessor": self.accessor,
-            "type": self.kind.word(),
+            "type": self.kind.name(),
             "description": self.description,
             "uuid": self.uuid,
             "local": self.local,

@@ -52,8 +52,8 @@ pub(super) fn contains(names: &[String], name: &str) -> bool {
 
 /// Inserts a name into a sorted list, unless it is in it already.
 pub(super) fn insert_sorted(names: &mut Vec<String>, name: &str) {
-    if let Err(place) = names.binary_search_by(|known| known.as_str().cmp(name)) {
-        names.insert(place, name.to_owned());
+    if let Err(index) = names.binary_search_by(|known| known.as_str().cmp(name)) {
+        names.insert(index, name.to_owned());
     }
 }
 

@@ -627,21 +627,21 @@ mod tests {
         let reads = |caller: &Caller, path: &str| caller.acl.decide(Operation::Read, path.into(), None).allowed;
         // The policy changes while the compilation waits.
         let token = made().await;
-        let turn = Arc::clone(&auth.union_compiler.0).lock_owned().await;
+        let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
-            drop(turn);
+            drop(compiler);
         });
         let caller = asked.unwrap();
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
         // The token is revoked while the compilation waits.
         auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
-        let turn = Arc::clone(&auth.union_compiler.0).lock_owned().await;
+        let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
         let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.revoke(token.expose_text().unwrap()).await.unwrap();
-            drop(turn);
+            drop(compiler);
         });
         assert_eq!(asked.err().map(|error| error.kind()), Some(Kind::Forbidden));
     }
@@ -662,7 +662,10 @@ mod tests {
             )
         };
         let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
-        assert!(policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
+        assert!(
+            policies.check_total_size("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(),
+            "in place of the previous text"
+        );
         let refused = policies.check_total_size("other", "y").unwrap_err();
         assert_eq!(
             refused.text(),

@@ -43,7 +43,7 @@ impl Requester {
             return Self { accessor_hash: hash.to_owned(), display_name: name.to_owned(), ..Self::default() };
         };
         let hash = BASE64.decode(first).unwrap_or_default();
-        let id = BASE64.decode(entity).ok().and_then(|octets| Uuid::from_slice(&octets).ok());
+        let id = BASE64.decode(entity).ok().and_then(|bytes| Uuid::from_slice(&bytes).ok());
         Self {
             accessor_hash: hash.iter().map(|octet| format!("{octet:02x}")).collect(),
             entity_id: id.map(|id| id.to_string()).unwrap_or_default(),

@@ -52,8 +52,8 @@ impl CubbyholeRow {
 
     /// `true` if the entry exceeds a limit together with `others`: number and bytes of the token's other entries.
     pub fn exceeds_limit(&self, others: (i64, i64)) -> bool {
-        let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
-        others.0 >= Self::LIMITS.0 || others.1.saturating_add(octets) > Self::LIMITS.1
+        let bytes = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
+        others.0 >= Self::LIMITS.0 || others.1.saturating_add(bytes) > Self::LIMITS.1
     }
 }
 
@@ -154,7 +154,7 @@ pub struct AliasEntry {
 /// Facts about a store for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCondition {
-    /// The last restore; `None` if there was none, or only one of a version that did not record its time.
+    /// The last restore; `None` if there was none, or if an older version of Signet did not record it.
     pub restore: Option<StoreRestore>,
     /// Number of live tokens that never expire, which only root tokens can; counted up to 1,000.
     pub endless_tokens: u64,

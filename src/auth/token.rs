@@ -101,7 +101,7 @@ impl Auth {
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
             LiveToken::Stored(row) => self.shown(token, &row).await,
-            LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.standing()).await,
+            LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.attributes()).await,
         }
     }
 
@@ -118,8 +118,8 @@ impl Auth {
         self.render_lookup(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
     }
 
-    async fn render_lookup(&self, record: &TokenRecord, id: &str, standing: &TokenAttributes) -> Result<Value> {
-        let mut told = record.lookup_json(id, standing, self.clock.now());
+    async fn render_lookup(&self, record: &TokenRecord, id: &str, attributes: &TokenAttributes) -> Result<Value> {
+        let mut told = record.lookup_json(id, attributes, self.clock.now());
         let identity_policies = self.identity_policies(&record.entity_id).await?;
         if !identity_policies.is_empty() {
             told["identity_policies"] = identity_policies.into();
@@ -128,23 +128,23 @@ impl Auth {
     }
 
     /// Returns the accessors of live tokens after `after` in byte order; batch tokens have none. `None` if there are
-    /// more than `most`, counting tokens that are not live.
+    /// more than `max`, counting tokens that are not live.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn accessors(&self, after: &str, most: usize) -> Result<Option<Vec<String>>> {
+    pub async fn accessors(&self, after: &str, max: usize) -> Result<Option<Vec<String>>> {
         const STEP: u32 = 500;
         let mut found = Vec::new();
         let mut looked_at = 0;
         let mut from = TokenHash::default();
-        while looked_at <= most {
+        while looked_at <= max {
             let page = self.accessor_page(from, STEP).await?;
             looked_at += page.len();
-            let last = page.last().map(|(place, _)| *place).filter(|_| page.len() == STEP as usize);
+            let last = page.last().map(|(position, _)| *position).filter(|_| page.len() == STEP as usize);
             found.extend(page.into_iter().filter_map(|(_, accessor)| accessor).filter(|text| text.as_str() > after));
             let Some(last) = last else {
                 found.sort_unstable();
-                return Ok(Some(found).filter(|found| found.len() <= most));
+                return Ok(Some(found).filter(|found| found.len() <= max));
             };
             from = last;
         }

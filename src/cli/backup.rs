@@ -31,7 +31,7 @@ const NICE: i32 = 15;
 #[derive(clap::Args)]
 pub(crate) struct BackupArguments {
     #[command(flatten)]
-    place: TargetInstallation,
+    installation: TargetInstallation,
     #[command(flatten)]
     target: BackupDestination,
     /// Number of copies to keep in the folder. Older ones are removed after the new one has been verified.
@@ -55,7 +55,7 @@ struct BackupDestination {
 #[derive(clap::Args)]
 pub(crate) struct RestoreArguments {
     #[command(flatten)]
-    place: TargetInstallation,
+    installation: TargetInstallation,
     /// The copy that `backup` made.
     file: PathBuf,
     #[command(flatten)]
@@ -65,14 +65,14 @@ pub(crate) struct RestoreArguments {
 #[derive(clap::Args)]
 pub(crate) struct AfterRestoreArguments {
     #[command(flatten)]
-    place: TargetInstallation,
+    installation: TargetInstallation,
 }
 
 pub(super) fn backup(arguments: &BackupArguments) -> Result<()> {
     let BackupDestination { to, folder } = &arguments.target;
     match (to, folder) {
         (Some(file), _) => {
-            let data = require_embedded(&arguments.place, PG_TOOLS_ADVICE)?;
+            let data = require_embedded(&arguments.installation, PG_TOOLS_ADVICE)?;
             let copy = copy_to(&data, file, &arguments.quiet)?;
             report_copy(&data, copy);
             Ok(())
@@ -85,7 +85,7 @@ pub(super) fn backup(arguments: &BackupArguments) -> Result<()> {
 /// Adds a copy to a folder and verifies it before it counts as a backup and older ones are removed.
 fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
     let clock = Clock::system();
-    let options = arguments.place.options(clock.clone())?;
+    let options = arguments.installation.options(clock.clone())?;
     let Database::Embedded(data) = options.database else { return Err(embedded_only_error(PG_TOOLS_ADVICE)) };
     let system = actix_rt::System::new();
     let file = copies::copy_path(folder, clock.now())?;
@@ -116,9 +116,9 @@ fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod
         None => (copy_offline(data, file, &display.progress)?, CopyMethod::WithoutServer),
     };
     drop(display);
-    let octets = partial.finish(Clock::system().now())?;
-    let text = format!("{}: {octets} octets", file.display());
-    try_print(&json!({ "file": file, "bytes": octets }), text);
+    let bytes = partial.finish(Clock::system().now())?;
+    let text = format!("{}: {bytes} bytes", file.display());
+    try_print(&json!({ "file": file, "bytes": bytes }), text);
     Ok(copied)
 }
 
@@ -165,13 +165,13 @@ fn copy_offline(folder: &Path, to: &Path, progress: &ProgressCounters) -> Result
 }
 
 pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
-    let RestoreArguments { place, file, quiet } = arguments;
+    let RestoreArguments { installation, file, quiet } = arguments;
     require_file("FILE", file)?;
-    let options = place.options(Clock::system())?;
+    let options = installation.options(Clock::system())?;
     let Database::Embedded(folder) = options.database else {
         return Err(embedded_only_error("restore it with its own tools and run signet operator after-restore"));
     };
-    owner::require_owner_for_restore(&folder, place.seal_key_file()?.as_deref())?;
+    owner::require_owner_for_restore(&folder, installation.seal_key_file()?.as_deref())?;
     let copied_at = actix_rt::System::new().block_on(async {
         let opened = backup::require_opened(file, &options.seal_key).await;
         let copied_at = opened.map_err(|error| explain_seal_key_error(file, error))?;
@@ -214,7 +214,7 @@ fn explain_seal_key_error(copy: &Path, error: Error) -> Error {
 }
 
 pub(super) fn after_restore(arguments: &AfterRestoreArguments) -> Result<()> {
-    let options = arguments.place.options(Clock::system())?;
+    let options = arguments.installation.options(Clock::system())?;
     if let Database::Embedded(folder) = &options.database {
         owner::require_folder_owner(folder)?;
     }
@@ -224,8 +224,8 @@ pub(super) fn after_restore(arguments: &AfterRestoreArguments) -> Result<()> {
     Ok(())
 }
 
-fn require_embedded(place: &TargetInstallation, otherwise: &str) -> Result<PathBuf> {
-    match place.store()? {
+fn require_embedded(installation: &TargetInstallation, otherwise: &str) -> Result<PathBuf> {
+    match installation.store()? {
         StoreLocation::Embedded(folder) => Ok(folder),
         StoreLocation::Database(_) => Err(embedded_only_error(otherwise)),
     }

@@ -179,7 +179,7 @@ impl PemCertificate {
                 let certificate = Certificate::parse(&der)?;
                 Ok(Self { text: pem::encode(CERTIFICATE_LABEL, &der) + "\n", certificate })
             }
-            _ => Err(Error::invalid("no PEM block CERTIFICATE")),
+            _ => Err(Error::invalid("has no PEM block CERTIFICATE")),
         }
     }
 
@@ -225,7 +225,7 @@ impl ReceivedCertificate {
         self.chain.iter().map(|link| link.text.as_str()).collect()
     }
 
-    pub(super) fn told(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).ok();
         json!({
             "serial_number": self.leaf.certificate.serial().to_string(),
@@ -310,8 +310,8 @@ impl AuthorityArguments {
                     Some(link) => issued.chain.push(link),
                     None => {
                         let text = format!(
-                            "the mount knows no root above {:?}: import it there ({mount}/issuers/import/cert), or \
-                             verify with -partial_chain",
+                            "the mount has no root certificate above {:?}: import it ({mount}/issuers/import/cert), \
+                             or verify with -partial_chain",
                             last.certificate.subject().display()
                         );
                         issued.warnings.push(text);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_or_for_another_key_is_refused() {
+    fn response_without_certificate_or_for_another_key_is_refused() {
         let (key, _) = generate_key("ec", 0).unwrap();
         let names = TypedNames::of(["web.test"]).unwrap();
         let request = request(&key, &names);

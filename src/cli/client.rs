@@ -329,12 +329,12 @@ impl ServerEndpoint {
         path: &str,
         token: &str,
         media_type: &str,
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     ) -> Result<ClientResponse> {
         let base = self.address();
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", token_header(token)?);
-        let request = request.header(CONTENT_TYPE, media_type).body(octets);
+        let request = request.header(CONTENT_TYPE, media_type).body(bytes);
         let mut reply = self.answer(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
             reply.denial = self.denial("POST", path, token).await;
@@ -586,8 +586,8 @@ mod tests {
     fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
         for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
             let least = wait;
-            let most = wait.saturating_add(wait / 5);
-            assert!((least..=most).contains(&with_jitter(wait)), "{wait:?}");
+            let max = wait.saturating_add(wait / 5);
+            assert!((least..=max).contains(&with_jitter(wait)), "{wait:?}");
         }
     }
 

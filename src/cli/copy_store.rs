@@ -29,7 +29,7 @@ const MOVED_STORE_ADVICE: &str = " No server starts on the store from now on; wh
 #[derive(clap::Args)]
 pub(crate) struct CopyStoreArguments {
     #[command(flatten)]
-    place: TargetInstallation,
+    installation: TargetInstallation,
     /// Destination database, which must be empty: postgres://user@host/database. Put a password into the environment or
     /// the file that `passfile` names.
     #[arg(long, value_name = "URL", env = "SIGNET_COPY_STORE_TO", hide_env_values = true)]
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &CopyStoreArguments) -> Result<()> {
         require_file("--from", file)?;
     }
     let clock = Clock::system();
-    let options = arguments.place.options(clock.clone())?;
+    let options = arguments.installation.options(clock.clone())?;
     let Database::Embedded(folder) = options.database.clone() else {
         return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
     };
@@ -162,7 +162,9 @@ async fn copy_rows(
         })?;
     let display = ProgressDisplay::start("copying", ProgressUnit::Items("rows"), quiet);
     let told = |table: &str, rows: i64| {
-        display.around(|| try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
+        display.without_progress_line(|| {
+            try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows"))
+        });
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
     drop(display);

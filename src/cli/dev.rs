@@ -96,7 +96,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
         Some(url) => Database::Postgres(PostgresUrl::parse(url)?),
         None => Database::Embedded(folder.to_owned()),
     };
-    let place = match (&database, &arguments.data_dir) {
+    let data_location = match (&database, &arguments.data_dir) {
         (Database::Postgres(_), _) => format!("Data is kept in the database, the seal key in {}.", folder.display()),
         (Database::Embedded(_), Some(folder)) => format!("Data is kept in {}.", folder.display()),
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
@@ -115,7 +115,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
         }
     };
     let running = server.start().await?;
-    print_startup(running.address(), running.public_address(), &token, &place)?;
+    print_startup(running.address(), running.public_address(), &token, &data_location)?;
     running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
@@ -246,13 +246,13 @@ fn parse_fields(body: serde_json::Value) -> Result<Fields> {
     Fields::parse(body.to_string().as_bytes())
 }
 
-fn print_startup(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> Result<()> {
+fn print_startup(address: SocketAddr, public: Option<SocketAddr>, token: &str, data_location: &str) -> Result<()> {
     let listener = public.map(|public| format!("public listener on http://{public}\n")).unwrap_or_default();
     let text = format!(
         "listening on http://{address}\n{listener}
-This is a development server: no TLS, a root token on the screen, the seal key beside
-the data. Never use it for anything that matters.
-{place}
+This is a development server: no TLS, a root token on the screen, the seal key next to
+the data. Never use it in production.
+{data_location}
 
 token: {token}
 
@@ -268,7 +268,7 @@ curl -H 'Authorization: Bearer {token}' \\
         "address": format!("http://{address}"),
         "public_address": public.map(|public| format!("http://{public}")),
         "token": token,
-        "storage": place,
+        "storage": data_location,
     });
     output::write_result(&object, text).map_err(Error::internal)
 }

@@ -81,11 +81,11 @@ impl HealthProbe {
 
 pub(super) fn describe_not_ready(status: u16) -> String {
     match status {
-        501 => "its store is new, no root token was made yet: signet operator new-root-token --config FILE makes one, \
-                signet setup everything; or it is not the store that was meant"
+        501 => "its store is new and has no root token: run signet operator new-root-token --config FILE, or signet \
+                setup for a complete installation; or the configuration names the wrong store"
             .to_owned(),
         503 => {
-            "its log says why (status 503): a store or an audit device out of reach, a clock that is wrong, or it stops"
+            "see its log (status 503): the store or an audit device is unreachable, the clock is wrong, or it is stopping"
                 .to_owned()
         }
         status => format!("status {status}"),

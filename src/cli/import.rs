@@ -68,10 +68,10 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + lists.len() as u64);
-    let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
+    let ask = async |path: &str, media_type: &str, bytes: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
-        let answered = arguments.server.post_bytes(&path, token, media_type, octets).await;
+        let answered = arguments.server.post_bytes(&path, token, media_type, bytes).await;
         display.progress.add(1);
         parse_response(&answered?, &arguments.token)
     };
@@ -82,7 +82,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
         let object = json!({ "issuer": id, "is_new": word == NEW_ISSUER, "has_key": has_key });
-        display.around(|| try_print(&object, text));
+        display.without_progress_line(|| try_print(&object, text));
     }
     let mut warnings = imported.warnings.clone().unwrap_or_default();
     let mut covered = BTreeSet::new();
@@ -93,13 +93,13 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
                 let text = format!("{}; skipped: its revoked certificates count as valid", error.text());
-                display.around(|| print_notice("warning", &text));
+                display.without_progress_line(|| print_notice("warning", &text));
                 continue;
             }
             Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
         };
         let (object, text) = render_imported_crl(&file, &data);
-        display.around(|| try_print(&object, text));
+        display.without_progress_line(|| try_print(&object, text));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
     }
@@ -251,41 +251,41 @@ impl ImportFolder {
         files.sort();
         let mut found = Self::default();
         for path in files.into_iter().filter(|path| path.is_file()) {
-            let mut octets = Vec::new();
-            let read = File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut octets));
+            let mut bytes = Vec::new();
+            let read = File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
             read.map_err(|e| unreadable(&path, &e))?;
-            let octets = Secret::new(octets);
-            if octets.expose().len() as u64 > MAX_FILE_BYTES {
+            let bytes = Secret::new(bytes);
+            if bytes.expose().len() as u64 > MAX_FILE_BYTES {
                 return Err(Error::invalid(format!("{}: larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20)));
             }
             if is_pkcs12(&path) {
-                found.add_pkcs12(path, &octets, password)?;
+                found.add_pkcs12(path, &bytes, password)?;
             } else {
-                found.add(path, &octets)?;
+                found.add(path, &bytes)?;
             }
         }
         Ok(found)
     }
 
-    fn add_pkcs12(&mut self, path: PathBuf, octets: &Secret, password: Option<&Secret>) -> Result<()> {
+    fn add_pkcs12(&mut self, path: PathBuf, bytes: &Secret, password: Option<&Secret>) -> Result<()> {
         let shown = path.display().to_string();
         let password = password.ok_or_else(|| {
             Error::invalid(format!("{shown}: is a PKCS #12 file; --p12-password-file names the file with its password"))
         })?;
-        let contents = pkcs12::read(&shown, octets.expose(), password.expose())
+        let contents = pkcs12::read(&shown, bytes.expose(), password.expose())
             .map_err(|error| Error::invalid(error.text().replacen("password:", &format!("{shown}: password:"), 1)))?;
         self.add(path, &Secret::new(contents.to_pem().as_slice()))
     }
 
-    fn add(&mut self, path: PathBuf, octets: &Secret) -> Result<()> {
+    fn add(&mut self, path: PathBuf, bytes: &Secret) -> Result<()> {
         let of = |error: &Error| Error::invalid(format!("{}: {}", path.display(), error.text()));
         const BEGIN: &[u8] = b"-----BEGIN ";
-        let contains = |what: &[u8]| octets.expose().windows(what.len()).any(|part| part == what);
+        let contains = |what: &[u8]| bytes.expose().windows(what.len()).any(|part| part == what);
         if !contains(BEGIN) {
-            if let Ok(certificate) = Certificate::parse(octets.expose()) {
+            if let Ok(certificate) = Certificate::parse(bytes.expose()) {
                 self.certificates.push((path, certificate));
             } else if path.extension().is_some_and(|extension| extension == "crl") {
-                self.lists.push((path, octets.expose().to_vec()));
+                self.lists.push((path, bytes.expose().to_vec()));
             } else {
                 report_skipped(&path, "is neither PEM nor a certificate or CRL in DER");
             }
@@ -297,7 +297,7 @@ impl ImportFolder {
                 path.display()
             )));
         }
-        for (label, der) in pem::parse_file(octets.expose()).map_err(|error| of(&error))? {
+        for (label, der) in pem::parse_file(bytes.expose()).map_err(|error| of(&error))? {
             match label.as_str() {
                 "CERTIFICATE" => {
                     let certificate = Certificate::parse(&der).map_err(|error| of(&error))?;

@@ -247,7 +247,7 @@ enum ExistingFiles {
 impl IssueFiles {
     fn of(arguments: &IssueArguments, order: &CertificateOrder) -> Result<Self> {
         if !arguments.out.is_dir() {
-            return Err(Error::invalid(format!("--out: {} is no folder", arguments.out.display())));
+            return Err(Error::invalid(format!("--out: {} is not a folder", arguments.out.display())));
         }
         let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.called));
         Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
@@ -315,7 +315,7 @@ impl IssueFiles {
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
-            let text = format!("{}: another command replaced it meanwhile", file.display());
+            let text = format!("{}: another command replaced it concurrently", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         // Everything is written before any file is placed.
@@ -330,7 +330,7 @@ impl IssueFiles {
         if let Some(there) = there {
             staged.push(lock.stage(ca, FileContent::Public, there)?.filled(&[authorities.as_bytes()])?);
         }
-        staged.into_iter().try_for_each(StagedFile::place)?;
+        staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())
     }
 
@@ -379,7 +379,7 @@ pub(super) fn format_time(seconds: i64) -> String {
 }
 
 fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has_key: bool) -> Result<()> {
-    let mut told = issued.told();
+    let mut told = issued.to_json();
     told["certificate"] = json!(files.certificate);
     told["key"] = if has_key { json!(files.key) } else { json!(null) };
     told["authority"] = json!(ca);

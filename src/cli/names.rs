@@ -43,11 +43,15 @@ impl TypedName {
         if text.contains("://") || text.to_ascii_lowercase().starts_with("urn:") {
             return match url::Url::parse(text) {
                 Ok(_) if text.is_ascii() => Ok(Self::Uri(text.to_owned())),
-                _ => refuse("is no URI in ASCII"),
+                _ => refuse("is not a URI in ASCII"),
             };
         }
         if text.contains('@') {
-            return if text.is_ascii() { Ok(Self::Email(text.to_owned())) } else { refuse("is no mailbox in ASCII") };
+            return if text.is_ascii() {
+                Ok(Self::Email(text.to_owned()))
+            } else {
+                refuse("is not a mailbox in ASCII")
+            };
         }
         if text.contains([':', '/', '\\']) {
             return refuse("is not a DNS name, an IP address, a URI or an e-mail address");
@@ -55,7 +59,7 @@ impl TypedName {
         if text.is_ascii() {
             return Ok(Self::Dns(text.to_owned()));
         }
-        idna::domain_to_ascii(text).map(Self::Dns).or_else(|_| refuse("is no international DNS name"))
+        idna::domain_to_ascii(text).map(Self::Dns).or_else(|_| refuse("is not an international DNS name"))
     }
 }
 

@@ -22,13 +22,13 @@ use super::installation::{close_store, load_and_initialize, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
 const ROOT_TOKEN_ADVICE: &str = "\
-This root token is shown once. It may do everything and never ends, so revoke it when it has made an administrator:
-  1. a policy with the rights of daily work:     POST /v1/sys/policies/acl/admin
-  2. a token without a parent that has it:       POST /v1/auth/token/create-orphan
-         {\"policies\": \"admin\", \"period\": \"768h\"}, renewed by auth/token/renew-self before it ends
-  3. then, and not before, the end of this one:  POST /v1/auth/token/revoke-self
-A token that auth/token/create makes is a child of its maker and is revoked with it.
-The seal key is enough for another root token at any time: signet operator new-root-token --config FILE";
+This root token is shown once. It has all rights and never expires, so create an administrator and revoke it:
+  1. Create a policy for daily work:               POST /v1/sys/policies/acl/admin
+  2. Create a token without a parent that has it:  POST /v1/auth/token/create-orphan
+         {\"policies\": \"admin\", \"period\": \"768h\"}; renew it with auth/token/renew-self before it expires
+  3. Only then revoke this root token:             POST /v1/auth/token/revoke-self
+A token from auth/token/create is a child of the token that created it and is revoked with it.
+With the seal key you can create another root token at any time: signet operator new-root-token --config FILE";
 
 /// The commands of `signet operator`.
 #[derive(Subcommand)]

@@ -53,7 +53,7 @@ pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     escape_control_characters(text, |_| false)
 }
 
-/// Replaces control characters, and characters that change the text direction, by `\uXXXX` as in JSON.
+/// Replaces control characters, and characters that change the text direction, with `\uXXXX` as in JSON.
 fn escape_control_characters(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| is_control_or_bidi(c) && !keeps(c);
     if !text.contains(acts) {

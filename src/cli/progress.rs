@@ -63,8 +63,8 @@ impl ProgressDisplay {
         Self { progress, screen, end: Some(end), thread }
     }
 
-    /// Writes result lines, without the progress line in between.
-    pub(super) fn around(&self, write: impl FnOnce()) {
+    /// Runs `write` while the progress line is erased, so that result lines do not mix with it.
+    pub(super) fn without_progress_line(&self, write: impl FnOnce()) {
         let _held = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         if self.thread.is_some() {
             let _ = write!(stderr(), "{ERASE_LINE}");

@@ -1,10 +1,10 @@
 //! `signet renew`: replaces certificates that end soon, with the same names and a new key of the same type;
 //! once, or as a service.
 //!
-//! A certificate is due after two thirds of its life (or as `--before` sets), up to a twentieth of its life earlier
-//! depending on its serial number, so that certificates with the same dates are not renewed together. The server's
-//! `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file does not
-//! match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
+//! A certificate is due after two thirds of its lifetime (or as `--before` sets), up to a twentieth of its lifetime
+//! earlier depending on its serial number, so that certificates with the same dates are not renewed together. The
+//! server's `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file
+//! does not match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
 //! certificate records that `--exec` must still run.
 
 mod authority_file;
@@ -46,11 +46,11 @@ use successor::Successor;
 /// Arguments that name a certificate and its key, for messages.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-/// Divisor of the certificate's life: maximum spread of renewals.
+/// Divisor of the certificate's lifetime: maximum spread of renewals.
 const SPREAD_DIVISOR: i64 = 20;
 /// First and maximum pause after a failure.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is
+/// Divisor of the remaining lifetime: maximum pause before the next attempt. After the end, the maximum pause is
 /// `MAX_PAUSE_AFTER_EXPIRY`.
 const REMAINING_LIFE_DIVISOR: u64 = 10;
 const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ pub(crate) struct RenewArguments {
     authority: AuthorityArguments,
     #[command(flatten)]
     login: LoginArguments,
-    /// Time before the end: a fraction of the life, or a duration such as 24h.
+    /// Time before the end: a fraction of the lifetime, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: RenewBefore,
     /// Renew now, at any age of the certificate.
@@ -109,7 +109,7 @@ impl FromStr for RenewBefore {
     type Err = &'static str;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        let rule = "must be a share of the life between 0 and 1, such as 1/3, or a duration such as 24h";
+        let rule = "must be a fraction of the lifetime between 0 and 1, such as 1/3, or a duration such as 24h";
         if let Some((part, whole)) = text.split_once('/') {
             return match (part.trim().parse(), whole.trim().parse()) {
                 (Ok(part), Ok(whole)) if 0 < part && part < whole => Ok(Self::Share(part, whole)),
@@ -123,13 +123,13 @@ impl FromStr for RenewBefore {
 impl RenewBefore {
     /// The time at which a certificate is due, in Unix seconds.
     fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
-        let life = not_after.saturating_sub(not_before).max(0);
+        let lifetime = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
-            Self::Share(part, whole) => (i128::from(life) * i128::from(part) / i128::from(whole)) as i64,
+            Self::Share(part, whole) => (i128::from(lifetime) * i128::from(part) / i128::from(whole)) as i64,
             Self::Time(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         };
         let tail = serial.iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
-        not_after.saturating_sub(ahead).saturating_sub(life / SPREAD_DIVISOR * tail / (1 << 16))
+        not_after.saturating_sub(ahead).saturating_sub(lifetime / SPREAD_DIVISOR * tail / (1 << 16))
     }
 }
 
@@ -147,7 +147,7 @@ struct CertificatePair {
     key: PathBuf,
     ca: Option<PathBuf>,
     /// The serial number of the last renewed certificate, and the server's `renew_after` in Unix seconds.
-    told: Option<(Vec<u8>, i64)>,
+    renew_after: Option<(Vec<u8>, i64)>,
     failures: u32,
     /// No attempt is made before this time.
     retry_at: Option<Instant>,
@@ -169,13 +169,13 @@ impl CertificatePair {
         let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
         let ca = [beside("-ca"), file.with_file_name("ca.pem")];
         if stem.is_empty() {
-            return Err(Error::invalid(format!("FILE: {} is no file of a certificate", file.display())));
+            return Err(Error::invalid(format!("FILE: {} is not a certificate file", file.display())));
         }
         Ok(Self {
             certificate: file.to_owned(),
             key: arguments.key.clone().unwrap_or_else(|| beside("-key")),
             ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
-            told: None,
+            renew_after: None,
             failures: 0,
             retry_at: None,
             is_logged: false,
@@ -188,7 +188,7 @@ impl CertificatePair {
         folder_of(&self.certificate).join(format!(".{name}.exec"))
     }
 
-    fn standing(&self, before: RenewBefore) -> Result<RenewalState> {
+    fn read_state(&self, before: RenewBefore) -> Result<RenewalState> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         if contains_private_key(&self.certificate)? {
             let text = format!(
@@ -200,10 +200,11 @@ impl CertificatePair {
         let key = read_key(KEY_ARGUMENT, &self.key)?;
         let serial = leaf.certificate.serial();
         let certificate = &leaf.certificate;
-        let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
-        let due = match told {
+        let known =
+            self.renew_after.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
+        let due = match known {
             _ if key.public().spki() != certificate.key().spki() => i64::MIN,
-            Some((_, told)) => *told,
+            Some((_, known)) => *known,
             None => before.due(serial.octets(), certificate.not_before(), certificate.not_after()),
         };
         Ok(RenewalState { leaf, key, due })
@@ -212,15 +213,15 @@ impl CertificatePair {
     async fn renew(
         &mut self,
         arguments: &RenewArguments,
-        standing: &RenewalState,
+        state: &RenewalState,
     ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let lock = FolderLock::of(&self.certificate).await?;
-        self.still(standing)?;
-        let places = self.places(&lock, arguments)?;
-        let old = &standing.leaf.certificate;
-        let kind = standing.key.kind();
+        self.require_unchanged(state)?;
+        let staged = self.stage_files(&lock, arguments)?;
+        let old = &state.leaf.certificate;
+        let kind = state.key.kind();
         let new = if arguments.reuse_key { None } else { Some(generate_key(kind.name(), kind.bits().into())?) };
-        let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
+        let key = new.as_ref().map_or(&state.key, |(key, _)| key);
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
@@ -230,32 +231,31 @@ impl CertificatePair {
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
-        // The life is not checked if the certificate has no matching key, or if the operator requested a shorter life.
-        if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
-            successor.require_life().map_err(CertifyError::unusable_certificate)?;
+        // The lifetime is not checked if the certificate has no matching key, or if the operator requested a shorter
+        // lifetime.
+        if state.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
+            successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
         }
-        places.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
-        self.told = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
+        staged.take(&mut issued, new.as_ref().map(|(_, text)| text), arguments.chain)?;
+        self.renew_after = issued.renew_after.map(|at| (issued.leaf.certificate.serial().octets().to_vec(), at));
         Ok(issued)
     }
 
     /// Checks under the lock that the files have not changed since they were read.
-    fn still(&self, standing: &RenewalState) -> Result<()> {
+    fn require_unchanged(&self, state: &RenewalState) -> Result<()> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
-        if (leaf.certificate.der(), key.public().spki())
-            != (standing.leaf.certificate.der(), standing.key.public().spki())
-        {
-            let text = format!("{}: another command replaced it meanwhile", self.certificate.display());
+        if (leaf.certificate.der(), key.public().spki()) != (state.leaf.certificate.der(), state.key.public().spki()) {
+            let text = format!("{}: another command replaced it concurrently", self.certificate.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(())
     }
 
-    fn places(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
+    fn stage_files(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
         let stage = |file: &Path, content| lock.stage(file, content, OnExisting::Replace);
         let ca = self.ca.as_ref().filter(|file| file.exists());
         let note = self.note();
@@ -298,24 +298,24 @@ impl StagedRenewal {
     fn take(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
-        self.note.map_or(Ok(()), StagedFile::place)?;
+        self.note.map_or(Ok(()), StagedFile::persist)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);
         }
-        key.into_iter().chain([certificate]).try_for_each(StagedFile::place)
+        key.into_iter().chain([certificate]).try_for_each(StagedFile::persist)
     }
 }
 
 /// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
 /// fraction of the remaining seconds of the certificate.
 fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
-    let most = match u64::try_from(left) {
+    let max_pause = match u64::try_from(left) {
         Ok(left) if left > 0 => {
             Duration::from_secs(left / REMAINING_LIFE_DIVISOR).clamp(FAILURE_PAUSES.0, FAILURE_PAUSES.1)
         }
         _ => MAX_PAUSE_AFTER_EXPIRY,
     };
-    exponential_pause(failures).max(wanted.unwrap_or_default()).min(most)
+    exponential_pause(failures).max(wanted.unwrap_or_default()).min(max_pause)
 }
 
 fn exponential_pause(failures: u32) -> Duration {
@@ -343,7 +343,7 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
-    let due = |pair: &CertificatePair| pair.standing(arguments.before).ok().map(|standing| standing.due);
+    let due = |pair: &CertificatePair| pair.read_state(arguments.before).ok().map(|state| state.due);
     let dues: Vec<(&Path, i64)> = pairs.iter().filter_map(|pair| Some((&*pair.certificate, due(pair)?))).collect();
     if !arguments.login.is_given() && !dues.is_empty() {
         let warning = renew_token_once(&arguments.login, &arguments.authority.caller, &dues).await;
@@ -371,21 +371,21 @@ async fn renew_and_print(
     arguments: &RenewArguments,
     pair: &mut CertificatePair,
 ) -> std::result::Result<(), CertifyError> {
-    let standing = pair.standing(arguments.before)?;
-    if !arguments.force && unix_now() < standing.due {
-        print_renewal(pair, &standing.leaf, None, Some(standing.due))?;
-        output::print_warnings(role_warning(arguments, pair, &standing).await.as_slice());
+    let state = pair.read_state(arguments.before)?;
+    if !arguments.force && unix_now() < state.due {
+        print_renewal(pair, &state.leaf, None, Some(state.due))?;
+        output::print_warnings(role_warning(arguments, pair, &state).await.as_slice());
         return Ok(());
     }
-    let issued = pair.renew(arguments, &standing).await?;
-    let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
+    let issued = pair.renew(arguments, &state).await?;
+    let next = pair.read_state(arguments.before).map_or(None, |state| Some(state.due));
     print_renewal(pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
 }
 
 /// A warning if the role for a later renewal is only the default.
-async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) -> Option<String> {
-    let role = RenewalRole::find(&arguments.authority, &standing.leaf.certificate).await;
+async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) -> Option<String> {
+    let role = RenewalRole::find(&arguments.authority, &state.leaf.certificate).await;
     let note = role.ok()?.default_note?;
     Some(format!("{}: {note}", pair.certificate.display()))
 }
@@ -400,7 +400,7 @@ fn print_renewal(
     let file = pair.certificate.display();
     let not_after = format_time(leaf.certificate.not_after());
     let due = due.map(format_time).unwrap_or_default();
-    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), ReceivedCertificate::told);
+    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), ReceivedCertificate::to_json);
     object["serial_number"] = leaf.certificate.serial().to_string().into();
     object["certificate"] = json!(pair.certificate);
     object["key"] = json!(pair.key);
@@ -454,7 +454,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         if pairs.iter().any(|pair| pair.failures > 0) {
             token.look_again();
         }
-        let mut running = pin!(command.turn(arguments, pairs));
+        let mut running = pin!(command.run_if_due(arguments, pairs));
         let Some(next) = until_signal(&mut signals, &mut running).await else {
             let _ = tokio::time::timeout(EXEC_GRACE, running).await;
             return Ok(());
@@ -513,27 +513,27 @@ async fn renew_if_due(
     arguments: &RenewArguments,
     pair: &mut CertificatePair,
 ) -> std::result::Result<RenewalOutcome, CertifyError> {
-    let standing = pair.standing(arguments.before)?;
-    let left = standing.due.saturating_sub(unix_now());
+    let state = pair.read_state(arguments.before)?;
+    let left = state.due.saturating_sub(unix_now());
     if left > 0 {
         if !std::mem::replace(&mut pair.is_logged, true) {
-            log_first_check(arguments, pair, &standing).await;
+            log_first_check(arguments, pair, &state).await;
         }
         return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
     }
-    let issued = pair.renew(arguments, &standing).await?;
-    let due = pair.standing(arguments.before)?.due;
+    let issued = pair.renew(arguments, &state).await?;
+    let due = pair.read_state(arguments.before)?.due;
     print_renewal(pair, &issued.leaf, Some(&issued), Some(due))?;
     Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
 /// Logs a certificate that is not due at the start of a service.
-async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, standing: &RenewalState) {
+async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) {
     let file = pair.certificate.display();
-    let ends = format_time(standing.leaf.certificate.not_after());
-    let due = format_time(standing.due);
+    let ends = format_time(state.leaf.certificate.not_after());
+    let due = format_time(state.due);
     tracing::info!(%file, %ends, %due, "the certificate will be renewed when it is due");
-    if let Some(problem) = role_warning(arguments, pair, standing).await {
+    if let Some(problem) = role_warning(arguments, pair, state).await {
         tracing::warn!(%problem, "the role of the renewal is uncertain");
     }
 }
@@ -560,7 +560,7 @@ struct ExecBackoff {
 
 impl ExecBackoff {
     /// Runs the command if necessary; returns the time until the next check.
-    async fn turn(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
+    async fn run_if_due(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
         }
@@ -602,9 +602,9 @@ mod tests {
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // A tenth of the remaining life for any request of the server, and a minute after the end.
-        for (left, most) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
-            assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [most, most], "{left}");
+        // A tenth of the remaining lifetime for any request of the server, and a minute after the end.
+        for (left, max_pause) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
+            assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [max_pause, max_pause], "{left}");
         }
         assert_eq!(seconds(0, None, -1), 1);
     }

@@ -20,12 +20,13 @@ use super::installation::{load_and_initialize, server_options};
 use super::output;
 use super::owner;
 
-/// First and maximum pause between attempts to reach the database or to find free disk space.
+/// First pause between attempts to reach the database or to find free disk space.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause between these attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shown if an installation that was started by hand has no authority.
-const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
+const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
 /// Logged for a new store, or one at an unintended location.
@@ -85,12 +86,12 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     tokio::select! {
         reached = wait_for_database(&options.storage.database) => reached?,
         () = signals.stop() => {
-            tracing::info!("stopping: the database was not there yet");
+            tracing::info!("stopping: the database was still unreachable");
             return Ok(());
         }
     }
     let Some(server) = open_server(options, || server_options(&config, tls.clone()), &mut signals).await? else {
-        tracing::info!("stopping: the disk of the data folder had no room yet");
+        tracing::info!("stopping: the disk of the data folder was still full");
         return Ok(());
     };
     warn_if_uninitialized(&server).await;
@@ -134,7 +135,7 @@ async fn wait_for_database(database: &Database) -> Result<()> {
     loop {
         match storage::check_reachable(database).await {
             Ok(()) => {
-                if wait.told.is_some() {
+                if wait.last_reason.is_some() {
                     tracing::warn!("the database is there");
                 }
                 return Ok(());
@@ -176,21 +177,21 @@ async fn open_server(
 /// Exponential backoff for an unavailable resource.
 struct StartupBackoff {
     pause: Duration,
-    told: Option<String>,
+    last_reason: Option<String>,
 }
 
 impl Default for StartupBackoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE, told: None }
+        Self { pause: FIRST_PAUSE, last_reason: None }
     }
 }
 
 impl StartupBackoff {
     /// Logs each new reason once, and waits for the next pause.
     async fn on(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+        if self.last_reason.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");
-            self.told = Some(what.to_owned());
+            self.last_reason = Some(what.to_owned());
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);

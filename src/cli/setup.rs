@@ -72,14 +72,14 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     let plan = SetupPlan::new(arguments.wanted, &arguments.config)?;
     plan.domains()?;
     let environment = Environment::for_file(&arguments.config)?;
-    let text = files::render_configuration(&arguments.config, &arguments.place, &plan, &environment)?;
+    let text = files::render_configuration(&arguments.config, &arguments.installation, &plan, &environment)?;
     // Everything is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let given_url = plan.public_url.clone();
     let plan = plan.with_public_url(&config)?;
     files::check_new(&config, &plan)?;
-    files::check_folders(&config, &plan, &arguments.place)?;
+    files::check_folders(&config, &plan, &arguments.installation)?;
     files::create_folders(&config, &arguments.config)?;
     if let config::SealKeySource::File(file) = &config.seal_key {
         if file.exists() {
@@ -106,14 +106,14 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     }
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let plan = SetupPlan::new(wanted, &arguments.config)?;
-    repeated_options::check(&arguments.place, &plan, &config)?;
+    repeated_options::check(&arguments.installation, &plan, &config)?;
     let given_url = plan.public_url.clone();
     let plan = plan.with_public_url(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
         files::check_tls_pair(pair)?;
     }
     if !arguments.listener_only {
-        files::check_folders(&config, &plan, &arguments.place)?;
+        files::check_folders(&config, &plan, &arguments.installation)?;
     }
     print_step("kept", &format!("{} (the configuration)", arguments.config.display()))?;
     note_unserved_url(&config, given_url.as_deref())?;

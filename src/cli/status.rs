@@ -20,8 +20,9 @@ use super::issue::format_time;
 use super::output;
 use super::who::list_authorities;
 
-/// Maximum number of issuers that are read per mount, and of lines under "ends next".
+/// Maximum number of issuers that are read per mount.
 const MAX_ISSUERS_PER_MOUNT: usize = 64;
+/// Maximum number of lines under "ends next".
 const MAX_ENDS_SHOWN: usize = 10;
 /// Number of certificates that are requested per mount: the server's maximum, because revoked ones are among them. Then
 /// the maximum numbers for JSON and text output.
@@ -135,8 +136,8 @@ impl StatusReport {
         if reply.status != 200 {
             self.wrong.push(format!("the server is not ready: {}", describe_not_ready(reply.status)));
         } else if health["writes_fail"] == true {
-            let step = "is the disk full? What is written is answered 503; its log says why";
-            self.wrong.push(format!("the store takes no writes: {step}"));
+            let step = "is the disk full? Writes get 503; see the log of the server";
+            self.wrong.push(format!("the store accepts no writes: {step}"));
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
         if clock.abs_diff(self.now) > MAX_CLOCK_SKEW_SECONDS.unsigned_abs() {
@@ -250,7 +251,7 @@ impl StatusReport {
             None if ids.is_empty() => {
                 self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
             }
-            None => self.wrong.push(format!("{mount}: no issuer is the default (POST {mount}config/issuers)")),
+            None => self.wrong.push(format!("{mount}: has no default issuer (POST {mount}config/issuers sets it)")),
             Some(name) if roles == 0 && !closed => self.roleless.push((mount.to_owned(), name)),
             Some(_) => {}
         }
@@ -319,7 +320,7 @@ impl StatusReport {
         if let Some(urls) = self.seen(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
             if !is_set("crl_distribution_points") && !is_set("ocsp_servers") {
-                let text = "certificates do not say where to ask whether they are revoked";
+                let text = "certificates name no CRL and no OCSP URL";
                 self.notes.push(format!("{mount}: {text} (POST {mount}config/urls)"));
             }
         }

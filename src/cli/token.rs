@@ -54,14 +54,14 @@ impl TokenArguments {
         if let Some(token) = &*self.of_login() {
             return Ok(Some(token.clone()));
         }
-        self.place().map(ClientTokenSource::read).transpose()
+        self.source().map(ClientTokenSource::read).transpose()
     }
 
     pub(super) fn shown(&self) -> String {
         if self.of_login().is_some() {
             return "--login".to_owned();
         }
-        match self.place() {
+        match self.source() {
             Some(ClientTokenSource::File(_, file)) => file.display().to_string(),
             Some(ClientTokenSource::Here(name, _)) => name.to_owned(),
             None => TOKEN_VARIABLES[0].to_owned(),
@@ -80,7 +80,7 @@ impl TokenArguments {
         self.of_login.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self) -> Option<ClientTokenSource> {
+    fn source(&self) -> Option<ClientTokenSource> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let [token, file] = TOKEN_VARIABLES;
         let arguments = self.token.as_deref().map(|text| ClientTokenSource::Here("--token", Secret::new(text)));
@@ -95,7 +95,7 @@ impl TokenArguments {
 
 impl ClientTokenSource {
     fn read(self) -> Result<Secret> {
-        let (place, text) = match self {
+        let (source, text) = match self {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
                 let text = read_token_file(&file)
@@ -104,9 +104,9 @@ impl ClientTokenSource {
             }
         };
         match text.expose_text().map(str::trim) {
-            Some("") => Err(Error::invalid(format!("{place}: must hold a token"))),
+            Some("") => Err(Error::invalid(format!("{source}: must hold a token"))),
             Some(token) if !token.contains(char::is_control) => Ok(Secret::new(token)),
-            _ => Err(Error::invalid(format!("{place}: invalid characters"))),
+            _ => Err(Error::invalid(format!("{source}: invalid characters"))),
         }
     }
 }
@@ -114,8 +114,8 @@ impl ClientTokenSource {
 fn read_token_file(file: &Path) -> std::io::Result<Secret> {
     use std::io::Read as _;
     // Allocated in full: a growing buffer leaves copies of the secret in memory.
-    let mut octets = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
-    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut octets));
-    let text = Secret::new(octets);
+    let mut bytes = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
+    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut bytes));
+    let text = Secret::new(bytes);
     read.map(|_| text)
 }

@@ -40,8 +40,8 @@ pub(super) fn run(
     })
 }
 
-/// Prints a result with a token in it. When this fails, the token is revoked, and `command` (with its arguments) creates
-/// another.
+/// Prints a result with a token in it. When this fails, the token is revoked, and `command` (with its arguments)
+/// creates another.
 pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
     output::write_result(object, text).map_err(|e| {
         let error = stdout_error(e);

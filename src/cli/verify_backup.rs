@@ -22,7 +22,7 @@ pub(super) const CERTIFICATES_UNIT: ProgressUnit = ProgressUnit::Items("certific
 #[derive(clap::Args)]
 pub(crate) struct VerifyBackupArguments {
     #[command(flatten)]
-    place: TargetInstallation,
+    installation: TargetInstallation,
     /// Copy of an embedded store, or a folder, of which the newest copy that `backup --folder` made is used. By default
     /// verifies the database that the configuration names; no node may run on it.
     file: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &VerifyBackupArguments) -> Result<(), CommandFailur
         require_file("FILE", file)?;
     }
     let clock = Clock::system();
-    let options = arguments.place.options(clock.clone())?;
+    let options = arguments.installation.options(clock.clone())?;
     let (subject, name) = match (&arguments.file, &arguments.database_url) {
         (Some(file), _) => {
             let copy = resolve_copy(file, &options.database)?;

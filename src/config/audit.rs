@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_those_of_the_tables() {
+    fn audit_devices_are_read_from_tables() {
         let devices = parsed(
             "[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nmode = \"0640\"\nfsync = true\n\
              [[audit]]\ntype = \"stdout\"\nlog_raw = true\n\

@@ -164,7 +164,7 @@ impl SettingReader<'_> {
                 return StoreLocation::Database(Secret::new(url));
             }
             (Some(_), Some(_)) => self.problem("database_url", "must not be given with data_dir"),
-            (None, None) => self.problem("data_dir", "must be the path of a folder (or database_url be given)"),
+            (None, None) => self.problem("data_dir", "must be the path of a folder, unless database_url is set"),
         }
         StoreLocation::Embedded(PathBuf::new())
     }
@@ -226,8 +226,8 @@ fn is_database_url(text: &str) -> bool {
         return false;
     };
     let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
-    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
-    let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+    let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, database) = location.split_once('/').unwrap_or((location, ""));
     let is_host = |option: &str| option.starts_with("host=") || option.starts_with("hostaddr=");
     !database.is_empty() && (!hosts.is_empty() || options.split('&').any(is_host))
 }

@@ -88,7 +88,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
         }
         (None, is_empty) => {
             if is_empty && !read.fields.has("seal.slot") {
-                read.problem("seal.token_label", "must be given with a seal of type pkcs11, or seal.slot");
+                read.problem("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
             }
             TokenAddress::Label(label)
         }
@@ -98,7 +98,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     if key_label.is_none() && !read.fields.has("seal.key_id") {
         read.problem("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
     }
-    let mechanism = SealMechanism::of_word(&text(read, "seal.mechanism").unwrap_or_default());
+    let mechanism = SealMechanism::from_name(&text(read, "seal.mechanism").unwrap_or_default());
     if mechanism.is_none() {
         read.problem("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
     }

@@ -86,7 +86,11 @@ pub const SETTINGS: &[Setting] = &[
         "Maximum number of connections of public_listen; 0 is a quarter of all, at most 1000.",
     ),
     setting("commit_queue", "4096", "Maximum number of writes in progress; further requests get 503."),
-    setting("rsa_key_stock.2048", "512", "RSA keys of 2048 bits to keep in stock, at most 4096; 0 is none."),
+    setting(
+        "rsa_key_stock.2048",
+        "512",
+        "Number of 2048-bit RSA keys to keep in stock, at most 4096 keys; 0 disables the stock.",
+    ),
     setting("rsa_key_stock.3072", "0", "The same for 3072 bits."),
     setting("rsa_key_stock.4096", "0", "The same for 4096 bits."),
     setting("max_request_size", "4194304", "Largest request body, bytes."),
@@ -131,7 +135,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "azure_authority_url",
         "",
-        "Base URL of the directory of cloudbkeyvault, instead of that of a key's environment.",
+        "Base URL of the directory for cloudbkeyvault; overrides the URL of a key's environment.",
     ),
     setting(
         "azure_vault_url_template",
@@ -149,25 +153,21 @@ pub const SETTINGS: &[Setting] = &[
         "http://169.254.169.254",
         "Base URL of the service that issues the tokens of the machine's own identity, for cloudbkeyvault.",
     ),
-    setting(
-        "outbound_loopback",
-        "false",
-        "Whether auth methods, managed keys and policy engines may be configured to call this machine.",
-    ),
+    setting("outbound_loopback", "false", "Allow auth methods, managed keys and policy engines to call this machine."),
     setting(
         "cloudb.authority_url",
         "",
-        "Base URL of the directory of auth methods of type cloudb, instead of that of their cloud.",
+        "Base URL of the directory for cloudb auth methods; overrides the URL of their cloud.",
     ),
     setting(
         "cloudb.arm_url",
         "",
-        "Base URL of the resource API of auth methods of type cloudb, instead of that of their cloud.",
+        "Base URL of the resource API for cloudb auth methods; overrides the URL of their cloud.",
     ),
     setting(
         "cloudb.graph_url",
         "",
-        "Base URL of the API of applications of auth methods of type cloudb, instead of that of their cloud.",
+        "Base URL of the application API for cloudb auth methods; overrides the URL of their cloud.",
     ),
     setting(
         "cloudb.imds_url",

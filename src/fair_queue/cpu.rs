@@ -152,16 +152,16 @@ impl CpuQueue {
 
     fn push(&self, caller: QueueCaller, job: Box<dyn CpuJob>) -> Result<()> {
         let mut state = self.lock();
-        let turns = state.of(caller.class);
+        let queue = state.of(caller.class);
         let displaced = match caller.is_bounded() {
             true => Some(
-                turns
+                queue
                     .admit(caller.asker, MAX_WAITING_PER_CLASS, |job| job.is_void())
                     .map_err(|QueueFull| busy_error())?,
             ),
             false => None,
         };
-        turns.push(caller.asker, job);
+        queue.push(caller.asker, job);
         drop(state);
         self.0.changed.notify_one();
         if let Some(job) = displaced.and_then(|displaced| displaced.refused) {

@@ -99,7 +99,8 @@ fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Valu
     // The outermost value counts as well.
     let budget = Cell::new(cap.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
-    match (BoundedValueSeed { depth: 1, budget: &budget, longest: usize::MAX, most: usize::MAX }).deserialize(&mut json)
+    match (BoundedValueSeed { depth: 1, budget: &budget, max_text_bytes: usize::MAX, max_elements: usize::MAX })
+        .deserialize(&mut json)
     {
         Ok(value) => Ok(json.end().is_ok().then_some(value)),
         Err(error) => match error.to_string() {

@@ -41,8 +41,8 @@ pub struct BodyBudget<'a> {
 }
 
 impl BodyBudget<'_> {
-    fn grow_to(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
-        room.grow_to(self.bodies, self.sender, octets).map_err(|lack| match lack {
+    fn grow_to(self, room: &mut SenderReservation, bytes: usize) -> Result<()> {
+        room.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
@@ -202,13 +202,13 @@ async fn collect_chunks(
         share.grow_to(&mut room, first.len())?;
     }
     let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, room)) };
-    let most = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
+    let max = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
     let mut body = BytesMut::from(first);
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.octets().max(UNCOUNTED_BODY_BYTES) {
-            let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
+        if wanted > room.units().max(UNCOUNTED_BODY_BYTES) {
+            let grown = wanted.max((2 * body.len()).min(max).min(limit + 1));
             share.grow_to(&mut room, grown)?;
             body.reserve(grown - body.len());
         }
@@ -229,12 +229,12 @@ async fn discard_and_return(payload: Payload, error: Error) -> Error {
     error
 }
 
-/// Reads and discards up to about `most` bytes, and returns how many were read.
-async fn read_and_discard(mut payload: Payload, most: usize) -> Result<usize> {
+/// Reads and discards up to about `max` bytes, and returns how many were read.
+async fn read_and_discard(mut payload: Payload, max: usize) -> Result<usize> {
     let mut length = 0;
     while let Some(chunk) = next_chunk(&mut payload).await? {
         length += chunk.len();
-        if length > most {
+        if length > max {
             break;
         }
     }
@@ -286,9 +286,9 @@ mod tests {
         let bodies = SenderBudget::new(240_000);
         let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
-        let keep = |share, octets| {
+        let keep = |share, bytes| {
             let none = &none;
-            async move { read_limited(none, payload(vec![6; octets]).await, 1 << 20, share, TIME).await }
+            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, share, TIME).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();
@@ -310,8 +310,8 @@ mod tests {
     async fn small_body_in_many_pieces_reserves_no_budget() {
         let bodies = SenderBudget::new(0);
         let none = HeaderMap::new();
-        let pieces = |octets: usize| {
-            let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
+        let pieces = |bytes: usize| {
+            let pieces = (0..bytes / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }

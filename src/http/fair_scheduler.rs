@@ -123,19 +123,19 @@ impl CpuAccount {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
             self.set_sender(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
-            self.turn().await;
+            self.wait_for_slice().await;
         }
     }
 
     /// Waits until the sender has time left. Does nothing if the sender is not known yet.
-    pub async fn turn(&self) {
-        if let Some(waiting) = self.place() {
+    pub async fn wait_for_slice(&self) {
+        if let Some(waiting) = self.join_queue() {
             waiting.await;
         }
     }
 
     /// Joins the queue of the sender; `None` if the request need not wait.
-    pub(super) fn place(&self) -> Option<SliceWait> {
+    pub(super) fn join_queue(&self) -> Option<SliceWait> {
         SchedulerPass::join(&self.pass, self.sender.get()?)
     }
 
@@ -155,7 +155,7 @@ impl CpuAccount {
             return body::payload_for_request(request, body);
         }
         let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
-            times.turn().await;
+            times.wait_for_slice().await;
             let piece = body.next().await?;
             if let Ok(piece) = &piece {
                 times.spent(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
@@ -181,8 +181,8 @@ impl SchedulerPass {
         if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.called {
             return None;
         }
-        let (place, call) = oneshot::channel();
-        account.waiting.push_back(place);
+        let (wake, call) = oneshot::channel();
+        account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
         Some(SliceWait { pass: Rc::clone(this), key, call, came: false })
     }
@@ -274,7 +274,7 @@ mod tests {
     async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |times: CpuAccount| {
             times.set_sender(&Sender::User(sender));
-            times.turn().await;
+            times.wait_for_slice().await;
             let begun = Instant::now();
             while begun.elapsed() < time {
                 std::hint::spin_loop();
@@ -331,7 +331,7 @@ mod tests {
         let passes = FairScheduler::default();
         let time = passes.account(async |times| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
-            times.turn().await;
+            times.wait_for_slice().await;
             tokio::task::yield_now().await;
             times.set_sender(&Sender::User(1));
             SchedulerPass::join(&times.pass, times.sender.get().unwrap()).is_some()

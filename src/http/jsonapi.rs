@@ -58,7 +58,7 @@ use request::{ProjectsCall, ProjectsRequest};
 use route::ProjectsRoute;
 use table::ResolvedProjectsRoute;
 
-/// Sent by clients that plan and apply.
+/// Header of clients that run plans and applies.
 static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
@@ -136,7 +136,7 @@ async fn run_pipeline(
     trail.shown(token.as_ref().ok());
     let sender = state.senders.of(token.as_ref().ok(), address);
     times.set_sender(&sender);
-    times.turn().await;
+    times.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
     if reads
         && !trail.is_kept()
@@ -150,9 +150,9 @@ async fn run_pipeline(
         times.set_sender(&sender);
         let answer = answer?;
         state.answers.check(|| sender.clone())?;
-        times.turn().await;
+        times.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.room = state.answers.take(written.octets(), reads, || sender)?;
+        written.room = state.answers.take(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -175,7 +175,7 @@ async fn run_pipeline(
     times.set_sender(&sender);
     bodies::mark_identified(request);
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
-    times.turn().await;
+    times.wait_for_slice().await;
     trail.sent(&body);
     let document = RequestDocument::parse(&body);
     drop(body);
@@ -193,11 +193,11 @@ async fn run_pipeline(
         let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
-    times.turn().await;
+    times.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.room = state.answers.take(written.octets(), reads, || sender)?;
+    written.room = state.answers.take(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 

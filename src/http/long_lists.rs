@@ -31,7 +31,7 @@ struct LongListState {
     reading: FairSemaphore,
     /// Permits for first pages of detailed lists.
     first: FairSemaphore,
-    places: Mutex<ListSlots>,
+    slots: Mutex<ListSlots>,
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Default for LongLists {
         Self(Arc::new(LongListState {
             reading: FairSemaphore::new(1),
             first: FairSemaphore::for_half_the_cores(),
-            places: Mutex::default(),
+            slots: Mutex::default(),
         }))
     }
 }
@@ -68,24 +68,24 @@ impl LongLists {
     }
 
     fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<ListSlot> {
-        let mut places = self.lock();
-        places.taken.retain(|place| now < place.end);
-        let own = places.taken.iter().filter(|place| place.token == token).count();
+        let mut slots = self.lock();
+        slots.taken.retain(|slot| now < slot.end);
+        let own = slots.taken.iter().filter(|slot| slot.token == token).count();
         if own >= MAX_LONG_LISTS_PER_TOKEN {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
         }
-        if places.taken.iter().filter(|place| place.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
+        if slots.taken.iter().filter(|slot| slot.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
             return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of this caller"));
         }
-        if places.taken.len() >= MAX_LONG_LISTS {
+        if slots.taken.len() >= MAX_LONG_LISTS {
             return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
         }
-        places.last_id += 1;
-        let id = places.last_id;
+        slots.last_id += 1;
+        let id = slots.last_id;
         let end = now + MAX_LIST_AGE;
         let asker = caller_id(&sender);
-        places.taken.push(ListSlotInUse { id, token, sender, end });
-        drop(places);
+        slots.taken.push(ListSlotInUse { id, token, sender, end });
+        drop(slots);
         Ok(ListSlot { lists: self.clone(), id, end, asker })
     }
 
@@ -98,13 +98,13 @@ impl LongLists {
     }
 
     fn lock(&self) -> MutexGuard<'_, ListSlots> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn limit_error(kind: Kind, most: usize, whose: &str) -> Error {
+fn limit_error(kind: Kind, max: usize, whose: &str) -> Error {
     let text =
-        format!("list: limit of {most} concurrent long lists{whose} reached; retry, or request a page (after, limit)");
+        format!("list: limit of {max} concurrent long lists{whose} reached; retry, or request a page (after, limit)");
     Error::new(kind, text)
 }
 
@@ -121,19 +121,19 @@ impl ListSlot {
     ///
     /// # Errors
     /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].
-    pub async fn turn(&self) -> Result<fair_queue::Permit> {
+    pub async fn wait_for_read_permit(&self) -> Result<fair_queue::Permit> {
         let late = || Error::new(Kind::Busy, "list: not complete after one hour; request pages (after, limit)");
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let turn = self.lists.0.reading.enter(self.asker);
-        tokio::time::timeout_at(self.end.into(), turn).await.map_err(|_| late())
+        let permit = self.lists.0.reading.enter(self.asker);
+        tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }
 
 impl Drop for ListSlot {
     fn drop(&mut self) {
-        self.lists.lock().taken.retain(|place| place.id != self.id);
+        self.lists.lock().taken.retain(|slot| slot.id != self.id);
     }
 }
 
@@ -188,12 +188,12 @@ mod tests {
         let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
         let old: Vec<ListSlot> =
             (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
-        assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
+        assert_eq!(old[0].wait_for_read_permit().await.err().unwrap().kind(), Kind::Busy);
         let young = lists.begin(ONE, sender(1)).unwrap();
         // Dropping an expired slot does not free the slot of another list.
         drop(old);
         assert_eq!(lists.lock().taken.len(), 1);
-        assert!(young.turn().await.is_ok());
+        assert!(young.wait_for_read_permit().await.is_ok());
     }
 
     #[actix_web::test]
@@ -201,9 +201,9 @@ mod tests {
         let lists = LongLists::default();
         let one = lists.begin(ONE, sender(1)).unwrap();
         let other = lists.begin(ONE, sender(1)).unwrap();
-        let turn = one.turn().await.unwrap();
-        assert!(other.turn().now_or_never().is_none());
-        drop(turn);
-        assert!(other.turn().now_or_never().unwrap().is_ok());
+        let permit = one.wait_for_read_permit().await.unwrap();
+        assert!(other.wait_for_read_permit().now_or_never().is_none());
+        drop(permit);
+        assert!(other.wait_for_read_permit().now_or_never().unwrap().is_ok());
     }
 }

@@ -3,8 +3,8 @@
 //! RFC 5280 (section 8) recommends plain HTTP for these, because HTTPS would need the validation of another certificate
 //! first. So this listener may be off the loopback without TLS, and serves nothing else. Its routes are those marked
 //! [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other paths
-//! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY`] or
-//! slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
+//! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY_BYTES`]
+//! or slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -18,7 +18,7 @@ use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND, render};
 use super::state::WorkerState;
 
 /// Maximum size of a request body in bytes, discarded bytes included.
-pub const MAX_BODY: usize = 16 << 10;
+pub const MAX_BODY_BYTES: usize = 16 << 10;
 
 /// Registers the services of one worker of the listener.
 pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
@@ -26,8 +26,8 @@ pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
 }
 
 async fn public_service(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if body::content_length(request.headers()).is_some_and(|length| length > MAX_BODY as u64) {
-        return error_response(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY} bytes"));
+    if body::content_length(request.headers()).is_some_and(|length| length > MAX_BODY_BYTES as u64) {
+        return error_response(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY_BYTES} bytes"));
     }
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => {
@@ -50,7 +50,7 @@ fn limit_body(request: &HttpRequest, payload: web::Payload) -> web::Payload {
         let (mut payload, before) = reading?;
         match tokio::time::timeout_at(until, payload.next()).await {
             Ok(None) => None,
-            Ok(Some(Ok(chunk))) if before + chunk.len() <= MAX_BODY => {
+            Ok(Some(Ok(chunk))) if before + chunk.len() <= MAX_BODY_BYTES => {
                 let length = before + chunk.len();
                 Some((Ok(chunk), Some((payload, length))))
             }
@@ -81,7 +81,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_body_is_read_to_its_limit_and_no_further() {
-        assert_eq!(read(vec![0; MAX_BODY]).await.unwrap(), MAX_BODY);
-        assert!(matches!(read(vec![0; MAX_BODY + 1]).await, Err(PayloadError::Overflow)));
+        assert_eq!(read(vec![0; MAX_BODY_BYTES]).await.unwrap(), MAX_BODY_BYTES);
+        assert!(matches!(read(vec![0; MAX_BODY_BYTES + 1]).await, Err(PayloadError::Overflow)));
     }
 }

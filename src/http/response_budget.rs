@@ -33,9 +33,9 @@ const BYTES_PER_SLICE: usize = 128 << 10;
 pub struct ResponseBudget(SenderBudget);
 
 impl ResponseBudget {
-    /// A budget of `most` bytes.
-    pub fn new(most: usize) -> Self {
-        Self(SenderBudget::new(most))
+    /// A budget of `max` bytes.
+    pub fn new(max: usize) -> Self {
+        Self(SenderBudget::new(max))
     }
 
     /// Checks the sender's limit, before a request is handled.
@@ -50,10 +50,10 @@ impl ResponseBudget {
     ///
     /// # Errors
     /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
-    pub fn take(&self, octets: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
-        match octets > UNCOUNTED_RESPONSE_BYTES {
-            true if reads => SenderReservation::last(&self.0, sender(), octets).map_err(reservation_error),
-            true => Ok(SenderReservation::take_unchecked(&self.0, sender(), octets)),
+    pub fn take(&self, bytes: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
+        match bytes > UNCOUNTED_RESPONSE_BYTES {
+            true if reads => SenderReservation::last(&self.0, sender(), bytes).map_err(reservation_error),
+            true => Ok(SenderReservation::take_unchecked(&self.0, sender(), bytes)),
             false => Ok(SenderReservation::default()),
         }
     }
@@ -75,7 +75,7 @@ pub fn schedule_response(response: HttpResponse, room: SenderReservation, times:
         if body.size() == BodySize::None {
             return body;
         }
-        let body = match (room.octets(), body.try_into_bytes()) {
+        let body = match (room.units(), body.try_into_bytes()) {
             (1.., Ok(bytes)) => BoxBody::new(room.attach_to(bytes)),
             (_, Ok(bytes)) => BoxBody::new(bytes),
             (_, Err(body)) => body,
@@ -106,7 +106,7 @@ impl ScheduledBody {
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given >= BYTES_PER_SLICE {
             self.given = 0;
-            self.waiting = self.times.place();
+            self.waiting = self.times.join_queue();
             if self.waiting.is_none() {
                 // The sender has time left, but other ready tasks run first.
                 cx.waker().wake_by_ref();
@@ -173,14 +173,14 @@ mod tests {
     #[test]
     fn response_budget_limits_reads_but_never_completed_changes() {
         let answers = ResponseBudget::new(1_000_000);
-        let take = |octets, reads, sender: fn() -> Sender| answers.take(octets, reads, sender);
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().octets(), 0);
+        let take = |bytes, reads, sender: fn() -> Sender| answers.take(bytes, reads, sender);
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0);
         let first = take(150_000, true, one).unwrap();
         assert_eq!(kind(take(60_000, true, one)), Some(Kind::Quota));
         assert_eq!(kind(answers.check(one)), None);
         let change = take(60_000, false, one).unwrap();
         assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
-        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().octets(), 0, "it takes nothing");
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().units(), 0, "it takes nothing");
         // The last reservation may exceed what is left.
         let last = take(2_000_000, true, other).unwrap();
         assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
@@ -237,17 +237,17 @@ mod tests {
             }
             sent
         });
-        let mut most = 0;
+        let mut max = 0;
         let beside = async {
             let mut before = 0;
             while made.get() < 64 {
-                most = most.max(made.get() - before);
+                max = max.max(made.get() - before);
                 before = made.get();
                 tokio::task::yield_now().await;
             }
         };
         let (sent, ()) = futures_util::future::join(send, beside).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
-        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&most), "{most} pieces in one turn");
+        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
     }
 }

@@ -134,7 +134,7 @@ async fn respond(
     let mut response = match outcome {
         Ok(mut answer) => {
             let room = std::mem::take(&mut answer.room);
-            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
+            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.name());
             let head = request.method() == Method::HEAD;
             let field_warnings = trail.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
@@ -162,8 +162,8 @@ async fn respond(
             response
         }
     };
-    if let Some(standing) = &trail.standing {
-        standing.show(&mut response);
+    if let Some(quota) = &trail.quota {
+        quota.show(&mut response);
     }
     std::mem::take(&mut trail.page).show(&mut response);
     trail.line.end(response.status().as_u16());
@@ -200,8 +200,8 @@ async fn run_pipeline(
     times.set_address(address);
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
-    let standing = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
-    let counted = trail.counted(standing, &asked);
+    let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
+    let counted = trail.counted(quota, &asked);
     let known = match counted {
         Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
@@ -219,15 +219,15 @@ async fn run_pipeline(
     times.set_sender(&sender());
     let read = target.read(&asked, headers, payload, state, (welcome, &sender, times)).await;
     if read.is_err() {
-        let standing = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
-        trail.counted(standing, &asked)?;
+        let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
+        trail.counted(quota, &asked)?;
     }
     let mut sent = read?;
     if let Some(seen) = &mut trail.seen {
         seen.what(&mut sent);
     }
-    let standing = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
-    trail.counted(standing, &asked)?;
+    let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
+    trail.counted(quota, &asked)?;
     request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
@@ -237,7 +237,7 @@ async fn run_pipeline(
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
-    times.turn().await;
+    times.wait_for_slice().await;
     let admit = || authorize(state, known, &target, &asked, &sent, address, wrap_ttl);
     let admitted = run_guarded(trail.deadline, admit).await?;
     if asked.help {
@@ -300,14 +300,14 @@ async fn run_pipeline(
         if !knows_chunks {
             answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
-        let octets = answer.body.octets();
-        answer.room = state.answers.take(octets, reads, || Sender::of_token(trail.line.who.token(), address))?;
+        let bytes = answer.body.byte_len();
+        answer.room = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.
     trail.compressible = false;
     let field_warnings = std::mem::take(&mut trail.field_warnings.texts);
-    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
+    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.name());
     let context = render::RenderContext { mount_type, field_warnings, ..render::RenderContext::default() };
     run_guarded(trail.deadline, || wrapped::wrap_response(state, answer, wanted, &trail.line.id, context)).await
 }
@@ -353,14 +353,14 @@ async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin:
 }
 
 fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
-    with_canonical_path(state, path, |place| state.auth.capabilities(holder, place))
+    with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
 /// Calls `ask` with the canonical form of a path, which policies apply to.
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
     // Requests with longer paths are rejected.
-    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
+    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];
@@ -413,7 +413,7 @@ async fn identify_caller(
         },
     };
     let needs = if from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decision = state.auth.decide(&caller, needs, target.place(asked), None);
+    let decision = state.auth.decide(&caller, needs, target.request_path(asked), None);
     let may = target.allows(decision, asked);
     // `may` is also true for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
@@ -452,7 +452,8 @@ async fn authorize(
     }
     // The resource may have been created since, which changes the required capability.
     let needs = if known.from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decide = |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
+    let decide =
+        |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
@@ -471,7 +472,7 @@ fn log_error(error: &Error, id: &RequestId) {
                 tracing::error!(request = %id, "{why}");
             }
         }
-        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
+        kind => tracing::debug!(request = %id, "refused: {}", kind.description()),
     }
 }
 
@@ -490,7 +491,7 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
 }
 
 static ROUTE_INDEXES: LazyLock<Vec<(&'static MountKind, RouteIndex)>> = LazyLock::new(|| {
-    let table = |kind: &'static MountKind| Some((kind, RouteIndex::new(kind.word(), &[routes_of(kind)?])));
+    let table = |kind: &'static MountKind| Some((kind, RouteIndex::new(kind.name(), &[routes_of(kind)?])));
     MountKind::ALL.iter().filter_map(table).collect()
 });
 
@@ -500,7 +501,7 @@ fn index_of(kind: &MountKind) -> Option<&'static RouteIndex> {
 
 /// Iterates over all routes with the kind of their mount, for tests.
 pub fn all_routes() -> impl Iterator<Item = (&'static str, &'static Route)> {
-    let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.word(), route));
+    let of = |kind: &'static MountKind| routes_of(kind).into_iter().flatten().map(|route| (kind.name(), route));
     MountKind::ALL.iter().flat_map(of)
 }
 

@@ -143,7 +143,7 @@ fn start_trial_write(store: &Arc<dyn AuthStore>, trying: &Arc<tokio::sync::Mutex
         if let Err(error) = store.try_writing().await
             && error.kind() != Kind::Busy
         {
-            warn_task_failed("the store takes no writes", &error);
+            warn_task_failed("the store accepts no writes", &error);
         }
     });
 }

@@ -38,8 +38,8 @@ impl WrapQuota {
     }
 
     /// Takes the size of a wrapped response out of the sender's bucket.
-    pub fn take(&self, sender: Sender, octets: usize) {
-        self.take_at(sender, octets as u64, Instant::now());
+    pub fn take(&self, sender: Sender, bytes: usize) {
+        self.take_at(sender, bytes as u64, Instant::now());
     }
 
     fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
@@ -53,8 +53,8 @@ impl WrapQuota {
         Err(Error::new(Kind::Quota, text))
     }
 
-    fn take_at(&self, sender: Sender, octets: u64, now: Instant) {
-        self.0.take(sender, (octets + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
+    fn take_at(&self, sender: Sender, bytes: u64, now: Instant) {
+        self.0.take(sender, (bytes + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
     }
 }
 

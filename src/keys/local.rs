@@ -316,12 +316,12 @@ impl PrivateKey {
 /// bits of a longer digest, and a shorter one as an integer (FIPS 186-5 6.4.1). So truncation and zero-padding on the
 /// left do not change the signature.
 fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
-    let octets = digest.as_ref();
+    let bytes = digest.as_ref();
     let own = curve.hash();
-    let mut fitting = vec![0; own.octets() as usize];
-    let shared = octets.len().min(fitting.len());
+    let mut fitting = vec![0; own.digest_len() as usize];
+    let shared = bytes.len().min(fitting.len());
     let from = fitting.len() - shared;
-    fitting[from..].copy_from_slice(&octets[..shared]);
+    fitting[from..].copy_from_slice(&bytes[..shared]);
     Digest::import_less_safe(&fitting, own.algorithm()).map_err(|_| Error::internal("signing failed"))
 }
 
@@ -363,7 +363,7 @@ fn generate_p224() -> p224::ecdsa::SigningKey {
 fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
     let wrong = || Error::invalid("private key: its parts are not a valid key");
     let parts = local_der::Sec1::read(sec1).map_err(|e| e.of("private key"))?;
-    if parts.scalar.len() != Curve::P224.octets() {
+    if parts.scalar.len() != Curve::P224.coordinate_len() {
         return Err(wrong());
     }
     let key = p224::ecdsa::SigningKey::from_slice(parts.scalar).map_err(|_| wrong())?;

@@ -162,7 +162,7 @@ impl KeyPoolQueue {
 
     fn push(&self, lane: PoolLane, job: KeyGenerationJob) {
         let mut state = self.lock();
-        let turned_away = state.lines[lane as usize].push(job, lane.places(), lane.max_queued_per_caller());
+        let turned_away = state.lines[lane as usize].push(job, lane.max_queued(), lane.max_queued_per_caller());
         update_queue_gauge(&state, lane);
         drop(state);
         if let Some(job) = turned_away {
@@ -203,7 +203,7 @@ impl KeyPoolQueue {
             };
             let Some(pause) = self.pause(&state) else {
                 state.stock.begin(spec);
-                return Some(KeyPoolTask::Fill(spec, state.pace.abreast()));
+                return Some(KeyPoolTask::Fill(spec, state.pace.concurrency()));
             };
             let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
@@ -213,7 +213,7 @@ impl KeyPoolQueue {
     /// Returns the time until the next check for filling the stock; `None` if a key may start now.
     fn pause(&self, state: &KeyPoolState) -> Option<Duration> {
         let callers_wait = state.active_threads > 0 || state.lines.iter().any(|line| line.len() > 0);
-        if callers_wait || state.stock.making() >= state.pace.abreast() {
+        if callers_wait || state.stock.making() >= state.pace.concurrency() {
             return Some(MIN_QUIET_TIME);
         }
         let too_early = MIN_QUIET_TIME.saturating_sub((self.quiet_for)());
@@ -250,18 +250,18 @@ impl KeyPoolQueue {
                         thread::sleep(pause_after(spent()));
                     }
                 }
-                KeyPoolTask::Fill(spec, abreast) => {
+                KeyPoolTask::Fill(spec, concurrency) => {
                     let key = make(spec);
-                    self.filled(spec, key, abreast, spent());
+                    self.filled(spec, key, concurrency, spent());
                 }
             }
         }
     }
 
-    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, spent: TimeSpent) {
+    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, concurrency: usize, spent: TimeSpent) {
         let mut state = self.lock();
         let more = match &key {
-            Ok(_) => state.pace.done(abreast, spent, Instant::now()),
+            Ok(_) => state.pace.done(concurrency, spent, Instant::now()),
             Err(_) => {
                 state.pace.failed(Instant::now());
                 false

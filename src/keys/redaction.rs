@@ -6,18 +6,18 @@ use crate::secret::Secret;
 /// Placeholder for a secret in a configuration that is read. Writing it back leaves the secret unchanged.
 pub(crate) const REDACTED: &str = "redacted";
 
-/// Replaces the secret `standing` with `written`, if given. [`REDACTED`] keeps the current secret.
+/// Replaces the secret `current` with `written`, if given. [`REDACTED`] keeps the current secret.
 ///
 /// # Errors
 /// `Invalid` for [`REDACTED`] when no secret is set yet.
-pub(crate) fn replace_secret(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
+pub(crate) fn replace_secret(name: &str, current: &mut Secret, written: Option<Secret>) -> Result<()> {
     match written {
         Some(written) if written.expose() == REDACTED.as_bytes() => {
             let text = || format!("{name}: {REDACTED:?} is a placeholder without a stored secret; send the secret");
-            if is_set(standing) { Ok(()) } else { Err(Error::invalid(text())) }
+            if is_set(current) { Ok(()) } else { Err(Error::invalid(text())) }
         }
         Some(written) => {
-            *standing = written;
+            *current = written;
             Ok(())
         }
         None => Ok(()),

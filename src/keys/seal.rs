@@ -38,13 +38,13 @@ impl SealMechanism {
         [(Self::AesGcm, "AES-GCM"), (Self::RsaOaepSha256, "RSA-OAEP"), (Self::RsaOaepSha1, "RSA-OAEP-SHA1")];
 
     /// The name in the configuration.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(mechanism, _)| *mechanism == self).map_or("", |(_, word)| word)
     }
 
     /// Finds a mechanism by its name in the configuration.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == word).map(|(mechanism, _)| *mechanism)
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(mechanism, _)| *mechanism)
     }
 }
 

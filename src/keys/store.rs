@@ -22,15 +22,15 @@ pub trait KeyStore: Send + Sync {
 /// Keys that were generated at a cloud service but that it does not list yet. All nodes and all versions of a
 /// configuration share them: a name is not unique there, so a repeated request would generate a second key.
 pub trait PendingKeys: Send + Sync {
-    /// Records that a key is being generated at `place`. Returns `false` if a recently generated key of this place has
-    /// not appeared yet; then the caller must not generate another.
+    /// Records that a key is being generated at `location`. Returns `false` if a recently generated key of this
+    /// location has not appeared yet; then the caller must not generate another.
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>>;
+    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>>;
 
     /// Removes the record after the key has appeared or its generation failed.
-    fn end(&self, place: &str) -> BoxFuture<'static, ()>;
+    fn end(&self, location: &str) -> BoxFuture<'static, ()>;
 }
 
 /// A seal key in a device or service.

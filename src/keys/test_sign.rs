@@ -68,12 +68,12 @@ impl TestHash {
     }
 
     /// The name in requests.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.row().1
     }
 
     /// Digest length in bytes.
-    pub fn octets(self) -> usize {
+    pub fn digest_len(self) -> usize {
         self.row().2
     }
 
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn the_nine_words_are_read_and_no_other() {
         for hash in TestHash::all() {
-            assert_eq!(TestHash::parse(hash.word()).unwrap(), hash);
-            assert_eq!(hash.digest(b"abc").len(), hash.octets());
+            assert_eq!(TestHash::parse(hash.name()).unwrap(), hash);
+            assert_eq!(hash.digest(b"abc").len(), hash.digest_len());
         }
         assert_eq!(TestHash::parse("sha256").unwrap(), TestHash::Sha256);
         for word in ["sha-256", "SHA2-256", "sha2256", "sha3", "md5", "", "sha1-", "sha2-1"] {

@@ -14,7 +14,7 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     /// Position in the log's own counting.
-    pub place: u64,
+    pub sequence: u64,
     /// Time of the read. If the log was interrupted since then, it may count from the start.
     pub read_at: Option<Instant>,
     /// The history that the position belongs to; `None` if the database does not report one.

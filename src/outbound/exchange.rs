@@ -31,7 +31,7 @@ pub(crate) struct RetryPolicy {
     pub(crate) more: u32,
     /// Delay before the second attempt; doubled for each further one.
     pub(crate) first: Duration,
-    pub(crate) longest: Duration,
+    pub(crate) max_wait: Duration,
     /// The longest `Retry-After` that is honoured. With a longer one the request fails immediately,
     /// and the error carries it.
     pub(crate) max_retry_after: Duration,
@@ -40,11 +40,11 @@ pub(crate) struct RetryPolicy {
 impl RetryPolicy {
     /// A single attempt, for requests that must not be repeated or must not take longer.
     pub(crate) const ONE: Self =
-        Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, max_retry_after: Duration::ZERO };
+        Self { more: 0, first: Duration::ZERO, max_wait: Duration::ZERO, max_retry_after: Duration::ZERO };
     pub(crate) const FOUR: Self = Self {
         more: 3,
         first: Duration::from_millis(200),
-        longest: Duration::from_secs(5),
+        max_wait: Duration::from_secs(5),
         max_retry_after: Duration::from_secs(1),
     };
 }
@@ -128,8 +128,8 @@ impl OutboundRequest {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "retrying an outbound request");
-            tokio::time::sleep(add_jitter(wait).max(asked.unwrap_or_default()).min(tries.longest)).await;
-            wait = wait.saturating_mul(2).min(tries.longest);
+            tokio::time::sleep(add_jitter(wait).max(asked.unwrap_or_default()).min(tries.max_wait)).await;
+            wait = wait.saturating_mul(2).min(tries.max_wait);
         }
         Err(Error::internal("a request without an attempt"))
     }
@@ -264,11 +264,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let served = tokio::spawn(async move {
-            for octets in [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1] {
+            for bytes in [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
-                let answer = [head.as_bytes(), b"\"", &vec![b'x'; octets - 2], b"\""].concat();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nConnection: close\r\n\r\n");
+                let answer = [head.as_bytes(), b"\"", &vec![b'x'; bytes - 2], b"\""].concat();
                 // The client closes the connection when it has read enough.
                 let _ = stream.write_all(&answer).await;
             }

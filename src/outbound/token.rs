@@ -52,7 +52,7 @@ impl AccessToken {
         }
         let wrong = || Error::new(Kind::BadGateway, format!("{who}: its answer has no access token"));
         let grant: AccessTokenResponse = reply.read(who).map_err(|_| wrong())?;
-        let life = match grant.expires_in {
+        let lifetime = match grant.expires_in {
             Seconds::Number(seconds) => seconds,
             Seconds::Text(text) => text.parse().map_err(|_| wrong())?,
         };
@@ -60,8 +60,8 @@ impl AccessToken {
         if grant.access_token.expose().is_empty() || !grant.access_token.expose().iter().all(is_header) {
             return Err(wrong());
         }
-        let life = Duration::from_secs(life.min(MAX_LIFETIME_SECONDS));
-        Ok(Self { secret: grant.access_token, until: Instant::now() + life - EXPIRY_MARGIN.min(life / 2) })
+        let lifetime = Duration::from_secs(lifetime.min(MAX_LIFETIME_SECONDS));
+        Ok(Self { secret: grant.access_token, until: Instant::now() + lifetime - EXPIRY_MARGIN.min(lifetime / 2) })
     }
 }
 
@@ -184,9 +184,9 @@ mod tests {
     use super::*;
     use crate::outbound::{Method, Outbound};
 
-    fn token(text: &str, life: u64) -> Result<AccessToken> {
+    fn token(text: &str, lifetime: u64) -> Result<AccessToken> {
         AccessToken::read(
-            &OutboundResponse::new(200, format!(r#"{{"access_token":"{text}","expires_in":{life}}}"#)),
+            &OutboundResponse::new(200, format!(r#"{{"access_token":"{text}","expires_in":{lifetime}}}"#)),
             "directory",
         )
     }
@@ -215,12 +215,12 @@ mod tests {
     async fn a_token_is_fetched_once_and_again_when_it_is_refused_or_old() {
         let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
-        let fetch = |life| {
+        let fetch = |lifetime| {
             let fetched = &fetched;
             async move {
                 tokio::task::yield_now().await;
                 fetched.set(fetched.get() + 1);
-                token(&format!("t{}", fetched.get()), life)
+                token(&format!("t{}", fetched.get()), lifetime)
             }
         };
         let all = join_all((0..8).map(|_| tokens.get(None, fetch(3600)))).await;

@@ -373,10 +373,10 @@ impl CompromisedKeys {
             for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
                 let has_room = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
                 match entries.entry(new.hash) {
-                    Entry::Vacant(place) if has_room => {
+                    Entry::Vacant(vacant) if has_room => {
                         let source = new.source.to_owned();
                         let note = new.note.clone();
-                        place.insert((1, Arc::new(CompromisedKeyEntry { added_at, source, note })));
+                        vacant.insert((1, Arc::new(CompromisedKeyEntry { added_at, source, note })));
                     }
                     Entry::Vacant(_) => is_full = true,
                     Entry::Occupied(_) => {}

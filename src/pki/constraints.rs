@@ -84,7 +84,7 @@ fn parse_subtrees(mut list: DerReader<'_>, mut each: impl FnMut(u8, SubtreeBase)
     while !list.is_empty() {
         count += 1;
         if count > MAX_SUBTREES {
-            return Err(DerError("more than 1000 subtrees on one side"));
+            return Err(DerError("more than 1000 permitted or excluded subtrees"));
         }
         let mut subtree = list.sequence()?;
         let base = subtree.any()?;
@@ -109,7 +109,7 @@ impl ConstrainedName<'_> {
         if self.tag == UTF8_EMAIL_TAG { RFC822_NAME } else { self.tag }
     }
 
-    fn hold(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
+    fn check_chain(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
         let kind = self.kind();
         let name = ComparableName::new(self.tag, &self.content);
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
@@ -187,7 +187,7 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
                 "certificate: more than {MAX_COMPARISONS} comparisons of names with the name constraints of the issuing chain"
             )))
         } else {
-            names.iter().try_for_each(|name| name.hold(&chain.links))
+            names.iter().try_for_each(|name| name.check_chain(&chain.links))
         };
         match held {
             Ok(()) => return Ok(()),
@@ -495,7 +495,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn constraints_of_any_bytes_do_not_panic(
             value in proptest::collection::vec(any::<u8>(), 0..60),
             tag in 0x80_u8..0x90,
             name in proptest::collection::vec(any::<u8>(), 0..30),

@@ -139,7 +139,7 @@ impl PolicyEngine {
         });
         metrics::histogram!(telemetry::PKI_POLICY_CALL_SECONDS).record(started.elapsed().as_secs_f64());
         let now = clock.now();
-        ticket.tell(outcome.as_ref().map_or_else(|failure| failure.answered, |_| true), now);
+        ticket.record(outcome.as_ref().map_or_else(|failure| failure.answered, |_| true), now);
         let body = outcome.map_err(|failure| count_error(failure.result, failure.error))?;
         let answer = read(&body).map_err(|error| count_error("malformed", error))?;
         count_call("answered");

@@ -195,17 +195,17 @@ pub struct RecordedResponseRow {
     pub serial: Serial,
     /// Id of its lease, if any.
     pub lease: Option<String>,
-    /// Expiry of the key, epoch seconds: [`RecordedResponseRow::LIFE`] after the request.
+    /// Expiry of the key, epoch seconds: [`RecordedResponseRow::LIFETIME_SECONDS`] after the request.
     pub expires_at: i64,
 }
 
 impl RecordedResponseRow {
     /// Seconds for which a request is remembered.
-    pub const LIFE: i64 = 24 * 3600;
+    pub const LIFETIME_SECONDS: i64 = 24 * 3600;
 
     /// Returns the time of the response, epoch seconds.
     pub fn responded_at(&self) -> i64 {
-        self.expires_at - Self::LIFE
+        self.expires_at - Self::LIFETIME_SECONDS
     }
 }
 

@@ -37,7 +37,7 @@ impl ListLimits {
     ///
     /// # Errors
     /// `Invalid` naming `field` and the rule.
-    pub(crate) fn hold(self, field: &str, list: &[String]) -> Result<()> {
+    pub(crate) fn validate(self, field: &str, list: &[String]) -> Result<()> {
         let Self { entries, bytes } = self;
         if list.len() > entries {
             return Err(Error::invalid(format!("{field}: at most {entries} entries are allowed")));
@@ -105,7 +105,7 @@ pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, Strin
 /// # Errors
 /// `Invalid` naming `key_usage` and the position of the entry.
 pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
-    let unknown = |n| Error::invalid(format!("key_usage: entry {} is no key usage (RFC 5280 4.2.1.3)", n + 1));
+    let unknown = |n| Error::invalid(format!("key_usage: entry {} is not a key usage (RFC 5280 4.2.1.3)", n + 1));
     KeyUsage::unknown(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 

@@ -17,7 +17,7 @@ impl ValueScale {
     /// Returns the rank of a value, if it is valid.
     pub fn rank(self, word: &str) -> Option<u8> {
         // The lists have at most four entries.
-        self.0.iter().position(|known| *known == word).map(|place| place as u8)
+        self.0.iter().position(|known| *known == word).map(|index| index as u8)
     }
 
     /// Returns the rank of a value in a document, if it is valid.

@@ -26,7 +26,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 512;
 #[derive(Clone)]
 pub struct StoreAdmission {
     store: Arc<dyn ProjectStore>,
-    places: Budget<CallerId>,
+    permits: Budget<CallerId>,
 }
 
 /// The slot of one request, returned on drop.
@@ -44,7 +44,7 @@ impl Drop for StorePermit {
 impl StoreAdmission {
     /// Creates the admission of a store.
     pub fn new(store: Arc<dyn ProjectStore>) -> Self {
-        Self { store, places: Budget::new(MAX_CONCURRENT_REQUESTS) }
+        Self { store, permits: Budget::new(MAX_CONCURRENT_REQUESTS) }
     }
 
     /// Runs `job` and returns its result. It runs as a local task of this thread, so the runtime must support local
@@ -58,11 +58,11 @@ impl StoreAdmission {
         asker: CallerId,
         job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
     ) -> Result<T> {
-        let place = self.place(asker)?;
+        let permit = self.acquire(asker)?;
         let job = job(&*self.store);
         let caller = QueueCaller::current();
         let task = tokio::task::spawn_local(async move {
-            let _place = place;
+            let _permit = permit;
             AssertUnwindSafe(caller.scope(job)).catch_unwind().await
         });
         match task.await {
@@ -75,9 +75,9 @@ impl StoreAdmission {
         }
     }
 
-    fn place(&self, asker: CallerId) -> Result<StorePermit> {
+    fn acquire(&self, asker: CallerId) -> Result<StorePermit> {
         let mut room = Reservation::default();
-        room.grow_to(&self.places, || asker, 1).map_err(|lack| match lack {
+        room.grow_to(&self.permits, || asker, 1).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "too many requests at the project store, try again"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
@@ -154,12 +154,12 @@ mod tests {
             };
             let asked = admission.run(1, |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-            assert_eq!((ended.get(), admission.places.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
+            assert_eq!((ended.get(), admission.permits.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
             go_on.notify_one();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((ended.get(), admission.places.left()), (true, MAX_CONCURRENT_REQUESTS as isize));
+            assert_eq!((ended.get(), admission.permits.left()), (true, MAX_CONCURRENT_REQUESTS as isize));
         });
     }
 
@@ -169,11 +169,11 @@ mod tests {
             let admission = StoreAdmission::new(Arc::new(Unasked));
             let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
-            let many: Vec<StorePermit> = std::iter::from_fn(|| admission.place(1).ok()).collect();
+            let many: Vec<StorePermit> = std::iter::from_fn(|| admission.acquire(1).ok()).collect();
             let asked = |asker| admission.run(asker, |_| async { "done" }.boxed_local());
             assert_eq!((many.len(), asked(1).await.unwrap_err().kind()), (102, Kind::Quota));
-            assert_eq!(asked(2).await.unwrap(), "done", "others find a place");
-            let full: Vec<StorePermit> = (2..).map_while(|asker| admission.place(asker).ok()).collect();
+            assert_eq!(asked(2).await.unwrap(), "done", "others find a permit");
+            let full: Vec<StorePermit> = (2..).map_while(|asker| admission.acquire(asker).ok()).collect();
             assert_eq!(asked(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));
             assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");

@@ -100,10 +100,10 @@ impl AgentPoolFields {
         ] {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
-                let most = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
+                let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
                 // Elements that are hidden from the member stay in the list.
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
-                if named.len() > most {
+                if named.len() > max {
                     let rule =
                         format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including hidden ones");
                     attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
@@ -127,7 +127,7 @@ async fn read_list(
     kind: ScopedResourceKind,
     elements: &[Json],
 ) -> WorkResult<Vec<String>> {
-    let place = format!("/data/relationships/{name}/data");
+    let pointer = format!("/data/relationships/{name}/data");
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
     let seen_ids = kind.seen(tx, member, named).await?;
@@ -137,9 +137,8 @@ async fn read_list(
         match id.filter(|id| seen_ids.contains(*id)) {
             Some(id) if seen.insert(id) => kept.push(id.to_owned()),
             Some(_) => {}
-            None => {
-                attributes.push(Fault::at(format!("{place}/{n}/id"), format!("id must be one of the {}", kind.table())))
-            }
+            None => attributes
+                .push(Fault::at(format!("{pointer}/{n}/id"), format!("id must be one of the {}", kind.table()))),
         }
     }
     Ok(kept)
@@ -199,21 +198,21 @@ impl ScopedResourceKind {
         };
         let sql = format!("SELECT {columns} FROM {} WHERE {condition}", self.table());
         let mut found: Vec<(String, i64, bool)> = Vec::new();
-        let mut places: Vec<(i64, i64)> = Vec::new();
+        let mut project_of: Vec<(i64, i64)> = Vec::new();
         for mut row in tx.rows(&sql, &[member.organization.id.into(), value]).await? {
             let ext_id = row.get()?;
             let id = row.get()?;
             let is_default = row.get()?;
             found.push((ext_id, id, is_default));
-            places.push((id, row.get()?));
+            project_of.push((id, row.get()?));
         }
         match self {
             Self::Workspaces => {
-                let rights = workspace::rights_of(tx, member, &places).await?;
+                let rights = workspace::rights_of(tx, member, &project_of).await?;
                 found.retain(|(_, id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
             }
             Self::Projects => {
-                let projects: Vec<i64> = places.iter().map(|(_, project)| *project).collect();
+                let projects: Vec<i64> = project_of.iter().map(|(_, project)| *project).collect();
                 let granted = grants::load_for_projects(tx, member, &projects).await?;
                 found.retain(|(_, id, default)| {
                     member.rights_on_project(*default, granted.on(*id)).has(ProjectRights::READ)
@@ -415,8 +414,8 @@ async fn list_workspaces_using(
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
         let condition = filter.text().to_owned();
-        let most = filter.parameter(MAX_LISTED_WORKSPACES);
-        let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {most}");
+        let max = filter.parameter(MAX_LISTED_WORKSPACES);
+        let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {max}");
         naming.insert(pool, tx.column(&sql, &filter.values).await?);
     }
     Ok(naming)

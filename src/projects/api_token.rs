@@ -41,7 +41,7 @@ pub enum OrganizationTokenKind {
 
 impl OrganizationTokenKind {
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
             Self::AuditTrails => "audit-trails",
@@ -66,7 +66,7 @@ pub struct ApiToken {
     pub created_by: Option<(String, String)>,
     /// Creation time.
     pub created_at: Time,
-    /// When it was last used, at a resolution of one minute.
+    /// Time of the last use, at a resolution of one minute.
     pub last_used_at: Option<Time>,
     /// The expiry; `None` for never.
     pub expired_at: Option<Time>,
@@ -85,7 +85,7 @@ impl ApiToken {
         let ext_id = row.get()?;
         let (user, team, org): (Option<i64>, Option<i64>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
         let kind: String = row.get()?;
-        let kind = if kind == OrganizationTokenKind::Standard.word() {
+        let kind = if kind == OrganizationTokenKind::Standard.name() {
             OrganizationTokenKind::Standard
         } else {
             OrganizationTokenKind::AuditTrails
@@ -171,7 +171,7 @@ pub async fn create(
         user,
         team,
         org,
-        kind: kind.word(),
+        kind: kind.name(),
         expired_at: wanted.expired_at,
     };
     let row = token::insert(tx, &bound, wanted.description.as_deref(), caller.reference()).await?;
@@ -243,7 +243,7 @@ async fn load_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Option<Api
         TokenOwner::User(_) => Ok(None),
         TokenOwner::Team(team) => find_where(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
         TokenOwner::Organization(org, kind) => {
-            find_where(tx, "t.org_id = $1 AND t.kind = $2", &[org.into(), kind.word().into()]).await
+            find_where(tx, "t.org_id = $1 AND t.kind = $2", &[org.into(), kind.name().into()]).await
         }
     }
 }

@@ -77,17 +77,17 @@ impl<'a> AttributeReader<'a> {
         text
     }
 
-    /// Reads a string of at most `longest` characters.
-    pub fn short_text(&mut self, name: &str, longest: usize) -> AttributeValue<String> {
+    /// Reads a string of at most `max_characters` characters.
+    pub fn short_text(&mut self, name: &str, max_characters: usize) -> AttributeValue<String> {
         let text = self.text(name);
-        self.at_most(name, &text, longest);
+        self.at_most(name, &text, max_characters);
         text
     }
 
-    /// Adds a fault for a string of more than `longest` characters.
-    pub fn at_most(&mut self, name: &str, text: &AttributeValue<String>, longest: usize) {
-        if text.as_value().is_some_and(|text| text.chars().count() > longest) {
-            self.fault(name, format!("{} is too long (maximum is {longest} characters)", display_name(name)));
+    /// Adds a fault for a string of more than `max_characters` characters.
+    pub fn at_most(&mut self, name: &str, text: &AttributeValue<String>, max_characters: usize) {
+        if text.as_value().is_some_and(|text| text.chars().count() > max_characters) {
+            self.fault(name, format!("{} is too long (maximum is {max_characters} characters)", display_name(name)));
         }
     }
 
@@ -118,19 +118,22 @@ impl<'a> AttributeReader<'a> {
         self.read(name, "an integer", Value::as_i64)
     }
 
-    /// Reads an array of at most `most` strings of at most `longest` characters. The length is checked before the
-    /// elements are read.
-    pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> AttributeValue<Vec<String>> {
+    /// Reads an array of at most `max_texts` strings of at most `max_characters` characters. The length is checked
+    /// before the elements are read.
+    pub fn texts(&mut self, name: &str, max_texts: usize, max_characters: usize) -> AttributeValue<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
-        let fits = self.members.get(name).and_then(Value::as_array).is_none_or(|texts| texts.len() <= most);
+        let fits = self.members.get(name).and_then(Value::as_array).is_none_or(|texts| texts.len() <= max_texts);
         let texts = match fits {
             true => self.read(name, "an array of strings", |value| value.as_array()?.iter().map(text).collect()),
             false => AttributeValue::Absent,
         };
-        let is_long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > longest);
+        let is_long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > max_characters);
         if !fits || texts.as_value().is_some_and(is_long) {
             let label = display_name(name);
-            self.fault(name, format!("{label} may have at most {most} texts of at most {longest} characters"));
+            self.fault(
+                name,
+                format!("{label} may have at most {max_texts} texts of at most {max_characters} characters"),
+            );
         }
         texts
     }

@@ -47,7 +47,7 @@ pub struct ProjectsCaller {
     pub token: i64,
     /// The owner of the token.
     pub subject: TokenSubject,
-    /// When the use of the token was last recorded.
+    /// Time of the last recorded use of the token.
     pub last_used: Option<Time>,
 }
 

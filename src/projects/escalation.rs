@@ -65,8 +65,8 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
-    let places: Vec<(i64, i64)> = access.iter().map(|given| (given.workspace, given.project)).collect();
-    let rights = workspace::rights_of(tx, member, &places).await?;
+    let project_of: Vec<(i64, i64)> = access.iter().map(|given| (given.workspace, given.project)).collect();
+    let rights = workspace::rights_of(tx, member, &project_of).await?;
     for given in access {
         if !rights.get(&given.workspace).is_some_and(|rights| rights.has(given.rights)) {
             covered.remove(&given.team);

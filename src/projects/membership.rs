@@ -30,7 +30,7 @@ pub enum MembershipStatus {
 
 impl MembershipStatus {
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Invited => "invited",
@@ -63,7 +63,7 @@ impl Membership {
         let ext_id = row.get()?;
         let status = row.get::<String>()?;
         let created_at = row.get()?;
-        let status = if status == MembershipStatus::Invited.word() {
+        let status = if status == MembershipStatus::Invited.name() {
             MembershipStatus::Invited
         } else {
             MembershipStatus::Active
@@ -116,21 +116,21 @@ async fn load_visible_teams(
     users: Vec<i64>,
     by: &'static str,
 ) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
-    let most = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
+    let max = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
     // The limit applies before sorting.
     let condition = filter.text().to_owned();
-    let limit = filter.parameter(most as i64 + 1);
+    let limit = filter.parameter(max as i64 + 1);
     let sql = format!(
         "SELECT user_id, id, ext_id FROM (SELECT x.user_id, t.id, t.ext_id, t.name_lc FROM team_memberships x
          JOIN teams t ON t.id = x.team_id WHERE {condition} LIMIT {limit}) place ORDER BY name_lc"
     );
     let rows = tx.rows(&sql, &filter.values).await?;
-    if rows.len() > most {
-        let detail = format!("the members are in more than {most} teams in total; use a smaller page");
+    if rows.len() > max {
+        let detail = format!("the members are in more than {max} teams in total; use a smaller page");
         return Err(ApiRejection::parameter(by, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
@@ -228,16 +228,16 @@ pub async fn list_own(
     let (ids, matching) = page::find_ids_and_count(tx, OWN, filter, ORDER, page).await?;
     let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
-    let mut places: HashMap<i64, i64> = HashMap::new();
+    let mut membership_of: HashMap<i64, i64> = HashMap::new();
     for mut row in tx.rows(sql, &[ids.into()]).await? {
         let (membership, org): (i64, i64) = (row.get()?, row.get()?);
-        places.insert(org, membership);
+        membership_of.insert(org, membership);
     }
-    let rows: Vec<i64> = places.keys().copied().collect();
+    let rows: Vec<i64> = membership_of.keys().copied().collect();
     let organizations = Organization::these(tx, &rows).await?;
     let mut members: HashMap<i64, Member> = HashMap::new();
     for member in member::resolve_all(tx, caller, organizations).await? {
-        if let Some(membership) = places.get(&member.organization.id) {
+        if let Some(membership) = membership_of.get(&member.organization.id) {
             members.insert(*membership, member);
         }
     }
@@ -252,7 +252,7 @@ pub async fn list_own(
     let mut teams_of: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
     for mut row in teams {
         let org: i64 = row.get()?;
-        if let Some(membership) = places.get(&org) {
+        if let Some(membership) = membership_of.get(&org) {
             teams_of.entry(*membership).or_default().push((row.get()?, row.get()?));
         }
     }
@@ -301,7 +301,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
     let values: [SqlValue; 5] =
-        [id::new("ou").into(), member.organization.id.into(), user.into(), status.word().into(), tx.now.into()];
+        [id::new("ou").into(), member.organization.id.into(), user.into(), status.name().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
     members::add_to_all(tx, &teams, user).await?;
     load_by_row(tx, member, row).await

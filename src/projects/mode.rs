@@ -284,10 +284,10 @@ mod tests {
         }
     }
 
-    fn refused(level: &ModeLevel, body: Value, stored: Option<&ExecutionMode>, place: &str, text: &str) {
+    fn refused(level: &ModeLevel, body: Value, stored: Option<&ExecutionMode>, pointer: &str, text: &str) {
         let faults = read_all(level, &body, stored).expect_err(&body.to_string());
         assert_eq!(faults.len(), 1, "{faults:?}");
-        assert!(faults[0].0.contains(place) && faults[0].1.contains(text), "{body}: {faults:?}");
+        assert!(faults[0].0.contains(pointer) && faults[0].1.contains(text), "{body}: {faults:?}");
     }
 
     #[test]

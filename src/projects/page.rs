@@ -157,8 +157,8 @@ async fn query_in_order<T>(
     for mut row in tx.rows(sql, values).await? {
         found.push(read(&mut row)?);
     }
-    let places: HashMap<i64, usize> = ids.iter().enumerate().map(|(place, row)| (*row, place)).collect();
-    found.sort_by_key(|one| places.get(&id(one)));
+    let positions: HashMap<i64, usize> = ids.iter().enumerate().map(|(position, row)| (*row, position)).collect();
+    found.sort_by_key(|one| positions.get(&id(one)));
     Ok(found)
 }
 
@@ -224,8 +224,8 @@ impl Filter {
 
     /// Adds a condition. `{}` is replaced by its parameter.
     pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
-        let place = self.parameter(value);
-        self.join(&condition.replace("{}", &place));
+        let placeholder = self.parameter(value);
+        self.join(&condition.replace("{}", &placeholder));
     }
 
     /// Adds a condition without a parameter.

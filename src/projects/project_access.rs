@@ -36,7 +36,7 @@ impl ProjectAccessLevel {
     }
 
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }
 

@@ -111,7 +111,7 @@ impl ApiRejection {
     }
 
     /// Returns the text to log, or `None` for store outages, which are logged separately.
-    pub fn told(&self) -> Option<String> {
+    pub fn log_text(&self) -> Option<String> {
         match &self.cause {
             Some(cause) => outage::describe_for_log(cause),
             None => {

@@ -46,7 +46,7 @@ impl ProjectRights {
 
     /// Iterates over the single rights.
     pub fn each(self) -> impl Iterator<Item = Self> {
-        (0..6).map(move |place| Self(self.0 & 1 << place)).filter(|right| *right != Self::NONE)
+        (0..6).map(move |bit| Self(self.0 & 1 << bit)).filter(|right| *right != Self::NONE)
     }
 
     /// Union, usable in constants.
@@ -128,7 +128,7 @@ impl Flag {
     ];
 
     /// Returns the name of the flag in documents.
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::ManagePolicies => "manage-policies",
             Self::ManagePolicyOverrides => "manage-policy-overrides",
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn flags_keep_their_bits() {
         // Bits are stored: new flags may be appended, existing ones must keep their position.
-        for (place, flag) in Flag::ALL.into_iter().enumerate() {
-            assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << place, "{}", flag.word());
+        for (bit, flag) in Flag::ALL.into_iter().enumerate() {
+            assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }
         assert_eq!(OrganizationRights::NONE.with(Flag::ManagePolicies, true).bits(), 1);
         assert_eq!(OrganizationRights::NONE.with(Flag::ManageProjects, true).bits(), 256);

@@ -90,9 +90,9 @@ pub struct TagBinding {
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `place` is the JSON
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `pointer` is the JSON
 /// pointer of the array. The last value of a repeated key counts. Faults are added to `attributes`.
-pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], pointer: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
         let members = element.get("attributes");
@@ -101,7 +101,7 @@ pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], p
             None | Some(Json::Null) => Some(""),
             Some(value) => value.as_str(),
         };
-        let at = |name: &str| format!("{place}/{n}/attributes/{name}");
+        let at = |name: &str| format!("{pointer}/{n}/attributes/{name}");
         let Some(key) = key.filter(|key| is_text(key, 1..=MAX_KEY_CHARS)) else {
             attributes.push(Fault::at(at("key"), format!("Key must have 1 to {MAX_KEY_CHARS} characters")));
             continue;
@@ -113,19 +113,19 @@ pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], p
         tags.put(key.to_owned(), value);
     }
     if tags.list.len() > MAX_TAGS {
-        attributes.push(too_many(place, MAX_TAGS));
+        attributes.push(too_many(pointer, MAX_TAGS));
     }
     tags.list
 }
 
 /// Reads the elements of a relationship or list `tags`, at most [`MAX_TAGS_PER_REQUEST`]: names of flat tags.
-pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], pointer: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
         match name.filter(|name| is_flat(name)) {
             Some(name) => tags.put(name.to_ascii_lowercase(), ""),
-            None => attributes.push(Fault::at(format!("{place}/{n}/attributes/name"), FLAT_RULE)),
+            None => attributes.push(Fault::at(format!("{pointer}/{n}/attributes/name"), FLAT_RULE)),
         }
     }
     tags.list
@@ -164,7 +164,7 @@ pub struct TagSelection {
 
 /// Reads the elements of a list of existing tags, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id or a name; known
 /// clients send both. An empty id or name counts as absent.
-pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [Json], place: &str) -> TagSelection {
+pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [Json], pointer: &str) -> TagSelection {
     let mut named = TagSelection::default();
     for (n, element) in elements.iter().enumerate() {
         let text =
@@ -173,7 +173,7 @@ pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [J
         let name = text(element.get("attributes").and_then(|members| members.get("name")), MAX_FLAT_TAG_CHARS);
         if id.is_none() && name.is_none() {
             let rule = format!("a tag is named by its id or its name, of 1 to {MAX_FLAT_TAG_CHARS} characters");
-            attributes.push(Fault::at(format!("{place}/{n}/id"), rule));
+            attributes.push(Fault::at(format!("{pointer}/{n}/id"), rule));
         }
         let of_id = id.and_then(|id| id.strip_prefix(FLAT_TAG_ID_PREFIX));
         named.keys.extend(of_id.into_iter().chain(name).flat_map(spellings));
@@ -189,23 +189,23 @@ fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
 #[derive(Default)]
 struct TagCollector {
     list: Vec<Tag>,
-    places: HashMap<String, usize>,
+    index_by_key: HashMap<String, usize>,
 }
 
 impl TagCollector {
     fn put(&mut self, key: String, value: &str) {
-        match self.places.entry(key) {
-            Entry::Occupied(place) => value.clone_into(&mut self.list[*place.get()].value),
-            Entry::Vacant(place) => {
-                self.list.push(Tag { key: place.key().clone(), value: value.to_owned() });
-                place.insert(self.list.len() - 1);
+        match self.index_by_key.entry(key) {
+            Entry::Occupied(entry) => value.clone_into(&mut self.list[*entry.get()].value),
+            Entry::Vacant(entry) => {
+                self.list.push(Tag { key: entry.key().clone(), value: value.to_owned() });
+                entry.insert(self.list.len() - 1);
             }
         }
     }
 }
 
-fn too_many(place: &str, most: usize) -> Fault {
-    Fault::at(place.to_owned(), format!("at most {most} tags can be bound to one resource"))
+fn too_many(pointer: &str, max: usize) -> Fault {
+    Fault::at(pointer.to_owned(), format!("at most {max} tags can be bound to one resource"))
 }
 
 /// Adds or replaces tags of a resource. Tags with other keys remain.
@@ -218,12 +218,12 @@ pub async fn merge(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Ta
     reject_excess_tags(tx, holder, row, MAX_TAGS).await
 }
 
-async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, most: usize) -> WorkResult<()> {
+async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, max: usize) -> WorkResult<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
-    if bound > most as i64 {
-        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", most)]).into());
+    if bound > max as i64 {
+        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", max)]).into());
     }
     Ok(())
 }
@@ -343,8 +343,8 @@ const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 /// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
 /// statements by text, so few distinct texts should occur.
 fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
-    let most = TERM_COUNTS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
-    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
+    let max = TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
+    terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(max)
 }
 
 /// One tag in a condition: any of these keys (any key if empty), and the value.
@@ -437,8 +437,8 @@ pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
     }
     // Own and inherited bindings are both checked: a key counts either way.
     let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
-    for place in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
-        filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = ANY({keys}))"));
+    for condition in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
+        filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {condition} AND b.key = ANY({keys}))"));
     }
 }
 
@@ -484,9 +484,9 @@ mod tests {
         assert_eq!(read_with(parse_bindings, &longest).unwrap().len(), 1);
         let bad = json!([pair("", "x"), pair(&"k".repeat(129), ""), pair("k", &"v".repeat(257)), 7,
             { "attributes": { "key": "k", "value": 7 } }, pair("a\0", "")]);
-        let places = ["0/attributes/key", "1/attributes/key", "2/attributes/value", "3/attributes/key"];
-        let places = places.into_iter().chain(["4/attributes/value", "5/attributes/key"]);
-        assert_eq!(read_with(parse_bindings, &bad), Err(places.map(|place| format!("/data/{place}")).collect()));
+        let pointers = ["0/attributes/key", "1/attributes/key", "2/attributes/value", "3/attributes/key"];
+        let pointers = pointers.into_iter().chain(["4/attributes/value", "5/attributes/key"]);
+        assert_eq!(read_with(parse_bindings, &bad), Err(pointers.map(|pointer| format!("/data/{pointer}")).collect()));
         let many = |n: usize| Json::from((0..n).map(|n| pair(&n.to_string(), "")).collect::<Vec<_>>());
         assert_eq!(read_with(parse_bindings, &many(10)).unwrap().len(), 10);
         assert_eq!(read_with(parse_bindings, &many(11)), Err(vec!["/data".to_owned()]));
@@ -502,8 +502,8 @@ mod tests {
         assert!(read_with(read_flat, &json!([named("7"), named(&"x".repeat(255))])).is_ok());
         let names = ["", "a,b", "a b", "-a", "a:", "ä", &"x".repeat(256)];
         let bad: Vec<_> = names.into_iter().map(named).chain([json!({ "id": "tag-1" })]).collect();
-        let places = (0..bad.len()).map(|n| format!("/data/{n}/attributes/name")).collect();
-        assert_eq!(read_with(read_flat, &bad.into()), Err(places));
+        let pointers = (0..bad.len()).map(|n| format!("/data/{n}/attributes/name")).collect();
+        assert_eq!(read_with(read_flat, &bad.into()), Err(pointers));
     }
 
     #[test]
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn tag_filters_use_a_bounded_number_of_sql_texts() {
-        let texts = |narrow: Narrow, most: usize| {
+        let texts = |narrow: Narrow, max: usize| {
             let text = |terms: usize| {
                 let mut filter = Filter::new("w.org_id = {}", 7);
                 let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
@@ -560,7 +560,7 @@ mod tests {
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
                 filter.text().to_owned()
             };
-            (0..=most).map(text).collect::<std::collections::BTreeSet<_>>().len()
+            (0..=max).map(text).collect::<std::collections::BTreeSet<_>>().len()
         };
         let of_projects: Narrow = narrow_projects;
         let of_workspaces: Narrow = |filter, tagged| narrow_workspaces(filter, &[], tagged);

@@ -40,11 +40,11 @@ pub enum Visibility {
 
 impl Visibility {
     fn of(word: &str) -> Option<Self> {
-        [Self::Secret, Self::Organization].into_iter().find(|one| one.word() == word)
+        [Self::Secret, Self::Organization].into_iter().find(|one| one.name() == word)
     }
 
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Secret => "secret",
             Self::Organization => "organization",
@@ -359,7 +359,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkRe
         member.organization.id.into(),
         name[..].into(),
         name.to_lowercase().into(),
-        new.visibility.unwrap_or_default().word().into(),
+        new.visibility.unwrap_or_default().name().into(),
         access.bits().into(),
         new.sso_team_id.value().into(),
         new.member_tokens.unwrap_or(true).into(),
@@ -391,7 +391,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     let values: [SqlValue; 8] = [
         name[..].into(),
         name.to_lowercase().into(),
-        change.visibility.unwrap_or(before.visibility).word().into(),
+        change.visibility.unwrap_or(before.visibility).name().into(),
         access.bits().into(),
         change.sso_team_id.over(before.sso_team_id).into(),
         change.member_tokens.unwrap_or(before.member_tokens).into(),

@@ -180,8 +180,8 @@ pub async fn create(
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id: SqlValue = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
-    let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
+    let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
+    tx.row(select_team, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
     let counted = tx.execute(count, &[project.id.into(), org_id]).await?;
     ApiRejection::not_found_unless(counted > 0)?;
@@ -191,7 +191,7 @@ pub async fn create(
         id::new("tprj").into(),
         team.id.into(),
         project.id.into(),
-        level.word().into(),
+        level.name().into(),
         settings.rights().bits().into(),
         settings.to_store(level).into(),
     ];
@@ -223,7 +223,7 @@ pub async fn update(
     escalation::reject_excess_access(tx, member, project, so_far, ProjectAccessExtent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
     let values: [SqlValue; 4] =
-        [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
+        [level.name().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
     load_by_rows(tx, &[access.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }

@@ -198,8 +198,8 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Wor
     }
     let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
     let mut found = page::load_in_order(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
-    let places: Vec<(i64, i64)> = found.iter().map(|workspace| (workspace.id, workspace.project)).collect();
-    let rights = rights::load_for_workspaces(tx, member, &places).await?;
+    let project_of: Vec<(i64, i64)> = found.iter().map(|workspace| (workspace.id, workspace.project)).collect();
+    let rights = rights::load_for_workspaces(tx, member, &project_of).await?;
     let mut tags = tag::load_bindings(tx, TaggedResource::Workspace, rows.to_vec()).await?;
     let holders = found.iter().filter_map(|workspace| workspace.locked_by.as_deref());
     let hidden = team::find_hidden_references(tx, member, holders).await?;

@@ -177,8 +177,8 @@ pub async fn create(
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
-    let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
+    let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
+    tx.row(select_team, &[team.id.into(), org_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     workspace::lock_and_load(tx, member, workspace.id, WorkspaceRights::ADMIN).await?;
     let insert = "INSERT INTO team_workspace_access (ext_id, team_id, workspace_id, access, custom)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
@@ -186,7 +186,7 @@ pub async fn create(
         id::new("tws").into(),
         team.id.into(),
         workspace.id.into(),
-        level.word().into(),
+        level.name().into(),
         settings.to_store(level).into(),
     ];
     let row = tx.one(insert, &values).await?.get()?;
@@ -213,7 +213,7 @@ pub async fn update(
     let rights = WorkspaceRights::of_access(level, &settings);
     reject_excess_access(member, workspace, WorkspaceRights::of_access(before, &stored), rights)?;
     let sql = "UPDATE team_workspace_access SET access = $1, custom = $2 WHERE id = $3";
-    let values: [SqlValue; 3] = [level.word().into(), settings.to_store(level).into(), access.id.into()];
+    let values: [SqlValue; 3] = [level.name().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
     load_by_row(tx, access.id).await
 }

@@ -38,7 +38,7 @@ impl WorkspaceAccessLevel {
     }
 
     /// Returns the name, as stored and in documents.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }
 
@@ -118,7 +118,7 @@ impl WorkspaceKeyRanks {
     /// Returns the values of a level; for the custom level, the initial values.
     pub fn of(level: WorkspaceAccessLevel) -> Self {
         let rank = |form: &WorkspaceKeyDefinition| form.1.rank(form.2[level.column()]).unwrap_or_default();
-        Self(std::array::from_fn(|place| rank(&WORKSPACE_KEYS[place])))
+        Self(std::array::from_fn(|index| rank(&WORKSPACE_KEYS[index])))
     }
 
     /// Reads stored values. An absent key has the value of the level.
@@ -155,10 +155,10 @@ impl RequestedWorkspaceKeys {
     /// Reads the attributes. Null values are ignored.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
-        for (place, WorkspaceKeyDefinition(name, words, _)) in WORKSPACE_KEYS.iter().enumerate() {
+        for (index, WorkspaceKeyDefinition(name, words, _)) in WORKSPACE_KEYS.iter().enumerate() {
             let Some(value) = attributes.value(name).filter(|value| !value.is_null()) else { continue };
             match words.rank_of(value) {
-                Some(rank) => named.push((place, rank)),
+                Some(rank) => named.push((index, rank)),
                 None => attributes.fault(name, format!("{name} must be one of {}", words.0.join(", "))),
             }
         }
@@ -177,18 +177,18 @@ impl RequestedWorkspaceKeys {
         before: Option<&WorkspaceKeyRanks>,
     ) -> WorkResult<WorkspaceKeyRanks> {
         if level == WorkspaceAccessLevel::Custom {
-            for (place, rank) in &self.0 {
-                base.0[*place] = *rank;
+            for (index, rank) in &self.0 {
+                base.0[*index] = *rank;
             }
             return Ok(base);
         }
-        let is_shown = |(place, rank): &(usize, u8)| {
-            base.0[*place] == *rank || before.is_some_and(|before| before.0[*place] == *rank)
+        let is_shown = |(index, rank): &(usize, u8)| {
+            base.0[*index] == *rank || before.is_some_and(|before| before.0[*index] == *rank)
         };
         let mut faults = Faults::default();
-        for (place, _) in self.0.iter().filter(|key| !is_shown(key)) {
-            let name = WORKSPACE_KEYS[*place].0;
-            let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
+        for (index, _) in self.0.iter().filter(|key| !is_shown(key)) {
+            let name = WORKSPACE_KEYS[*index].0;
+            let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
             faults.push(Fault::attribute(name, detail));
         }
         faults.finish(Kind::Invalid)?;
@@ -208,7 +208,7 @@ mod tests {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
         for (word, level) in LEVELS {
-            assert_eq!((WorkspaceAccessLevel::of(word), level.word()), (Some(level), word));
+            assert_eq!((WorkspaceAccessLevel::of(word), level.name()), (Some(level), word));
         }
     }
 

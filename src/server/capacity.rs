@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn extra_requests_are_limited_to_the_connection_cap() {
-        for (total, most) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
+        for (total, max) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
             let room = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
             let mut taken: Vec<_> = std::iter::from_fn(|| room.take()).collect();
-            assert_eq!(taken.len(), most);
+            assert_eq!(taken.len(), max);
             taken.pop();
             let _again = room.take().unwrap();
             assert!(room.take().is_none());

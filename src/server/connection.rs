@@ -45,7 +45,7 @@ pub(super) struct Connection {
     /// The phase in the two lowest bits, the time of its start in the others.
     state: AtomicU64,
     /// Time at which it was asked to close, or completed a response since; 0 if it was not asked.
-    left: AtomicU64,
+    close_requested_at: AtomicU64,
     /// `true` if it closes without waiting for request bodies.
     given_up: AtomicBool,
     /// `true` if a caller was identified on it.
@@ -61,7 +61,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(id: u64, source: CallerNetwork, began: Instant, now: u64) -> Self {
-        let left = AtomicU64::new(0);
+        let close_requested_at = AtomicU64::new(0);
         let sending = AtomicBool::new(false);
         let waker = AtomicWaker::new();
         let state = AtomicU64::new(0);
@@ -69,7 +69,8 @@ impl Connection {
         let again = AtomicBool::new(false);
         let given_up = AtomicBool::new(false);
         let known = Arc::default();
-        let connection = Self { id, source, began, state, left, given_up, known, sending, body, again, waker };
+        let connection =
+            Self { id, source, began, state, close_requested_at, given_up, known, sending, body, again, waker };
         connection.set(ConnectionPhase::Opening, now);
         connection
     }
@@ -142,8 +143,10 @@ impl Connection {
     /// start half a second earlier.
     pub(super) fn is_late_head(&self) -> bool {
         let (phase, since) = self.state();
-        let most = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
-        phase == ConnectionPhase::Opening && self.left().is_none() && since + most <= self.now()
+        let max_head_millis = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
+        phase == ConnectionPhase::Opening
+            && self.close_requested_at().is_none()
+            && since + max_head_millis <= self.now()
     }
 
     pub(super) fn heard(&self) {
@@ -158,8 +161,8 @@ impl Connection {
     }
 
     /// Sets the number of bytes that may be read for the body of the current request.
-    pub(super) fn expect_body(&self, octets: u64) {
-        if self.body.swap(octets, Ordering::Relaxed) == 0 && octets > 0 {
+    pub(super) fn expect_body(&self, bytes: u64) {
+        if self.body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
             self.wake();
         }
     }
@@ -171,11 +174,11 @@ impl Connection {
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
-    pub(super) fn took(&self, octets: u64) -> u64 {
+    pub(super) fn took(&self, bytes: u64) -> u64 {
         let body = self.body.load(Ordering::Relaxed);
-        self.body.store(body.saturating_sub(octets), Ordering::Relaxed);
+        self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
         self.look_again();
-        octets.saturating_sub(body)
+        bytes.saturating_sub(body)
     }
 
     /// Wakes the task when the current request completes. HTTP/1.1 does not resume by itself with later requests that
@@ -192,21 +195,21 @@ impl Connection {
 
     /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
     /// from time to time do not keep a response alive.
-    pub(super) fn sent(&self, octets: u64) {
+    pub(super) fn sent(&self, bytes: u64) {
         if let (ConnectionPhase::Idle, since) = self.state() {
-            self.set(ConnectionPhase::Idle, since.saturating_add(octets).min(self.now()));
+            self.set(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
         }
     }
 
     /// Asks the connection to close; [`Connection::wake`] makes its task notice.
-    pub(super) fn leave(&self, now: u64) {
-        self.left.store(now.max(1), Ordering::Release);
+    pub(super) fn request_close(&self, now: u64) {
+        self.close_requested_at.store(now.max(1), Ordering::Release);
     }
 
     /// Notes that a response is ready. If the connection closes, the client gets the full time to receive it.
     pub(super) fn answered(&self) {
-        if self.left().is_some() {
-            self.leave(self.now());
+        if self.close_requested_at().is_some() {
+            self.request_close(self.now());
         }
     }
 
@@ -220,15 +223,15 @@ impl Connection {
     }
 
     /// Returns when it was asked to close, or completed its last response since.
-    pub(super) fn left(&self) -> Option<u64> {
-        Some(self.left.load(Ordering::Acquire)).filter(|left| *left != 0)
+    pub(super) fn close_requested_at(&self) -> Option<u64> {
+        Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
 
     /// Waits until it is asked to close.
-    pub(super) async fn told(&self) {
+    pub(super) async fn close_requested(&self) {
         std::future::poll_fn(|cx| {
             self.watch(cx);
-            if self.left().is_some() { Poll::Ready(()) } else { Poll::Pending }
+            if self.close_requested_at().is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -237,19 +240,20 @@ impl Connection {
     /// of the body once the stream has ended.
     pub(super) fn ends(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
-        self.left().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
+        self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
     }
 
     /// `true` if it was asked to close longer than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
-        self.left().is_some_and(|left| left + CLOSE_TIMEOUT_MILLIS <= self.now()) && self.closable_since().is_some()
+        self.close_requested_at().is_some_and(|at| at + CLOSE_TIMEOUT_MILLIS <= self.now())
+            && self.closable_since().is_some()
     }
 
     /// `true` if it was asked to close and its client has accepted no bytes for [`STUCK_TIMEOUT_MILLIS`].
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + STUCK_TIMEOUT_MILLIS <= now;
-        self.left().is_some_and(long) && self.closable_since().is_some_and(long)
+        self.close_requested_at().is_some_and(long) && self.closable_since().is_some_and(long)
     }
 }
 
@@ -271,7 +275,7 @@ impl Drop for SendingGuard {
     fn drop(&mut self) {
         self.0.sending.store(false, Ordering::Relaxed);
         self.0.over();
-        if self.0.left().is_some() {
+        if self.0.close_requested_at().is_some() {
             self.0.wake();
         }
     }
@@ -298,7 +302,7 @@ impl BusyGuard {
 
     /// `true` if the connection closes after this request.
     pub(super) fn is_last(&self) -> bool {
-        self.0.left().is_some()
+        self.0.close_requested_at().is_some()
     }
 }
 

@@ -61,11 +61,11 @@ struct ConnectionTable {
     events: ConnectionLimitEvents,
 }
 
-/// Numbers of connections. `open` includes those in `leaving`.
+/// Numbers of connections. `open` includes those in `closing`.
 #[derive(Clone, Copy, Default)]
 struct ConnectionCount {
     open: usize,
-    leaving: usize,
+    closing: usize,
 }
 
 #[derive(Default)]
@@ -80,8 +80,8 @@ struct ConnectionLimitEvents {
     refused: usize,
     /// State at the first of these events: the number of open connections, and the address with most of them.
     open: usize,
-    most: Option<(CallerNetwork, usize)>,
-    told: Option<u64>,
+    busiest: Option<(CallerNetwork, usize)>,
+    logged_at: Option<u64>,
 }
 
 impl Connections {
@@ -95,7 +95,7 @@ impl Connections {
     }
 
     /// Most connections that may be open at any moment.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_connections(&self) -> usize {
         self.caps.total + self.caps.spare()
     }
 
@@ -117,14 +117,14 @@ impl Connections {
         if table.closing {
             return None;
         }
-        let mut leaving = Vec::new();
-        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut leaving))
-            && table.make_room(None, self.caps.total, now, &mut leaving);
+        let mut closing = Vec::new();
+        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
+            && table.make_room(None, self.caps.total, now, &mut closing);
         let connection = has_room.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
         // Outside the lock, because a woken task may need it.
-        leaving.iter().for_each(|connection| connection.wake());
+        closing.iter().for_each(|connection| connection.wake());
         connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
 
@@ -133,7 +133,7 @@ impl Connections {
         let now = elapsed_millis(self.began);
         let mut table = self.lock();
         table.closing = true;
-        let staying = table.all().filter(|connection| connection.left().is_none()).cloned();
+        let staying = table.all().filter(|connection| connection.close_requested_at().is_none()).cloned();
         let staying: Vec<_> = staying.collect();
         staying.iter().for_each(|connection| table.mark(connection, now));
         drop(table);
@@ -151,7 +151,7 @@ impl Connections {
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
         let mut woken = table.overdue(now);
-        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.leaving, self.caps.total);
+        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
         let mut due = table.waiting(None);
         // The body readers have their own timeouts.
         due.retain(|(phase, since, _)| {
@@ -168,19 +168,20 @@ impl Connections {
                 woken.push(connection);
             }
         }
-        let told = table.tell(now);
+        let events = table.take_events_to_log(now);
         drop(table);
         woken.iter().for_each(|connection| connection.wake());
-        if let Some(events) = told {
+        if let Some(events) = events {
             self.log(&events);
         }
     }
 
     fn log(&self, events: &ConnectionLimitEvents) {
-        let ConnectionLimitEvents { closed, refused, open, most, .. } = *events;
+        let ConnectionLimitEvents { closed, refused, open, busiest, .. } = *events;
         let listener = self.listener;
         let limit = self.caps.total;
-        let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
+        let (address, of_address) =
+            busiest.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
         tracing::warn!(
             listener,
             open,
@@ -219,24 +220,25 @@ impl ConnectionTable {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
         let sources = one.into_iter().chain(all.into_iter().flatten());
-        let staying = sources.flat_map(|source| source.connections.values()).filter(|c| c.left().is_none());
+        let staying =
+            sources.flat_map(|source| source.connections.values()).filter(|c| c.close_requested_at().is_none());
         staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
     }
 
     /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting
-    /// connections (`leaving`) to close.
+    /// connections (`closing`) to close.
     fn make_room(
         &mut self,
         of: Option<CallerNetwork>,
         cap: usize,
         now: u64,
-        leaving: &mut Vec<Arc<Connection>>,
+        closing: &mut Vec<Arc<Connection>>,
     ) -> bool {
         let count = match of {
             Some(source) => self.sources.get(&source).map_or_else(ConnectionCount::default, |source| source.count),
             None => self.count,
         };
-        if count.open - count.leaving < cap {
+        if count.open - count.closing < cap {
             return true;
         }
         let reason = if of.is_some() { "address" } else { "full" };
@@ -256,7 +258,7 @@ impl ConnectionTable {
         }
         self.events.closed += share;
         count_closed(reason, share);
-        leaving.extend(longest);
+        closing.extend(longest);
         true
     }
 
@@ -271,20 +273,20 @@ impl ConnectionTable {
     }
 
     fn mark(&mut self, connection: &Connection, now: u64) {
-        connection.leave(now);
-        self.count.leaving += 1;
+        connection.request_close(now);
+        self.count.closing += 1;
         if let Some(source) = self.sources.get_mut(&connection.source) {
-            source.count.leaving += 1;
+            source.count.closing += 1;
         }
     }
 
     fn remove(&mut self, connection: &Connection) {
         let Some(source) = self.sources.get_mut(&connection.source) else { return };
         source.connections.remove(&connection.id);
-        let left = usize::from(connection.left().is_some());
+        let is_closing = usize::from(connection.close_requested_at().is_some());
         for count in [&mut source.count, &mut self.count] {
             count.open -= 1;
-            count.leaving -= left;
+            count.closing -= is_closing;
         }
         if source.connections.is_empty() {
             self.sources.remove(&connection.source);
@@ -293,11 +295,11 @@ impl ConnectionTable {
 
     /// The connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
-        if self.count.leaving == 0 {
+        if self.count.closing == 0 {
             return Vec::new();
         }
         self.all()
-            .filter(|connection| connection.left().is_some_and(|left| left + STUCK_TIMEOUT_MILLIS <= now))
+            .filter(|connection| connection.close_requested_at().is_some_and(|at| at + STUCK_TIMEOUT_MILLIS <= now))
             .cloned()
             .collect()
     }
@@ -306,20 +308,20 @@ impl ConnectionTable {
     fn capture_state(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
-            self.events.most = counts.max_by_key(|(_, open)| *open);
+            self.events.busiest = counts.max_by_key(|(_, open)| *open);
             self.events.open = self.count.open;
         }
     }
 
     /// Returns the events since the last log entry, if another one is due.
-    fn tell(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
-        let ConnectionLimitEvents { closed, refused, told, .. } = self.events;
-        if closed + refused == 0 || told.is_some_and(|told| told + LOG_INTERVAL_MILLIS > now) {
+    fn take_events_to_log(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
+        let ConnectionLimitEvents { closed, refused, logged_at, .. } = self.events;
+        if closed + refused == 0 || logged_at.is_some_and(|logged_at| logged_at + LOG_INTERVAL_MILLIS > now) {
             return None;
         }
         Some(std::mem::replace(
             &mut self.events,
-            ConnectionLimitEvents { told: Some(now), ..ConnectionLimitEvents::default() },
+            ConnectionLimitEvents { logged_at: Some(now), ..ConnectionLimitEvents::default() },
         ))
     }
 }
@@ -363,9 +365,9 @@ fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
 
 /// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot
 /// taken.
-fn idle_timeout(open: usize, places: usize) -> u64 {
-    let half = places.div_ceil(2);
-    let free = places.saturating_sub(open).min(half);
+fn idle_timeout(open: usize, slots: usize) -> u64 {
+    let half = slots.div_ceil(2);
+    let free = slots.saturating_sub(open).min(half);
     (MAX_IDLE_TIMEOUT_MILLIS * free as u64 / half.max(1) as u64).max(MIN_IDLE_TIMEOUT_MILLIS)
 }
 
@@ -400,36 +402,41 @@ mod tests {
     }
 
     /// Indices of the connections that were asked to close.
-    fn left(places: &[ConnectionSlot]) -> Vec<usize> {
-        places.iter().enumerate().filter(|(_, place)| place.connection.left().is_some()).map(|(n, _)| n).collect()
+    fn asked_to_close(slots: &[ConnectionSlot]) -> Vec<usize> {
+        slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.connection.close_requested_at().is_some())
+            .map(|(n, _)| n)
+            .collect()
     }
 
     #[test]
     fn full_table_closes_the_longest_waiting_and_no_busy_connection() {
         let connections = table(3, 3);
-        let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
-        let _busy = BusyGuard::begin(&places[0].connection, 0);
+        let mut slots: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
+        let _busy = BusyGuard::begin(&slots[0].connection, 0);
         // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
-        for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
-            places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
-            assert_eq!(left(&places), leaving);
+        for (now, closing) in [(10, vec![1]), (11, vec![1, 2])] {
+            slots.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
+            assert_eq!(asked_to_close(&slots), closing);
         }
         let counted = || {
             let count = connections.lock().count;
-            (count.open, count.leaving)
+            (count.open, count.closing)
         };
         assert_eq!(counted(), (5, 2));
-        drop(places.drain(1..3));
+        drop(slots.drain(1..3));
         assert_eq!(counted(), (3, 0));
     }
 
     #[test]
     fn a_new_connection_is_refused_when_all_others_are_busy() {
         let connections = table(2, 2);
-        let places = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
-        let busy = places.each_ref().map(|place| BusyGuard::begin(&place.connection, 0));
+        let slots = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
+        let busy = slots.each_ref().map(|slot| BusyGuard::begin(&slot.connection, 0));
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&places), [] as [usize; 0]);
+        assert_eq!(asked_to_close(&slots), [] as [usize; 0]);
         drop(busy);
         assert!(connections.admit_at(ip("127.0.0.1"), 4).is_some());
     }
@@ -440,20 +447,20 @@ mod tests {
         let connections = Connections::new("main", ConnectionCaps { total: 100, per_address: 2 }, proxies.collect());
         let mut admit = |address: &str| connections.admit_at(ip(address), 1).unwrap();
         let ours = ["192.0.2.1", "192.0.2.1", "192.0.2.9", "::ffff:192.0.2.1"].map(&mut admit);
-        assert_eq!(left(&ours), [0], "a mapped address is the same, another one is not");
+        assert_eq!(asked_to_close(&ours), [0], "a mapped address is the same, another one is not");
         let site = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "2001:db8::ffff:3"].map(&mut admit);
-        assert_eq!(left(&site), [0], "a /64 is one site");
+        assert_eq!(asked_to_close(&site), [0], "a /64 is one site");
         for exempt in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "198.51.100.7"] {
-            assert_eq!(left(&[exempt; 4].map(&mut admit)), [] as [usize; 0], "{exempt}");
+            assert_eq!(asked_to_close(&[exempt; 4].map(&mut admit)), [] as [usize; 0], "{exempt}");
         }
     }
 
     #[test]
     fn flood_closes_a_batch_of_the_oldest_idle_connections() {
         let connections = table(640, 640);
-        let places: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
+        let slots: Vec<_> = (0..640).map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap()).collect();
         let _new: Vec<_> = (0..10).map(|_| connections.admit_at(ip("127.0.0.1"), 1000).unwrap()).collect();
-        assert_eq!(left(&places), (0..10).collect::<Vec<_>>());
+        assert_eq!(asked_to_close(&slots), (0..10).collect::<Vec<_>>());
     }
 
     #[test]
@@ -463,52 +470,57 @@ mod tests {
             [300, 300, 150, 60, 6, 1, 1]
         );
         let connections = table(100, 100);
-        let places: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        for place in &places {
-            drop(BusyGuard::begin(&place.connection, 0));
+        let slots: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
+        for slot in &slots {
+            drop(BusyGuard::begin(&slot.connection, 0));
         }
         connections.sweep_at(59_000);
-        assert_eq!(left(&places).len(), 0);
+        assert_eq!(asked_to_close(&slots).len(), 0);
         connections.sweep_at(62_000);
-        assert_eq!(left(&places).len(), 1, "the others may stay longer then");
+        assert_eq!(asked_to_close(&slots).len(), 1, "the others may stay longer then");
         connections.sweep_at(160_000);
-        assert_eq!(left(&places).len(), 17);
+        assert_eq!(asked_to_close(&slots).len(), 17);
         connections.sweep_at(301_000);
-        assert_eq!(left(&places).len(), 90);
+        assert_eq!(asked_to_close(&slots).len(), 90);
     }
 
     #[test]
     fn incomplete_head_times_out_and_a_busy_connection_does_not() {
         let connections = table(100, 100);
-        let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = BusyGuard::begin(&places[1].connection, 0);
-        drop(BusyGuard::begin(&places[2].connection, 0));
+        let slots = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = BusyGuard::begin(&slots[1].connection, 0);
+        drop(BusyGuard::begin(&slots[2].connection, 0));
         connections.sweep_at(10_999);
-        assert_eq!(left(&places), [] as [usize; 0]);
+        assert_eq!(asked_to_close(&slots), [] as [usize; 0]);
         connections.sweep_at(11_000);
-        assert_eq!(left(&places), [0]);
+        assert_eq!(asked_to_close(&slots), [0]);
         connections.sweep_at(400_000);
-        assert_eq!(left(&places), [0, 2]);
+        assert_eq!(asked_to_close(&slots), [0, 2]);
     }
 
     #[test]
     fn connection_limit_is_logged_at_first_and_every_ten_seconds() {
         let connections = table(1, 1);
         let _places: Vec<_> = (0..3).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
-        let tell = |now| connections.lock().tell(now).map(|told| (told.closed, told.refused, told.open, told.most));
-        let most = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
-        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, most(1))), None), "as it was when places ran out");
+        let tell = |now| {
+            connections
+                .lock()
+                .take_events_to_log(now)
+                .map(|events| (events.closed, events.refused, events.open, events.busiest))
+        };
+        let busiest = |open| Some((CallerNetwork::of(ip("127.0.0.1")), open));
+        assert_eq!((tell(1000), tell(1001)), (Some((2, 0, 1, busiest(1))), None), "as it was when slots ran out");
         let _more = connections.admit_at(ip("127.0.0.1"), 2000).unwrap();
-        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, most(3)))));
+        assert_eq!((tell(10_999), tell(11_000)), (None, Some((1, 0, 3, busiest(3)))));
     }
 
     #[test]
     fn closed_listener_refuses_new_and_closes_open_connections() {
         let connections = table(10, 10);
-        let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = BusyGuard::begin(&places[1].connection, 0);
+        let slots = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
+        let _busy = BusyGuard::begin(&slots[1].connection, 0);
         connections.close();
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
-        assert_eq!(left(&places), [0, 1], "a busy one after its answer");
+        assert_eq!(asked_to_close(&slots), [0, 1], "a busy one after its answer");
     }
 }

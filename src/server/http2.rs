@@ -122,13 +122,13 @@ where
     S::Error: Into<Response<BoxBody>>,
     B: MessageBody,
 {
-    let (transport, place) = stream.into_parts();
-    let activity = Http2Activity::new(place.connection().clone());
-    let room = place.room();
-    let wire = ObservedTransport::new(transport, place, &activity);
+    let (transport, slot) = stream.into_parts();
+    let activity = Http2Activity::new(slot.connection().clone());
+    let room = slot.room();
+    let wire = ObservedTransport::new(transport, slot, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
-        () = activity.connection.told() => return,
+        () = activity.connection.close_requested() => return,
     };
     // A failed handshake means that the peer does not speak HTTP/2; it is not reported.
     let Ok(http2) = agreed else { return };
@@ -176,9 +176,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, peer) = listener.accept().await.unwrap();
-        let place = connections.admit(peer.ip()).unwrap();
+        let slot = connections.admit(peer.ip()).unwrap();
         let service = actix_web::test::init_service(App::new().default_service(web::to(app))).await;
-        let accepted = ConnectionStream::new(Transport::Tcp(accepted), place);
+        let accepted = ConnectionStream::new(Transport::Tcp(accepted), slot);
         let server = actix_rt::spawn(serve(accepted, peer, Rc::new(service), Rc::default()));
         let (requests, client) = h2::client::handshake(stream).await.unwrap();
         Pair { requests, client: actix_rt::spawn(client), server }
@@ -314,14 +314,14 @@ mod tests {
             }
         };
         let mut answers = Vec::new();
-        for (requests, most) in [(1, STREAM_WINDOW_BYTES), (8, CONNECTION_WINDOW_BYTES)] {
+        for (requests, max) in [(1, STREAM_WINDOW_BYTES), (8, CONNECTION_WINDOW_BYTES)] {
             while answers.len() < requests {
                 let (answer, body) = pair.begin("").await;
                 actix_rt::spawn(send(body, Rc::clone(&sent)));
                 answers.push(answer);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
-            assert_eq!(sent.get(), most as usize, "{requests}");
+            assert_eq!(sent.get(), max as usize, "{requests}");
         }
         read.notify_waiters();
         for answer in answers {
@@ -404,7 +404,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(70)).await;
         }
         assert_eq!(length, 1 << 20);
-        assert!(started.elapsed() > Duration::from_secs(4), "longer than octets may be stuck: {:?}", started.elapsed());
+        assert!(started.elapsed() > Duration::from_secs(4), "longer than bytes may be stuck: {:?}", started.elapsed());
         pair.server.await.unwrap();
     }
 
@@ -431,7 +431,7 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(16), slowly),
             tokio::time::timeout(Duration::from_secs(14), &mut server)
         );
-        ended.expect("it still has its place").unwrap();
+        ended.expect("it still has its slot").unwrap();
         assert!(started.elapsed() >= Duration::from_secs(9), "it had its time: {:?}", started.elapsed());
         let cut: Result<(), h2::Error> = taken.expect("it is told");
         assert!(cut.is_err());
@@ -502,16 +502,16 @@ mod tests {
                 }
                 answers.push(pair.requests.send_request(request, true).unwrap().0);
             }
-            let mut most = 0;
+            let mut max = 0;
             let mut before = began;
             while before < began + 24 {
                 tokio::task::yield_now().await;
                 let now = calls.counted().0;
-                most = most.max(now - before);
+                max = max.max(now - before);
                 before = now;
                 assert!(started.elapsed() < Duration::from_secs(8), "never");
             }
-            assert!((1..=at_most).contains(&most), "{fields}: {most}");
+            assert!((1..=at_most).contains(&max), "{fields}: {max}");
             join_all(answers).await;
         }
     }

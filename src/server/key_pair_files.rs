@@ -40,10 +40,11 @@ pub(super) fn replace(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()>
 /// `Invalid` with the setting.
 pub(super) fn require_distinct_files(files: &TlsFiles) -> Result<()> {
     let of = |file: &Path| std::fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
-    let place = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
-    let [key, certificate] = [&files.key, &files.certificate].map(|file| [place(file), place(&sibling_path(file))]);
+    let location = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
+    let [key, certificate] =
+        [&files.key, &files.certificate].map(|file| [location(file), location(&sibling_path(file))]);
     let is_one = of(&files.key).is_some() && of(&files.key) == of(&files.certificate);
-    if is_one || key.iter().any(|place| certificate.contains(place)) {
+    if is_one || key.iter().any(|location| certificate.contains(location)) {
         let text = "must not be the certificate file or its .new file";
         return Err(Error::invalid(format!("tls_key_file: {}: {text}", files.key.display())));
     }
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_replaced_whole_and_what_ended_half_way_is_finished() {
+    fn key_pair_replacement_is_atomic_and_finished_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let pair = |certificate: &'static str, key: &'static str| KeyPairContents {

@@ -100,7 +100,7 @@ where
     };
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections((connections.most() / workers).max(1))
+        .max_concurrent_connections((connections.max_connections() / workers).max(1))
         .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
         .listen("signet", socket, entrance)
@@ -168,14 +168,14 @@ async fn admit(
     handshakes: Option<Handshakes>,
 ) -> std::result::Result<(ConnectionStream, Protocol, Option<SocketAddr>), DispatchError> {
     let peer = stream.peer_addr().map_err(DispatchError::Io)?;
-    let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
+    let slot = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
     // A response is one small write, which must not wait for a full segment.
     let _ = stream.set_nodelay(true);
     let (transport, protocol) = match handshakes {
         None => (Transport::Tcp(stream), Protocol::Http1),
-        Some(handshakes) => handshakes.agree(stream, &place).await.map_err(DispatchError::Io)?,
+        Some(handshakes) => handshakes.agree(stream, &slot).await.map_err(DispatchError::Io)?,
     };
-    Ok((ConnectionStream::new(transport, place), protocol, Some(peer)))
+    Ok((ConnectionStream::new(transport, slot), protocol, Some(peer)))
 }
 
 /// Middleware for every request. Rejects malformed `Host` fields, and WebSocket upgrades: for them actix would take all
@@ -461,7 +461,7 @@ mod tests {
         let started = std::time::Instant::now();
         let mut some = vec![0; 1 << 20];
         while counted.open() > 1 {
-            assert!(started.elapsed() < Duration::from_secs(14), "it still has its place");
+            assert!(started.elapsed() < Duration::from_secs(14), "it still has its slot");
             let _ = slow.read(&mut some).await;
             tokio::time::sleep(Duration::from_millis(400)).await;
         }

@@ -39,17 +39,17 @@ impl Supervisor {
 
     /// Reports that the server is ready: at startup, and after a reload.
     pub(super) fn ready(&self) {
-        self.tell("READY=1");
+        self.send("READY=1");
     }
 
     /// Reports a reload; [`ready`](Self::ready) must follow.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
     }
 
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.send("STOPPING=1");
     }
 
     /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
@@ -60,7 +60,7 @@ impl Supervisor {
             loop {
                 tokio::time::sleep(limit / 4).await;
                 if pulse.all_alive(limit / 2) {
-                    supervisor.tell("WATCHDOG=1");
+                    supervisor.send("WATCHDOG=1");
                 } else {
                     tracing::error!("a worker is blocked; watchdog notification withheld");
                 }
@@ -68,7 +68,7 @@ impl Supervisor {
         }))
     }
 
-    fn tell(&self, lines: &str) {
+    fn send(&self, lines: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(lines.as_bytes())) {
             let told = lines.trim_end().replace('\n', ", ");
             tracing::error!("cannot notify the service manager of {told}: {error}");

@@ -95,7 +95,7 @@ async fn serve(listener: UnixListener, context: Rc<OperatorContext>) {
                 }
                 Err(error) => {
                     let what = "the operator socket cannot accept a connection";
-                    if let Some(why) = OUTAGES.told(what, format!("{what}: {error}")) {
+                    if let Some(why) = OUTAGES.record_failure(what, format!("{what}: {error}")) {
                         tracing::warn!("{why}");
                     }
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;

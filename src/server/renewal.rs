@@ -1,7 +1,7 @@
 //! Renewal of the main listener's certificate, which a PKI mount of this server issues.
 //!
-//! [`run`] watches the certificate in use. At about two thirds of its life, earlier by a random amount so that nodes do
-//! not renew at the same time, it requests a certificate with a new key from the mount, replaces the files
+//! [`run`] watches the certificate in use. At about two thirds of its lifetime, earlier by a random amount so that
+//! nodes do not renew at the same time, it requests a certificate with a new key from the mount, replaces the files
 //! ([`key_pair_files`]) and reloads them like a SIGHUP. Failures are logged and retried with back-off; the certificate
 //! in use stays. Each node does this for its own files. The role applies as for any client, and the audit records a
 //! request of the caller `tls_renew`.

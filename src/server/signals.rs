@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// Watches the signals for termination, and SIGHUP. Signals that arrive after the creation are queued
 /// and do not kill the process.
 pub struct Signals {
-    leave: TerminationSignals,
+    termination: TerminationSignals,
     reload: Option<Signal>,
 }
 
@@ -38,7 +38,7 @@ impl Signals {
     pub fn watch() -> Result<Self> {
         let mut signals = Self::without_hangup()?;
         if !hangup_is_ignored() {
-            signals.leave.hangup = Some(watch_signal(SignalKind::hangup())?);
+            signals.termination.hangup = Some(watch_signal(SignalKind::hangup())?);
         }
         Ok(signals)
     }
@@ -56,17 +56,17 @@ impl Signals {
         drop(watch_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let terminate = watch_signal(SignalKind::terminate())?;
         let interrupt = watch_signal(SignalKind::interrupt())?;
-        Ok(Self { leave: TerminationSignals { terminate, interrupt, hangup: None }, reload: None })
+        Ok(Self { termination: TerminationSignals { terminate, interrupt, hangup: None }, reload: None })
     }
 
     /// Waits until termination is requested. A request to reload stays queued.
     pub async fn stop(&mut self) {
-        self.leave.asked().await;
+        self.termination.asked().await;
     }
 
     pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            () = self.leave.asked() => SignalAction::Stop,
+            () = self.termination.asked() => SignalAction::Stop,
             () = wait_for_signal(&mut self.reload) => SignalAction::Reload,
         }
     }

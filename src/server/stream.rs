@@ -50,10 +50,10 @@ impl AsyncRead for Transport {
 }
 
 impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, octets),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, octets),
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -110,11 +110,11 @@ pub(super) struct ConnectionStream {
     /// `true` if HTTP gets no input because the client does not read.
     held: bool,
     heads: HeadScanner,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 impl ConnectionStream {
-    pub(super) fn new(transport: Transport, place: ConnectionSlot) -> Self {
+    pub(super) fn new(transport: Transport, slot: ConnectionSlot) -> Self {
         Self {
             transport,
             blocked: false,
@@ -126,23 +126,23 @@ impl ConnectionStream {
             behind: false,
             held: false,
             heads: HeadScanner::default(),
-            place,
+            slot,
         }
     }
 
     /// Returns the transport and the slot, for HTTP/2.
     pub(super) fn into_parts(self) -> (Transport, ConnectionSlot) {
-        (self.transport, self.place)
+        (self.transport, self.slot)
     }
 
     pub(super) fn connection(&self) -> &Arc<Connection> {
-        self.place.connection()
+        self.slot.connection()
     }
 
     /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
     fn room(&mut self, cx: &Context<'_>) -> usize {
-        let connection = self.place.connection();
-        let (room, most) = match connection.body() {
+        let connection = self.slot.connection();
+        let (room, max) = match connection.body() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
                 let room = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
@@ -160,18 +160,18 @@ impl ConnectionStream {
                 (INPUT_BYTES_PER_SLICE, INPUT_BYTES_PER_SLICE)
             }
         };
-        if room > 0 && self.given >= most {
+        if room > 0 && self.given >= max {
             wake_after_yield(cx);
             return 0;
         }
-        room.min(most.saturating_sub(self.given))
+        room.min(max.saturating_sub(self.given))
     }
 
-    fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, most: usize) -> Poll<io::Result<()>> {
-        if buffer.remaining() <= most {
+    fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, max: usize) -> Poll<io::Result<()>> {
+        if buffer.remaining() <= max {
             return Pin::new(&mut self.transport).poll_read(cx, buffer);
         }
-        let mut some = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        let mut some = ReadBuf::new(buffer.initialize_unfilled_to(max));
         let polled = Pin::new(&mut self.transport).poll_read(cx, &mut some);
         let read = some.filled().len();
         buffer.advance(read);
@@ -180,7 +180,7 @@ impl ConnectionStream {
 
     /// Notes if writes make progress, and aborts the connection when they do not.
     fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let connection = self.place.connection();
+        let connection = self.slot.connection();
         if polled.is_pending() {
             self.blocked = true;
             connection.watch(cx);
@@ -204,12 +204,12 @@ impl AsyncRead for ConnectionStream {
         let before = buffer.filled().len();
         let room = this.room(cx);
         let polled = if room > 0 { this.poll_some(cx, buffer, room) } else { Poll::Pending };
-        let connection = this.place.connection();
+        let connection = this.slot.connection();
         if polled.is_pending() {
             this.given = 0;
             connection.watch(cx);
             if std::mem::take(&mut this.has_unprocessed_input) {
-                if connection.left().is_some() {
+                if connection.close_requested_at().is_some() {
                     cx.waker().wake_by_ref();
                 }
                 return Poll::Pending;
@@ -254,9 +254,9 @@ impl AsyncRead for ConnectionStream {
 }
 
 impl AsyncWrite for ConnectionStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        let polled = Pin::new(&mut this.transport).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = &polled {
             this.written += *written as u64;
         }
@@ -293,8 +293,8 @@ mod tests {
         let mut stream = ConnectionStream::new(Transport::Tcp(accepted), connections.admit(peer.ip()).unwrap());
         client.write_all(b"GET").await.unwrap();
         let mut read = async || {
-            let mut octets = [0; 16];
-            let mut buffer = ReadBuf::new(&mut octets);
+            let mut bytes = [0; 16];
+            let mut buffer = ReadBuf::new(&mut bytes);
             let read = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut stream).poll_read(cx, &mut buffer))).await;
             read.map(|read| read.map(|()| buffer.filled().len()).unwrap())
         };

@@ -26,7 +26,7 @@ use status::CommitStatus;
 #[derive(Clone)]
 pub(crate) struct CommitHandle {
     link: actor::CommitLink,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     admitted: Gauge,
     seen: Arc<CommitStatus>,
 }
@@ -42,18 +42,18 @@ impl CommitHandle {
     pub(crate) fn start(backend: impl StoreBackend, queue: usize) -> Result<Self> {
         let seen = Arc::new(CommitStatus::default());
         let link = actor::start(backend, seen.clone())?;
-        Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
+        Ok(Self { link, permits: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
     }
 
     /// Submits a unit. Dropping the result does not cancel it.
     pub(crate) fn submit(&self, unit: WriteUnit) -> SubmittedUnit {
-        let place = match self.places.clone().try_acquire_owned() {
+        let permit = match self.permits.clone().try_acquire_owned() {
             Ok(permit) => CommitPermit::take(permit, &self.admitted),
             Err(TryAcquireError::NoPermits) => return SubmittedUnit(Err(queue_full_error())),
             Err(TryAcquireError::Closed) => return SubmittedUnit(Err(stopped_error())),
         };
         let (reply, outcome) = oneshot::channel();
-        self.link.submit(CommitJob { unit, arrived: Instant::now(), reply, place });
+        self.link.submit(CommitJob { unit, arrived: Instant::now(), reply, permit });
         SubmittedUnit(Ok(outcome))
     }
 
@@ -62,7 +62,11 @@ impl CommitHandle {
     /// # Errors
     /// `Busy` when it is full.
     pub(crate) fn require_room(&self) -> Result<()> {
-        if self.places.available_permits() == 0 && !self.places.is_closed() { Err(queue_full_error()) } else { Ok(()) }
+        if self.permits.available_permits() == 0 && !self.permits.is_closed() {
+            Err(queue_full_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// The number of commits so far.
@@ -83,7 +87,7 @@ impl CommitHandle {
 
     /// Rejects new units, commits the admitted ones, and closes the backend. Safe to repeat.
     pub(crate) async fn stop(&self) -> Result<()> {
-        self.places.close();
+        self.permits.close();
         self.link.stop().await
     }
 }

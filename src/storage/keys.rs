@@ -146,7 +146,7 @@ impl StoreKeys {
         self.ring.seal(context, body)
     }
 
-    /// Opens a value of the row that `context` identifies, with a known key.
+    /// Decrypts a sealed value of the row that `context` identifies. Its data key must be loaded ([`Self::follow`]).
     pub(super) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.ring.open(context, sealed)
     }

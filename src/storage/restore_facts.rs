@@ -16,8 +16,8 @@ use crate::storage::backend::{Fact, from_micros, micros};
 pub(super) const COPIED_FACT: &str = "copied";
 /// Fact of a store that was copied into a database, perhaps incompletely. Its value is the time in epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
-/// Prefix of the facts of restores, followed by epoch microseconds. The value is that of [`restore_times`], or empty for
-/// a store that was moved to another engine, which loses nothing.
+/// Prefix of the facts of restores, followed by epoch microseconds. The value is that of [`restore_times`], or empty
+/// for a store that was moved to another engine, which loses nothing.
 const RESTORED_FACT_PREFIX: &str = "restored/";
 /// More CRLs than are signed between a copy and its restore: the microseconds of a year.
 const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;

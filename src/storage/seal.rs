@@ -45,7 +45,7 @@ const DATA_KEY_PREFIX: &str = "data-key/";
 /// Fact with the new root key for running nodes that still have the previous one; empty when there is none.
 pub(crate) const HANDOVER_FACT: &str = "root-key-handover";
 
-/// How a data key is wrapped. Part of the associated data.
+/// The wrapping of a data key; part of the associated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataKeyWrapping {
     /// API tokens without a seal may be left from a version before schema 14.
@@ -192,7 +192,7 @@ impl Ring {
         Ok(root)
     }
 
-    /// How the data keys of this store are wrapped, as far as known.
+    /// The wrapping of the data keys of this store, as far as known.
     pub(crate) fn wrapping(&self) -> DataKeyWrapping {
         let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
         if tokens_sealed { DataKeyWrapping::TokensSealed } else { DataKeyWrapping::TokensMayBeUnsealed }

@@ -104,9 +104,9 @@ impl SealedTable {
     /// starting at `$first`: the key, the limit.
     pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
         let key = self.key.join(", ");
-        let places: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
+        let parameters: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
         let (behind, limit) = match goes_on {
-            true => (format!("WHERE ({key}) > ({}) ", places.join(", ")), first + self.key.len()),
+            true => (format!("WHERE ({key}) > ({}) ", parameters.join(", ")), first + self.key.len()),
             false => (String::new(), first),
         };
         format!("SELECT {columns} FROM {} {behind}ORDER BY {key} LIMIT ${limit}", self.table)
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn columns_of_another_kind_or_length_are_no_row() {
         let token = SEALED_TABLES.iter().find(|table| table.table == "token").unwrap();
-        let hash = |octets: usize| SqlValue::Bytes(vec![7; octets]);
+        let hash = |bytes: usize| SqlValue::Bytes(vec![7; bytes]);
         assert_eq!(token.context(&[hash(32), SqlValue::Null]), Some(token_context(&[7; 32], None)));
         for columns in [
             vec![hash(31), SqlValue::Null],

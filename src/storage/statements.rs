@@ -303,7 +303,7 @@ pub(super) mod meta {
 pub(super) mod conflict {
     pub(crate) const MOUNT_GONE: &str = "storage: the mount is gone";
     pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists";
-    pub(crate) const DOCUMENT_CHANGED: &str = "storage: the document has changed meanwhile";
+    pub(crate) const DOCUMENT_CHANGED: &str = "storage: concurrent modification of the document; retry";
     pub(crate) const CRL_PUBLISHED: &str =
         "storage: a CRL with this or a higher number, or of later revocations, is published";
     pub(crate) const TIDY_TAKEN: &str = "storage: another tidy run has replaced this one";
@@ -313,8 +313,8 @@ pub(super) mod conflict {
     pub(crate) const CUBBYHOLE_FULL: &str = "cubbyhole: a token keeps at most 128 entries, and 2 MiB in all";
     pub(crate) const SECRET_ID_EXISTS: &str = "storage: the secret id exists";
     pub(crate) const TOKEN_EXISTS: &str = "storage: the token or its accessor exists";
-    pub(crate) const ENTITY_CHANGED: &str = "storage: the entity has changed meanwhile, or its name is taken";
-    pub(crate) const ALIAS_CHANGED: &str = "storage: the alias has changed meanwhile, or its name is taken";
+    pub(crate) const ENTITY_CHANGED: &str = "storage: concurrent modification of the entity, or its name is taken";
+    pub(crate) const ALIAS_CHANGED: &str = "storage: concurrent modification of the alias, or its name is taken";
     pub(crate) const ENTITY_GONE: &str = "storage: the entity is gone";
     pub(crate) const DATA_KEYS_CHANGED: &str = "storage: concurrent modification of the data keys; retry";
 }

@@ -30,8 +30,9 @@ const SELECT_KEY_COLUMN: &str =
     "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
-/// How often, and in which interval, a database is asked for the outcome of a copy; it may be restarting.
+/// Maximum number of queries for the outcome of a copy; the database may be restarting.
 const MAX_OUTCOME_QUERIES: u32 = 5;
+/// Interval between these queries.
 const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The outcome of a copy.

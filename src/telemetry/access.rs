@@ -54,13 +54,13 @@ impl AccessLogLine<'_> {
     fn write(&self, json: bool, now: SystemTime, line: &mut String) {
         let [service, operation, route] = self.route.names();
         let mut put = LogLine::begin(json, now, "INFO", line);
-        put.word("request", self.id);
+        put.unescaped("request", self.id);
         if !self.trace_id.is_empty() {
-            put.word("trace_id", self.trace_id);
+            put.unescaped("trace_id", self.trace_id);
         }
-        put.word("service", service);
-        put.word("operation", operation);
-        put.word("route", route);
+        put.unescaped("service", service);
+        put.unescaped("operation", operation);
+        put.unescaped("route", route);
         if !self.mount.is_empty() {
             put.name("mount", self.mount);
         }

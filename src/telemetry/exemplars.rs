@@ -83,8 +83,8 @@ impl ExemplarSnapshot {
 
     /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
     pub(super) fn append(&self, series: &str, bound: f64, line: &mut String) {
-        let place = REQUEST_SECONDS_BOUNDS.partition_point(|known| *known < bound);
-        let own = self.0.get(series).and_then(|buckets| buckets.get(place)?.as_ref());
+        let bucket = REQUEST_SECONDS_BOUNDS.partition_point(|known| *known < bound);
+        let own = self.0.get(series).and_then(|buckets| buckets.get(bucket)?.as_ref());
         let Some(exemplar) = own else { return };
         let Exemplar { request_id, trace, seconds, at } = exemplar;
         // Writing to a string cannot fail, here and below.

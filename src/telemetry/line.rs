@@ -97,7 +97,7 @@ impl<'a> LogLine<'a> {
     }
 
     /// Appends a value of the server's own making, which needs no escapes.
-    pub(super) fn word(&mut self, key: &str, value: &str) {
+    pub(super) fn unescaped(&mut self, key: &str, value: &str) {
         self.key(key);
         let quote = if self.json { "\"" } else { "" };
         self.to.extend([quote, value, quote]);
@@ -136,7 +136,7 @@ impl<'a> LogLine<'a> {
 
     fn message(&mut self, text: &str) {
         match self.json {
-            true => self.word("message", text),
+            true => self.unescaped("message", text),
             false => self.to.extend([" ", text]),
         }
     }

@@ -150,8 +150,8 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
     let let_through = tracing::enabled!(target: line::ACCESS_LOG_TARGET, Level::INFO);
     line::set_format(Some(*format).filter(|_| *access && let_through));
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "panic");
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(location, "panic");
     }));
     Ok(())
 }

@@ -28,7 +28,7 @@ pub struct CompletedResponse<'a> {
     pub mount: Option<&'a MountMeter>,
     /// The HTTP status code.
     pub status: u16,
-    /// When the response was ready.
+    /// Time at which the response was ready.
     pub at: Instant,
     /// Time from the request head to the response.
     pub took: Duration,

@@ -65,7 +65,7 @@ pub fn warn_recurring_failure(what: &str, error: &Error) {
 }
 
 fn record_recurring_failure(others: &OutageTable, what: &str, error: &Error) -> Option<String> {
-    others.told(what, format!("{what}: {}", describe_error(error.text(), error)))
+    others.record_failure(what, format!("{what}: {}", describe_error(error.text(), error)))
 }
 
 /// Returns what to log about an error: its text, and its cause if that adds information. `None` for failures of the
@@ -91,7 +91,7 @@ fn describe_for_log_in(others: &OutageTable, kind: Kind, text: &str, error: &Err
     }
     match kind {
         Kind::Unavailable if is_timeout_of_outage(kind, error) => None,
-        Kind::Unavailable | Kind::BadGateway => others.told(text, why),
+        Kind::Unavailable | Kind::BadGateway => others.record_failure(text, why),
         _ => Some(why),
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_blanks_and_parentheses_does_not_move_the_fields() {
+    fn process_name_may_have_blanks_and_parentheses() {
         let numbers: Vec<String> = (4..=52).map(|n: u64| (n * 100).to_string()).collect();
         let stat = ProcessStat::read(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
         let ticks = clock_ticks_per_second() as f64;

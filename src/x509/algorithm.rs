@@ -23,7 +23,7 @@ pub enum Hash {
 
 impl Hash {
     /// Digest length in bytes.
-    pub fn octets(self) -> u32 {
+    pub fn digest_len(self) -> u32 {
         match self {
             Self::Sha256 => 32,
             Self::Sha384 => 48,
@@ -101,7 +101,7 @@ impl Curve {
     }
 
     /// Size of a coordinate or scalar, in bytes.
-    pub fn octets(self) -> usize {
+    pub fn coordinate_len(self) -> usize {
         self.bits().div_ceil(8) as usize
     }
 
@@ -375,7 +375,7 @@ fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
         Some(field) => read_small_integer(field.content)?,
         None => 20,
     };
-    if salt != hash.octets() {
+    if salt != hash.digest_len() {
         return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
     }
     if let Some(trailer) = parameters.optional(context_constructed(3))?

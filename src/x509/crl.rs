@@ -249,7 +249,7 @@ pub struct Crl {
 pub struct CrlEntry {
     /// The revoked serial number.
     pub serial: Serial,
-    /// When it was revoked, epoch seconds.
+    /// Time of the revocation, epoch seconds.
     pub revoked_at: i64,
     /// `true` if the entry has extensions.
     pub has_extensions: bool,
@@ -496,7 +496,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_apart_or_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn crl_parts_of_any_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(iter_entries(&bytes).map(|(_, raw)| raw.len()).sum::<usize>() <= bytes.len());
         }
 

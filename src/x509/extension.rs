@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_are_those_of_the_profile() {
+    fn extension_encodings_match_rfc_5280() {
         let cases: [(&str, Extensions, &[u8]); 8] = [
             (
                 "digitalSignature, keyEncipherment, keyAgreement; critical",

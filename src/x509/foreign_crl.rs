@@ -121,16 +121,16 @@ impl ForeignCrl {
         matches!(self.algorithm, CrlSignatureAlgorithm::Sha1(_))
     }
 
-    /// Returns up to `most` entries from byte offset `at` of the entry list, and the offset of the next entry. The
+    /// Returns up to `max` entries from byte offset `at` of the entry list, and the offset of the next entry. The
     /// page is empty at the end.
     ///
     /// # Errors
     /// `Invalid`, naming the rule and, if known, the serial number of the entry.
-    pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
+    pub fn page(&self, at: usize, max: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
         let list = &self.der[self.entries.clone()];
         let mut rest = DerReader::new(list.get(at..).unwrap_or_default());
         let mut page = Vec::new();
-        while page.len() < most && !rest.is_empty() {
+        while page.len() < max && !rest.is_empty() {
             page.push(ForeignCrlEntry::read(&mut rest)?);
         }
         Ok((page, list.len() - rest.rest().len()))
@@ -214,7 +214,7 @@ pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
     if let Some(extension) = unknown {
         let id = extension.oid_text();
-        return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
+        return Err(Error::invalid(format!("crl: critical extension {id} is not supported (RFC 5280 5.2)")));
     }
     let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial_scope(&scope.value));
     scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
@@ -288,7 +288,7 @@ impl ForeignCrlEntry {
                 CrlEntryProblem::Rule(rule) => named(rule),
                 CrlEntryProblem::Unknown => {
                     let id = oid_text(extension.oid);
-                    named(&format!("critical extension {id} is not known here (RFC 5280 5.3)"))
+                    named(&format!("critical extension {id} is not supported (RFC 5280 5.3)"))
                 }
             })?;
         }
@@ -337,7 +337,7 @@ fn read_reason(value: &[u8]) -> std::result::Result<Option<u8>, CrlEntryProblem>
         [0] => Ok(None),
         [REMOVE_FROM_CRL] => Err(CrlEntryProblem::Rule("removeFromCRL is for delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
-        _ => Err(CrlEntryProblem::Rule("its reason is none of RFC 5280 5.3.1")),
+        _ => Err(CrlEntryProblem::Rule("its reason is not one of RFC 5280 5.3.1")),
     }
 }
 

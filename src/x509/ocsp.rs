@@ -38,10 +38,10 @@ impl IdHash {
         [Self::Sha1, Self::Sha2(Hash::Sha256), Self::Sha2(Hash::Sha384), Self::Sha2(Hash::Sha512)];
 
     /// Digest length in bytes.
-    pub fn octets(self) -> usize {
+    pub fn digest_len(self) -> usize {
         match self {
             Self::Sha1 => 20,
-            Self::Sha2(hash) => hash.octets() as usize,
+            Self::Sha2(hash) => hash.digest_len() as usize,
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> CertId<'a> {
         algorithm.done()?;
         let name_hash = fields.octet_string()?;
         let key_hash = fields.octet_string()?;
-        if name_hash.len() != hash.octets() || key_hash.len() != hash.octets() {
+        if name_hash.len() != hash.digest_len() || key_hash.len() != hash.digest_len() {
             return Err(DerError("a hash of a CertID is not as long as its algorithm's (RFC 6960 4.1.1)"));
         }
         let serial = Serial::from_octets(fields.unsigned()?)
@@ -134,7 +134,7 @@ impl IssuerHashes {
     /// `true` if `name` is the issuer's encoded Name.
     pub fn match_name(&self, name: &[u8]) -> bool {
         let hash = IdHash::Sha2(Hash::Sha256);
-        self.of(hash)[..hash.octets()] == *hash.digest(name).as_ref()
+        self.of(hash)[..hash.digest_len()] == *hash.digest(name).as_ref()
     }
 }
 

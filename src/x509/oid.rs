@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_and_any_bytes_are_accepted_or_refused(text in ".{0,40}", octets in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn oid_of_any_text_or_bytes_does_not_panic(text in ".{0,40}", octets in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse_oid(&text);
             let _ = oid_text(&octets);
         }

@@ -214,7 +214,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         }
         // Skipping the line would lose the block that it belongs to.
         if line.contains("BEGIN") {
-            return Err("a line has BEGIN in it and is no BEGIN line: five hyphens, BEGIN, a label, five hyphens");
+            return Err("a line has BEGIN in it and is not a BEGIN line: five hyphens, BEGIN, a label, five hyphens");
         }
         if line.starts_with("-----END ") {
             return Err("an END line has no BEGIN line before it");

@@ -60,12 +60,12 @@ impl ExtensionProfile {
     ///
     /// # Errors
     /// `Invalid`, naming field, extension and rule.
-    pub(crate) fn hold(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
+    pub(crate) fn validate(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
         self.validate_critical(field, critical)?;
         self.validate_value(field, value)
     }
 
-    /// As [`ExtensionProfile::hold`], for `critical` only.
+    /// As [`ExtensionProfile::validate`], for `critical` only.
     pub(crate) fn validate_critical(&self, field: &str, critical: bool) -> Result<()> {
         self.of(
             field,
@@ -77,7 +77,7 @@ impl ExtensionProfile {
         )
     }
 
-    /// As [`ExtensionProfile::hold`], for the value only.
+    /// As [`ExtensionProfile::validate`], for the value only.
     pub(crate) fn validate_value(&self, field: &str, value: &[u8]) -> Result<()> {
         self.of(field, (self.read)(value))
     }

@@ -87,7 +87,7 @@ impl PublicKey {
                 w.unsigned(&vec![0xff; bits as usize / 8]);
                 w.unsigned(&[1, 0, 1]);
             }),
-            KeyKind::Ec(curve) => [&[4][..], &vec![0; 2 * curve.octets()]].concat(),
+            KeyKind::Ec(curve) => [&[4][..], &vec![0; 2 * curve.coordinate_len()]].concat(),
             KeyKind::Ed25519 => vec![0; 32],
         };
         Self::trusted(kind, &bits)
@@ -266,7 +266,7 @@ fn read_kind(algorithm: &mut DerReader<'_>, bits: &[u8]) -> DerResult<KeyKind> {
     if identifier == oid::EC_PUBLIC_KEY {
         // Explicit parameters and implicit curves are not named curves (RFC 5480 2.1.1).
         let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED_KEY)?;
-        if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.octets() {
+        if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.coordinate_len() {
             return Err(DerError("the EC point must be uncompressed"));
         }
         return Ok(KeyKind::Ec(curve));

@@ -341,12 +341,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_der_or_not(der in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn reader_of_any_bytes_does_not_panic(der in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = check_der(&der);
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused_and_raw_rebuilds_the_input(der in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn reader_raw_elements_rebuild_any_accepted_input(der in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut reader = DerReader::new(&der);
             let mut rebuilt = Vec::new();
             while let Ok(value) = reader.any() {

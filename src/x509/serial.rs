@@ -213,18 +213,18 @@ mod tests {
     #[test]
     fn last_serial_up_to_any_text_is_found() {
         let of = |text: &str| Serial::last_up_to(text).map(|serial| serial.to_string());
-        let most = |begin: &str, octets: usize| Some(format!("{begin}{}", ":ff".repeat(octets)));
+        let greatest = |begin: &str, octets: usize| Some(format!("{begin}{}", ":ff".repeat(octets)));
         for before_all in ["", "0", "00", "-", "!"] {
             assert_eq!(of(before_all), None, "{before_all}");
         }
         for behind_all in ["zz", "\u{e9}", "ff:zz", "fg"] {
-            assert_eq!(of(behind_all), most("ff", 19), "{behind_all}");
+            assert_eq!(of(behind_all), greatest("ff", 19), "{behind_all}");
         }
         assert_eq!(of("0a:ff"), Some("0a:ff".to_owned()));
         assert_eq!(of("0a:"), Some("0a".to_owned()));
-        assert_eq!(of("0a:1"), most("0a:0f", 18));
+        assert_eq!(of("0a:1"), greatest("0a:0f", 18));
         assert_eq!(of("0a-1"), Some("0a".to_owned()), "a hyphen sorts before a colon");
-        assert_eq!(of("0A:ff"), most("09", 19), "capitals sort before small letters, digits before both");
+        assert_eq!(of("0A:ff"), greatest("09", 19), "capitals sort before small letters, digits before both");
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn check_inspects_installation_before_during_and_after_service() {
     let before = check(&site).output().unwrap();
     let told = lines(&before);
     assert!(before.status.success(), "{told:?}");
-    assert!(line(&told, "store").1.contains("signet operator init makes the store"), "{told:?}");
+    assert!(line(&told, "store").1.contains("signet operator init creates the store"), "{told:?}");
     assert_eq!(line(&told, "seal").0, "note");
     assert_eq!((line(&told, "listen").0, line(&told, "tls_certificate").0), ("ok", "note"));
     assert_eq!(line(&told, "environment").0, "ok");
@@ -242,9 +242,9 @@ fn check_reports_unknown_variables_and_unusable_addresses() {
     assert!(!output.status.success() && line(&told, "listen").1.contains("taken by another program"), "{told:?}");
     let output = check(&site).env("SIGNET_METRICS_LISTEN", "192.0.2.1:9").output().unwrap();
     let told = lines(&output);
-    assert_eq!(line(&told, "metrics_listen"), ("wrong", "192.0.2.1:9: is no address of this machine"));
+    assert_eq!(line(&told, "metrics_listen"), ("wrong", "192.0.2.1:9: is not an address of this machine"));
     let output = check(&site).env("SIGNET_PUBLIC_LISTEN", "192.0.2.1:9").output().unwrap();
-    assert_eq!(line(&lines(&output), "public_listen"), ("wrong", "192.0.2.1:9: is no address of this machine"));
+    assert_eq!(line(&lines(&output), "public_listen"), ("wrong", "192.0.2.1:9: is not an address of this machine"));
     let output = check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")).output().unwrap();
     let told = lines(&output);
     assert!(!output.status.success() && line(&told, "audit").0 == "wrong", "{told:?}");
@@ -289,7 +289,7 @@ fn check_tries_the_database() {
     };
     configure(&database.url());
     let told = lines(&check(&site).output().unwrap());
-    assert!(line(&told, "store").1.contains("is empty yet"), "{told:?}");
+    assert!(line(&told, "store").1.contains("is still empty"), "{told:?}");
     site.init();
     let told = lines(&check(&site).output().unwrap());
     assert_eq!((line(&told, "store").0, line(&told, "seal").0), ("ok", "ok"), "{told:?}");

@@ -407,7 +407,7 @@ async fn issue_below_intermediate_writes_verifiable_chain() {
     command.args(["--out", "narrow", "--token-file", "token"]).env_remove("SIGNET_TOKEN");
     let output = command.output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && err.contains("warning: the mount knows no root above"), "{err}");
+    assert!(output.status.success() && err.contains("warning: the mount has no root certificate above"), "{err}");
     desk.dev.terminate();
 }
 

@@ -154,7 +154,7 @@ fn families_list_exactly_the_folders_with_module_cycles() {
 
 fn absent(sources: &[Source], list: &[&str]) -> Vec<String> {
     let folders = folders(sources);
-    list.iter().filter(|folder| !folders.contains(**folder)).map(|folder| format!("{folder} is no folder")).collect()
+    list.iter().filter(|folder| !folders.contains(**folder)).map(|folder| format!("{folder} is not a folder")).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use signet::auth::policy::Operation;
-use signet::http::public::MAX_BODY;
+use signet::http::public::MAX_BODY_BYTES;
 use signet::http::secrets::route::Route;
 use signet::http::secrets::{PUBLIC_NOT_FOUND, all_routes};
 
@@ -219,7 +219,7 @@ async fn public_listener_limits_body_size() {
     let post = |body: Vec<u8>| {
         send(public.request("POST", "pki/ocsp").header("Content-Type", "application/ocsp-request").body(body))
     };
-    let long = post(vec![0; MAX_BODY + 1]).await;
+    let long = post(vec![0; MAX_BODY_BYTES + 1]).await;
     assert_eq!((long.status, long.error()), (413, "body: larger than 16384 bytes"));
     // The same limit as on the main listener.
     assert_eq!(post(vec![0; 4096]).await.status, 400);

@@ -594,7 +594,7 @@ fn server_without_root_token_prints_how_to_create_one() {
     let mut served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
     let mut line = String::new();
     served.lines.read_line(&mut line).unwrap();
-    assert!(line.starts_with("no certificate authority yet: signet setup makes one"), "{line}");
+    assert!(line.starts_with("no certificate authority yet: signet setup creates one"), "{line}");
     served.wait_for_log("run signet operator init");
     served.terminate();
     let output = site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key).output().unwrap();

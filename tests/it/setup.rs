@@ -294,7 +294,7 @@ fn setup_retains_existing_files_and_objects() {
         std::fs::remove_file(place.path(name)).unwrap();
     }
     let error = place.refused(&["--admin-token-file", "absent/token"]);
-    assert!(error.contains("--admin-token-file: absent is no folder"), "{error}");
+    assert!(error.contains("--admin-token-file: absent is not a folder"), "{error}");
     assert!(!place.path("data/tls.pem").exists() && !place.path("data/tls-key.pem").exists());
     place.again(&[]);
     // The setup needs the store for itself.
@@ -528,7 +528,7 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
         (
             "data/signet.db",
             &flags,
-            "data has a store, and signet.toml is not there: name its configuration by --config",
+            "data has a store, but signet.toml does not exist: give its configuration with --config",
         ),
         ("data/other", &flags, "is not empty: name its configuration by --config"),
         ("mine", &[], "--domain: must be given"),
@@ -544,13 +544,17 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
         (
             "mine",
             &["--domain", "example.test", "--admin-token-file", "absent/token"],
-            "--admin-token-file: absent is no folder: make it first",
+            "--admin-token-file: absent is not a folder: make it first",
         ),
-        ("mine", &["--domain", "example.test", "--csr", "absent/own.csr"], "--csr: absent is no folder: make it first"),
+        (
+            "mine",
+            &["--domain", "example.test", "--csr", "absent/own.csr"],
+            "--csr: absent is not a folder: make it first",
+        ),
         (
             "mine",
             &["--domain", "example.test", "--audit-file", "absent/audit.log"],
-            "--audit-file: absent is no folder: make it first",
+            "--audit-file: absent is not a folder: make it first",
         ),
         ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),
@@ -735,14 +739,14 @@ fn setup_prompts_for_missing_flags_on_a_terminal() {
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{out}");
     assert!(
-        out.contains("Domains of which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
+        out.contains("Domains for which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
         "{out}"
     );
     // A repeated question names the rule.
     for rule in [
         "must be an address and a port, such as 127.0.0.1:8200",
         "must be an address and a port, such as 0.0.0.0:8080",
-        "must be one at least, such as example.com",
+        "must be at least one domain, such as example.com",
         "must be here or outside",
     ] {
         assert_eq!(out.matches(rule).count(), 1, "{out}");

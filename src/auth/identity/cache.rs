@@ -15,7 +15,7 @@ use crate::clock::Time;
 
 /// Maximum age of an entity returned from the cache.
 const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
-/// How long an entity may be in use after it was read. Until then a change must be able to mark it.
+/// Maximum time for which an entity is used after it was read. Until then a change must be able to mark it.
 const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
 const MAX_CACHED_ENTITIES: usize = 65_536;
 
@@ -33,7 +33,7 @@ impl EntityRef {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// When the read began.
+    /// Returns the start of the read.
     pub(crate) fn read_at(&self) -> Time {
         self.read_at
     }

@@ -17,7 +17,8 @@ use crate::fields::is_control_or_bidi;
 const MAX_LOGIN_NAME_BYTES: usize = 1_024;
 /// Minimum lifetime of an entity that a login created.
 const MIN_ENTITY_LIFETIME: Duration = Duration::from_secs(3_600);
-/// A login keeps an entity that could be removed within this time, so that it exists when the token is stored.
+/// A login extends the lifetime of an entity that could be removed within this time, so that the entity exists when the
+/// token is stored.
 const EXTEND_BEFORE_REMOVAL: Duration = Duration::from_secs(600);
 
 /// The identity of a login, as reported by the authentication method.

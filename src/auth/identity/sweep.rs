@@ -9,8 +9,9 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::error::Result;
 
-/// Entities checked in one step, and steps of one sweep.
+/// Entities checked in one step.
 const ENTITIES_PER_STEP: u32 = 200;
+/// Steps of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
 /// Minimum time until an entity with tokens is checked again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);

@@ -68,7 +68,7 @@ impl<M: AuthMethod> MethodView<M> {
         for document in documents {
             match (document.key.kind, &document.key.name[..]) {
                 (ROLE_KIND, name) => roles.put(name, Versioned::of(document)?),
-                place if place == CONFIG_DOCUMENT => config = Some(Versioned::of(document)?),
+                key if key == CONFIG_DOCUMENT => config = Some(Versioned::of(document)?),
                 _ => {}
             }
         }

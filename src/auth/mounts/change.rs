@@ -85,11 +85,11 @@ impl Auth {
         match kind.class() {
             own if own == family => {}
             MountClass::BuiltIn => {
-                return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.word())));
+                return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.name())));
             }
             _ => {
                 // Truncated, so that the response does not grow with the request.
-                let begin: String = kind.word().chars().take(64).collect();
+                let begin: String = kind.name().chars().take(64).collect();
                 return Err(Error::invalid(format!("unknown mount type: {begin:?}")));
             }
         }

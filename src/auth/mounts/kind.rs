@@ -30,7 +30,7 @@ pub enum MountKind {
     Unknown(Box<str>),
 }
 
-/// How mounts of a type are created.
+/// The class of a mount type, which decides how its mounts are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountClass {
     /// Always exists, exactly once.
@@ -57,7 +57,7 @@ impl MountKind {
     ];
 
     /// Name of the type.
-    pub fn word(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Pki => "pki",
             Self::AppRole => "approle",
@@ -71,7 +71,7 @@ impl MountKind {
         }
     }
 
-    /// How mounts of this type are created.
+    /// Returns the class of this type.
     pub fn class(&self) -> MountClass {
         match self {
             Self::Pki => MountClass::Secrets,
@@ -84,14 +84,14 @@ impl MountKind {
 
 impl From<String> for MountKind {
     fn from(word: String) -> Self {
-        let known = Self::ALL.iter().find(|kind| kind.word() == word);
+        let known = Self::ALL.iter().find(|kind| kind.name() == word);
         known.cloned().unwrap_or_else(|| Self::Unknown(word.into()))
     }
 }
 
 impl From<MountKind> for String {
     fn from(kind: MountKind) -> Self {
-        kind.word().to_owned()
+        kind.name().to_owned()
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     fn mount_kind_is_stored_by_name_even_if_unknown() {
         for kind in MountKind::ALL.iter().cloned().chain([MountKind::Unknown("kv".into())]) {
             let stored = serde_json::to_string(&kind).unwrap();
-            assert_eq!(stored, format!("{:?}", kind.word()));
+            assert_eq!(stored, format!("{:?}", kind.name()));
             assert_eq!(serde_json::from_str::<MountKind>(&stored).unwrap(), kind);
         }
     }

@@ -10,8 +10,9 @@ use crate::auth::policy::Acl;
 use crate::clock::Time;
 use crate::templates::TemplateValues;
 
-/// Maximum number of unions without and with templates.
+/// Maximum number of unions without templates.
 const MAX_PLAIN_UNIONS: usize = 1_024;
+/// Maximum number of unions with templates.
 const MAX_TEMPLATED_UNIONS: usize = 8_192;
 /// Approximate maximum size of each table in bytes.
 const MAX_TABLE_BYTES: usize = 64 << 20;
@@ -47,7 +48,7 @@ pub(super) struct UnionKey {
 
 /// A table with a maximum number and weight.
 struct UnionTable {
-    most: usize,
+    max_unions: usize,
     held: Mutex<UnionTableState>,
 }
 
@@ -81,8 +82,8 @@ impl UnionCache {
 }
 
 impl UnionTable {
-    fn new(most: usize) -> Self {
-        Self { most, held: Mutex::default() }
+    fn new(max_unions: usize) -> Self {
+        Self { max_unions, held: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, UnionTableState> {
@@ -106,7 +107,7 @@ impl UnionTable {
             // It would use too much of the table.
             return (acl, false);
         }
-        let full = held.unions.len() >= self.most || held.weight + more > MAX_TABLE_BYTES;
+        let full = held.unions.len() >= self.max_unions || held.weight + more > MAX_TABLE_BYTES;
         if full {
             *held = UnionTableState::default();
         }

@@ -65,25 +65,25 @@ struct CompiledRules {
     patterns: PathPatterns<Arc<RuleTerms>>,
 }
 
-/// Rules in the canonical spelling for a set of places of names in a path, compiled when first needed.
+/// Rules in the canonical spelling for a set of name positions in a path, compiled when first needed.
 struct CanonicalRules {
     merged: MergedTerms<Arc<str>>,
-    /// Maximum number of sets of places in `known`.
-    most: usize,
+    /// Maximum number of position sets in `known`.
+    max_known: usize,
     known: Mutex<Vec<RulesForNames>>,
 }
 
 /// The merged terms of all rules with the same path, by path.
 type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 
-/// Places, and the rules for paths with names there.
+/// Positions of names, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
 /// Minimum size of a heavy union in bytes.
 const HEAVY_UNION_BYTES: usize = 1 << 20;
 /// Maximum number of path segments that [`Acl::reaches`] tries for a prefix rule.
 const MAX_REACH_SEGMENTS: usize = 16;
-/// Maximum number of sets of places cached per union. Few routes contain such names, and mounts are at few depths.
+/// Maximum number of position sets cached per union. Few routes contain such names, and mounts are at few depths.
 const MAX_CANONICAL_RULE_SETS: usize = 16;
 /// Approximate maximum size of these sets in bytes; at least one is cached.
 const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
@@ -132,8 +132,8 @@ impl Acl {
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
-        let most = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
-        let was_normalized = may_change.then(|| CanonicalRules { merged, most, known: Mutex::default() });
+        let max_known = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
+        let was_normalized = may_change.then(|| CanonicalRules { merged, max_known, known: Mutex::default() });
         Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
     }
 
@@ -142,9 +142,9 @@ impl Acl {
         self.weight() > HEAVY_UNION_BYTES
     }
 
-    /// Approximate maximum size in bytes, including the rules for all sets of places.
+    /// Approximate maximum size in bytes, including the rules for all position sets.
     pub fn weight(&self) -> usize {
-        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.most))
+        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.max_known))
     }
 
     /// Time at which the union must be compiled again, because a rule expires.
@@ -162,7 +162,7 @@ impl Acl {
     pub fn decide(
         &self,
         operation: Operation,
-        place: RequestPath<'_>,
+        request_path: RequestPath<'_>,
         parameters: Option<&RequestParameters<'_>>,
     ) -> Decision {
         let list = operation == Operation::List;
@@ -172,15 +172,17 @@ impl Acl {
                 sudo: terms.capabilities.has(Capabilities::SUDO),
             })
         };
-        match list && !place.path.ends_with('/') {
-            false => self.found(place, list, decide),
-            true => self.found(RequestPath { path: &format!("{}/", place.path), ..place }, list, decide),
+        match list && !request_path.path.ends_with('/') {
+            false => self.found(request_path, list, decide),
+            true => self.found(RequestPath { path: &format!("{}/", request_path.path), ..request_path }, list, decide),
         }
     }
 
     /// Returns the capabilities on a path; a path that ends in `/` is a list.
-    pub fn capabilities(&self, place: RequestPath<'_>) -> Capabilities {
-        self.found(place, place.path.ends_with('/'), |terms| terms.map(|terms| terms.capabilities).unwrap_or_default())
+    pub fn capabilities(&self, request_path: RequestPath<'_>) -> Capabilities {
+        self.found(request_path, request_path.path.ends_with('/'), |terms| {
+            terms.map(|terms| terms.capabilities).unwrap_or_default()
+        })
     }
 
     /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
@@ -189,21 +191,21 @@ impl Acl {
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
-    fn found<T>(&self, place: RequestPath<'_>, list: bool, answer: impl FnOnce(Option<&RuleTerms>) -> T) -> T {
+    fn found<T>(&self, request_path: RequestPath<'_>, list: bool, answer: impl FnOnce(Option<&RuleTerms>) -> T) -> T {
         match &self.was_normalized {
-            Some(was_normalized) if !place.spelt.is_empty() => {
-                answer(was_normalized.rules(place.spelt).find(place.path, list))
+            Some(was_normalized) if !request_path.spelt.is_empty() => {
+                answer(was_normalized.rules(request_path.spelt).find(request_path.path, list))
             }
-            _ => answer(self.rules.find(place.path, list)),
+            _ => answer(self.rules.find(request_path.path, list)),
         }
     }
 }
 
 impl CanonicalRules {
-    /// Returns the rules for paths with names at these places.
+    /// Returns the rules for paths with names at these positions.
     fn rules(&self, spelt: &[NameSegments]) -> Arc<CompiledRules> {
         let known = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some((_, rules)) = known().iter().find(|(places, _)| **places == *spelt) {
+        if let Some((_, rules)) = known().iter().find(|(known_spelt, _)| **known_spelt == *spelt) {
             return Arc::clone(rules);
         }
         let mut merged: MergedTerms<Arc<str>> = BTreeMap::new();
@@ -212,10 +214,10 @@ impl CanonicalRules {
         }
         let rules = Arc::new(CompiledRules::of(&merged));
         let mut known = known();
-        if let Some((_, rules)) = known.iter().find(|(places, _)| **places == *spelt) {
+        if let Some((_, rules)) = known.iter().find(|(known_spelt, _)| **known_spelt == *spelt) {
             return Arc::clone(rules);
         }
-        if known.len() >= self.most {
+        if known.len() >= self.max_known {
             known.remove(0);
         }
         known.push((spelt.into(), Arc::clone(&rules)));

@@ -69,16 +69,16 @@ impl Capabilities {
     }
 
     /// Returns the names of the set, sorted.
-    pub fn words(self) -> Vec<&'static str> {
+    pub fn names(self) -> Vec<&'static str> {
         CAPABILITY_NAMES.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
     }
 
-    pub(super) fn word(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         CAPABILITY_NAMES.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
     }
 
     /// Parses a value of the deprecated key `policy`.
-    pub(super) fn legacy_word(text: &str) -> Option<Self> {
+    pub(super) fn parse_legacy(text: &str) -> Option<Self> {
         let read = Self::READ.or(Self::LIST);
         let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);
         match text {

@@ -50,7 +50,7 @@ pub struct Explanation {
 /// The path of an expired rule in canonical spelling, and the rule.
 type ExpiredRule = (String, WrittenRule);
 
-/// How a rule matches a path; the smallest value decides.
+/// Kind of match between a rule and a path; the smallest value decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RuleMatch {
     Exact,
@@ -69,7 +69,7 @@ impl MergedRule {
     /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
     pub fn shown(&self) -> Map<String, Value> {
         let RuleTerms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
-        let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.words() };
+        let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.names() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
         terms.extend(parameters.shown());
         for (name, time) in [("min_wrapping_ttl", min_wrapping), ("max_wrapping_ttl", max_wrapping)] {
@@ -91,21 +91,21 @@ pub fn merge_rules<'p>(
     all
 }
 
-/// Explains the decision on `place` for a caller with these policies; the path of a `list` ends in `/`.
+/// Explains the decision on `request_path` for a caller with these policies; the path of a `list` ends in `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,
-    place: RequestPath<'_>,
+    request_path: RequestPath<'_>,
     list: bool,
     now: Time,
 ) -> Explanation {
-    let (all, expired) = merge_canonical_rules(policies, identity, place.spelt, now);
-    let expired = expired.into_iter().filter(|(path, _)| match_rule(path, place.path, list).is_some());
+    let (all, expired) = merge_canonical_rules(policies, identity, request_path.spelt, now);
+    let expired = expired.into_iter().filter(|(path, _)| match_rule(path, request_path.path, list).is_some());
     let expired = expired.map(|(_, written)| written).collect();
     let Some(all) = all else { return Explanation { too_many: true, expired, ..Explanation::default() } };
     let mut matching: Vec<_> = all
         .into_iter()
-        .filter_map(|(path, merged)| Some((match_rule(&path, place.path, list)?, path, merged)))
+        .filter_map(|(path, merged)| Some((match_rule(&path, request_path.path, list)?, path, merged)))
         .collect();
     matching.sort_by(|(one, a, _), (other, b, _)| one.cmp(other).then(Precedence::of(b).cmp(&Precedence::of(a))));
     let mut matching = matching.into_iter();
@@ -114,7 +114,7 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// As [`merge_rules`], with rule paths in canonical spelling for these places. Also returns the expired rules.
+/// As [`merge_rules`], with rule paths in canonical spelling for these positions. Also returns the expired rules.
 fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,
@@ -232,9 +232,9 @@ mod tests {
         assert!(found.too_many && found.decides.is_none());
         let policy = Policy::parse(r#"path "sys/policies/acl/ADMIN" { capabilities = ["read"] }"#).unwrap();
         let spelt = [NameSegments::of(spelling::Spelling::PolicyName, 3)];
-        let place = RequestPath { path: "sys/policies/acl/admin", spelt: &spelt };
+        let request_path = RequestPath { path: "sys/policies/acl/admin", spelt: &spelt };
         assert_eq!(
-            paths(&explain([("p", &policy)], None, place, false, NOW).decides.unwrap()),
+            paths(&explain([("p", &policy)], None, request_path, false, NOW).decides.unwrap()),
             [("p", "sys/policies/acl/ADMIN")]
         );
     }

@@ -163,8 +163,8 @@ fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
             "+" => *nodes[at].plus.get_or_insert(fresh),
             text => match nodes[at].literal(text) {
                 Ok(found) => nodes[at].literals[found].1,
-                Err(place) => {
-                    nodes[at].literals.insert(place, (text.into(), fresh));
+                Err(index) => {
+                    nodes[at].literals.insert(index, (text.into(), fresh));
                     fresh
                 }
             },

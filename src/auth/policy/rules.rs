@@ -126,14 +126,14 @@ fn read_key(rule: &mut Rule, terms: &mut RuleTerms, item: PolicyItem) -> Result<
     match key.as_str() {
         "capabilities" => {
             for word in strings(&key, tree)? {
-                let one = Capabilities::word(&word)
+                let one = Capabilities::parse(&word)
                     .ok_or_else(|| format!("capabilities: unknown word {}", quote_name(&word)))?;
                 terms.capabilities = terms.capabilities.or(one);
             }
         }
         "policy" => {
             let word = string(&key, tree)?;
-            let set = Capabilities::legacy_word(&word)
+            let set = Capabilities::parse_legacy(&word)
                 .ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
             terms.capabilities = terms.capabilities.or(set);
         }

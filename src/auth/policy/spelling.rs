@@ -3,7 +3,7 @@
 //! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is decided,
 //! executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule applies in every
 //! spelling. The route of a request, not the rule, determines which segments are such names (`+/acl/ADMIN` matches
-//! several routes). Rules are therefore converted per set of [`NameSegments`] places.
+//! several routes). Rules are therefore converted per set of [`NameSegments`] positions.
 //!
 //! Different names of one object (the id and the name of an issuer) are not spellings: a policy must name both.
 
@@ -155,13 +155,13 @@ pub struct NameSegments {
 
 impl NameSegments {
     /// A name at segment `from`, counted from 0. A name that may have several segments extends to the end of the path,
-    /// so that its length does not create another place.
+    /// so that its length does not create another position.
     pub fn of(spelling: Spelling, from: usize) -> Self {
         let to = if spelling == Spelling::PolicyName { usize::MAX } else { from + 1 };
         Self { spelling, from, to }
     }
 
-    /// Returns the same place in a path with `segments` more in front.
+    /// Returns the same position in a path with `segments` more in front.
     #[must_use]
     pub fn shifted(self, segments: usize) -> Self {
         Self::of(self.spelling, self.from + segments)
@@ -175,15 +175,15 @@ pub(super) fn may_change(rule: &str) -> bool {
     })
 }
 
-/// Returns the path of a rule in the canonical spelling for these places.
+/// Returns the path of a rule in the canonical spelling for these positions.
 pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String {
     let segments: Vec<&str> = rule.split('/').collect();
     let mut out = Vec::new();
     let mut at = 0;
-    for place in spelt.iter().filter(|place| place.from < segments.len()) {
-        let end = segments.len().min(place.to);
-        out.extend(segments[at..place.from].iter().map(|segment| Cow::Borrowed(*segment)));
-        out.push(Cow::Owned(canonical_rule_part(&segments[place.from..end].join("/"), place.spelling)));
+    for name in spelt.iter().filter(|name| name.from < segments.len()) {
+        let end = segments.len().min(name.to);
+        out.extend(segments[at..name.from].iter().map(|segment| Cow::Borrowed(*segment)));
+        out.push(Cow::Owned(canonical_rule_part(&segments[name.from..end].join("/"), name.spelling)));
         at = end;
     }
     out.extend(segments[at..].iter().map(|segment| Cow::Borrowed(*segment)));
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn canonical_rule_path_changes_only_name_segments() {
         let spelt = |from, spelling| NameSegments::of(spelling, from);
-        for (rule, place, canonical) in [
+        for (rule, name, canonical) in [
             ("sys/policies/acl/ADMIN", spelt(3, Spelling::PolicyName), "sys/policies/acl/admin"),
             ("Sys/+/ACL/Team/App*", spelt(3, Spelling::PolicyName), "Sys/+/ACL/team/app*"),
             ("sys/policies/acl/+/App", spelt(3, Spelling::PolicyName), "sys/policies/acl/+/app"),
@@ -260,7 +260,7 @@ mod tests {
             ("pki/issuer/DEX*", spelt(2, Spelling::Reference), "pki/issuer/DEX*"),
             ("pki/issuer/Default/issue/Web", spelt(2, Spelling::Reference), "pki/issuer/default/issue/Web"),
         ] {
-            assert_eq!(canonical_rule_path(rule, &[place]), canonical, "{rule}");
+            assert_eq!(canonical_rule_path(rule, &[name]), canonical, "{rule}");
             assert!(rule == canonical || may_change(rule), "{rule}");
         }
         for rule in ["sys/policies/acl/admin", "pki/issue/web", "auth/token/+", "*", "pki/cert-metadata/0a:0b*"] {
@@ -270,10 +270,10 @@ mod tests {
 
     #[test]
     fn canonical_rule_path_preserves_a_blank_name_segment() {
-        let place = [NameSegments::of(Spelling::PolicyName, 0)];
+        let name = [NameSegments::of(Spelling::PolicyName, 0)];
         assert_eq!(Spelling::PolicyName.canonical(" /A"), " /a");
         for (rule, spelt) in [(" /*", " /*"), (" /A*", " /a*"), (" A/*", "a/*"), (" A", "a")] {
-            assert_eq!(canonical_rule_path(rule, &place), spelt, "{rule}");
+            assert_eq!(canonical_rule_path(rule, &name), spelt, "{rule}");
         }
     }
 

@@ -46,13 +46,13 @@ fn the_example_of_the_syntax_is_read() {
     assert_eq!(rule.path, "pki/issue/web");
     let terms = &rule.terms;
     let parameters = &rule.terms.parameters;
-    assert_eq!(terms.capabilities.words(), ["create", "update"]);
+    assert_eq!(terms.capabilities.names(), ["create", "update"]);
     assert_eq!(parameters.allowed.keys().collect::<Vec<_>>(), ["*", "common_name"]);
     assert_eq!(parameters.denied["bits"], [json!(1), json!(2.5), json!(true), json!({"a": "b"})]);
     assert!(parameters.required.contains("common_name"));
     assert_eq!((terms.min_wrapping, terms.max_wrapping), (Duration::from_secs(1), Duration::from_secs(90)));
     assert_eq!(rule.comment.as_deref(), Some("say \"hi\" ☃"));
-    assert_eq!(policy.rules[1].terms.capabilities.words(), ["create", "delete", "list", "read", "update"]);
+    assert_eq!(policy.rules[1].terms.capabilities.names(), ["create", "delete", "list", "read", "update"]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn deny_in_any_policy_wins_on_the_same_path() {
     let acl = acl(&[r#"path "a" { capabilities = ["read"] }"#, r#"path "a" { capabilities = ["deny", "update"] }"#]);
     assert!(!allowed(&acl, Operation::Read, "a"));
     assert!(!allowed(&acl, Operation::Update, "a"));
-    assert_eq!(acl.capabilities("a".into()).words(), ["deny"]);
+    assert_eq!(acl.capabilities("a".into()).names(), ["deny"]);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn rules_match_names_in_every_spelling() {
     assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
-    // At other places the case is significant.
+    // At other positions the case is significant.
     assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
     assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
     let order = acl(&[
@@ -314,7 +314,7 @@ fn rules_match_names_in_every_spelling() {
     for (path, allowed) in [("p/0a", false), ("p/0a:0c", false), ("p/0a:0b", true), ("p/0b", true)] {
         assert_eq!(decided(&order, path, &at(1, Spelling::Serial)), allowed, "{path}");
     }
-    // The number of cached sets of places is bounded.
+    // The number of cached position sets is bounded.
     for from in 0..100 {
         assert!(!decided(&names, "p/ADMIN", &at(from + 2, Spelling::PolicyName)));
     }
@@ -366,11 +366,11 @@ fn too_many_segments_of_patterns_grant_nothing() {
             (0..100).map(|n| format!("path \"p{n}{}\" {{ capabilities = [\"read\"] }}\n", "/+".repeat(segments - 1)));
         rules.collect::<String>()
     };
-    let most = MAX_PATTERN_SEGMENTS_PER_CALLER / 100;
+    let max = MAX_PATTERN_SEGMENTS_PER_CALLER / 100;
     let path = |segments: usize| format!("p1{}", "/a".repeat(segments - 1));
-    assert!(allowed(&acl(&[&text(most)]), Operation::Read, &path(most)));
-    assert!(!allowed(&acl(&[&text(most), "path \"+\" {}"]), Operation::Read, &path(most)));
-    assert!(allowed(&acl(&[&text(most), "path \"a/b/c\" {}"]), Operation::Read, &path(most)));
+    assert!(allowed(&acl(&[&text(max)]), Operation::Read, &path(max)));
+    assert!(!allowed(&acl(&[&text(max), "path \"+\" {}"]), Operation::Read, &path(max)));
+    assert!(allowed(&acl(&[&text(max), "path \"a/b/c\" {}"]), Operation::Read, &path(max)));
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn print(policy: &Policy) -> String {
             format!("{{ {} }}", items.join("\n"))
         };
         let _ =
-            writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.terms.capabilities.words()));
+            writeln!(out, "path {} {{\n  capabilities = {}", json!(rule.path), json!(rule.terms.capabilities.names()));
         let _ = writeln!(out, "  allowed_parameters = {}", object(&rule.terms.parameters.allowed));
         let _ = writeln!(out, "  denied_parameters {}", object(&rule.terms.parameters.denied));
         let _ = writeln!(out, "  required_parameters = {} // all", json!(rule.terms.parameters.required));

@@ -133,7 +133,7 @@ impl<'a> FieldReadings<'a> {
 #[derive(Default)]
 struct NestedTexts {
     texts: Vec<String>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl NestedTexts {
@@ -171,8 +171,8 @@ impl NestedTexts {
     /// Adds a prefix and a scalar. Returns `false` if a limit is exceeded.
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar_text(value) else { return true };
-        self.octets += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
-        let has_room = self.texts.len() < Self::MAX_TEXTS && self.octets <= Self::MAX_BYTES;
+        self.bytes += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
+        let has_room = self.texts.len() < Self::MAX_TEXTS && self.bytes <= Self::MAX_BYTES;
         if has_room {
             self.texts.push(begin.concat() + &text);
         }

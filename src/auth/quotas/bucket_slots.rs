@@ -14,7 +14,7 @@ use crate::clock::Time;
 const NETWORK_COUNTERS: usize = 1 << 14;
 
 pub(super) struct BucketSlots {
-    most: usize,
+    max_slots: usize,
     taken: AtomicUsize,
     /// Slots taken in IPv4 and in IPv6.
     families: [AtomicU32; 2],
@@ -27,29 +27,37 @@ pub(super) struct BucketSlots {
 }
 
 impl BucketSlots {
-    pub(super) fn new(most: usize, key: u64) -> Self {
+    pub(super) fn new(max_slots: usize, key: u64) -> Self {
         let within = (0..NETWORK_COUNTERS).map(|_| AtomicU32::new(0)).collect();
         let families = [AtomicU32::new(0), AtomicU32::new(0)];
-        Self { most, taken: AtomicUsize::new(0), families, within, key, last_warned_minute: AtomicI64::new(i64::MIN) }
+        Self {
+            max_slots,
+            taken: AtomicUsize::new(0),
+            families,
+            within,
+            key,
+            last_warned_minute: AtomicI64::new(i64::MIN),
+        }
     }
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
     /// for whole families and for clients without an address.
     pub(super) fn take(&self, network: ClientNetwork) -> bool {
-        let free = self.most.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
-        let is_full =
-            |around: ClientNetwork| self.within(around).load(Ordering::Relaxed) as usize >= max_slots(free, around);
-        if network.around().any(is_full) {
+        let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
+        let is_full = |surrounding: ClientNetwork| {
+            self.within(surrounding).load(Ordering::Relaxed) as usize >= max_slots(free, surrounding)
+        };
+        if network.surrounding().any(is_full) {
             return false;
         }
         self.taken.fetch_add(1, Ordering::Relaxed);
-        network.around().for_each(|around| _ = self.within(around).fetch_add(1, Ordering::Relaxed));
+        network.surrounding().for_each(|surrounding| _ = self.within(surrounding).fetch_add(1, Ordering::Relaxed));
         true
     }
 
     pub(super) fn release(&self, network: ClientNetwork) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
-        network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
+        network.surrounding().for_each(|surrounding| _ = self.within(surrounding).fetch_sub(1, Ordering::Relaxed));
     }
 
     /// Logs that clients share buckets, at most once a minute. Returns `true` if it did.
@@ -58,7 +66,7 @@ impl BucketSlots {
         let is_new = self.last_warned_minute.swap(minute, Ordering::Relaxed) != minute;
         if is_new {
             let taken = self.taken.load(Ordering::Relaxed);
-            let limit = self.most;
+            let limit = self.max_slots;
             tracing::warn!(
                 quota,
                 taken,
@@ -113,84 +121,84 @@ mod tests {
     }
 
     /// Takes slots as the buckets of one quota do, for clients or surrounding networks. Returns their number.
-    fn flood(places: &BucketSlots, clients: impl Iterator<Item = ClientNetwork>) -> usize {
-        let before = places.taken();
+    fn flood(slots: &BucketSlots, clients: impl Iterator<Item = ClientNetwork>) -> usize {
+        let before = slots.taken();
         let mut known = std::collections::HashSet::new();
         for client in clients {
-            let found = |network: &ClientNetwork| known.contains(network) || places.take(*network);
-            let network = std::iter::once(client).chain(client.around()).find(found).unwrap();
+            let found = |network: &ClientNetwork| known.contains(network) || slots.take(*network);
+            let network = std::iter::once(client).chain(client.surrounding()).find(found).unwrap();
             known.insert(network);
         }
-        places.taken() - before
+        slots.taken() - before
     }
 
     #[test]
     fn ipv6_network_takes_part_of_the_slots_and_spares_others() {
-        let places = BucketSlots::new(NETWORKS, 0);
+        let slots = BucketSlots::new(NETWORKS, 0);
         let prefix = 0x2001_0db8_0001_0000;
-        let taken = (0..1 << 16).filter(|n| places.take(v6(prefix + n))).count();
+        let taken = (0..1 << 16).filter(|n| slots.take(v6(prefix + n))).count();
         assert_eq!(taken, NETWORKS / 9);
         // Through many quotas.
         for _ in 0..20 {
-            flood(&places, (0..1 << 16).map(|n| v6(prefix + n)));
+            flood(&slots, (0..1 << 16).map(|n| v6(prefix + n)));
         }
-        assert!(places.taken() <= NETWORKS / 5 + 21, "{}", places.taken());
-        assert!(!places.take(of("2001:db8:1:77::")));
+        assert!(slots.taken() <= NETWORKS / 5 + 21, "{}", slots.taken());
+        assert!(!slots.take(of("2001:db8:1:77::")));
         for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
             let client = of(client);
-            assert!(places.take(client) || places.take(client.wider().unwrap()), "{client:?}");
+            assert!(slots.take(client) || slots.take(client.wider().unwrap()), "{client:?}");
         }
-        assert!(places.take(of("2001:db9::1:0:0:0:0")) && places.take(of("198.51.100.2")));
+        assert!(slots.take(of("2001:db9::1:0:0:0:0")) && slots.take(of("198.51.100.2")));
     }
 
     #[test]
     fn ipv6_provider_takes_half_of_the_slots_and_spares_others() {
-        let places = BucketSlots::new(NETWORKS, 0);
+        let slots = BucketSlots::new(NETWORKS, 0);
         // Every /64 in a different /48.
         for quota in 0..20 {
-            flood(&places, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
+            flood(&slots, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
         }
-        assert!((NETWORKS / 2 - 1..=NETWORKS / 2 + 21).contains(&places.taken()), "{}", places.taken());
-        assert!((0..1_000).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
-        assert!((0..500).all(|n| places.take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
+        assert!((NETWORKS / 2 - 1..=NETWORKS / 2 + 21).contains(&slots.taken()), "{}", slots.taken());
+        assert!((0..1_000).all(|n| slots.take(v6((0x2a00_0000 + n) << 32))));
+        assert!((0..500).all(|n| slots.take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
     }
 
     #[test]
     fn ipv4_flood_spares_wider_networks_and_the_ipv6_family() {
-        let places = BucketSlots::new(NETWORKS, 0);
+        let slots = BucketSlots::new(NETWORKS, 0);
         let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
         let crowd = (0..NETWORKS as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
-        let own = crowd.clone().filter(|client| places.take(*client)).count();
+        let own = crowd.clone().filter(|client| slots.take(*client)).count();
         assert_eq!(own, NETWORKS * 2 / 3);
         let newcomer = of("198.51.100.1");
-        assert!(!places.take(newcomer) && places.take(newcomer.wider().unwrap()));
-        assert!((0..100).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
+        assert!(!slots.take(newcomer) && slots.take(newcomer.wider().unwrap()));
+        assert!((0..100).all(|n| slots.take(v6((0x2a00_0000 + n) << 32))));
         // Many quotas, and all /24 networks.
         for quota in 0..30 {
-            flood(&places, (0..NETWORKS as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
+            flood(&slots, (0..NETWORKS as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
         }
-        assert!(places.taken() < NETWORKS, "{}", places.taken());
-        assert!((0..100).all(|n| places.take(v6((0x2b00_0000 + n) << 32))));
+        assert!(slots.taken() < NETWORKS, "{}", slots.taken());
+        assert!((0..100).all(|n| slots.take(v6((0x2b00_0000 + n) << 32))));
     }
 
     #[test]
     fn released_slots_are_free_again() {
-        let places = BucketSlots::new(NETWORKS, 7);
+        let slots = BucketSlots::new(NETWORKS, 7);
         let clients: Vec<ClientNetwork> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
-        let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| places.take(**client)).collect();
+        let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| slots.take(**client)).collect();
         assert_eq!(taken.len(), NETWORKS / 9);
-        taken.iter().for_each(|client| places.release(**client));
-        assert_eq!(places.taken(), 0);
-        assert!(places.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
-        assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), NETWORKS / 9);
+        taken.iter().for_each(|client| slots.release(**client));
+        assert_eq!(slots.taken(), 0);
+        assert!(slots.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
+        assert_eq!(clients.iter().filter(|client| slots.take(**client)).count(), NETWORKS / 9);
     }
 
     #[test]
     fn shared_slot_warning_is_logged_once_a_minute() {
-        let places = BucketSlots::new(NETWORKS, 0);
+        let slots = BucketSlots::new(NETWORKS, 0);
         let now = datetime!(2030-01-01 00:00 UTC);
         let told =
-            [0, 59, 60, 61, 600].map(|second| places.warn_shared("q", now + std::time::Duration::from_secs(second)));
+            [0, 59, 60, 61, 600].map(|second| slots.warn_shared("q", now + std::time::Duration::from_secs(second)));
         assert_eq!(told, [true, false, true, false, true]);
     }
 }

@@ -46,7 +46,8 @@ struct BucketTerms {
     /// Burst size in requests.
     capacity: f64,
     per_second: f64,
-    /// Time for which a client over its limit is rejected, in microseconds; 0 until a request is available again.
+    /// Time for which a client over its limit is rejected, in microseconds. With 0, it is rejected only until
+    /// a request is available again.
     block: Micros,
     /// Time after which an idle bucket is full and not blocked, in microseconds.
     keep: Micros,
@@ -71,7 +72,7 @@ struct TokenBucket {
 
 pub(super) struct Limiter {
     terms: BucketTerms,
-    places: Arc<BucketSlots>,
+    slots: Arc<BucketSlots>,
     buckets: Mutex<BucketGenerations>,
 }
 
@@ -81,13 +82,13 @@ type BucketGeneration = HashMap<ClientNetwork, TokenBucket>;
 struct BucketGenerations {
     young: BucketGeneration,
     old: BucketGeneration,
-    /// When the young generation was empty.
+    /// Time at which the young generation was last empty.
     rotated_at: Micros,
 }
 
 impl Limiter {
-    pub(super) fn new(rule: &RateLimit, places: Arc<BucketSlots>) -> Self {
-        Self { terms: BucketTerms::of(rule), places, buckets: Mutex::default() }
+    pub(super) fn new(rule: &RateLimit, slots: Arc<BucketSlots>) -> Self {
+        Self { terms: BucketTerms::of(rule), slots, buckets: Mutex::default() }
     }
 
     /// Takes one request from the client's bucket, or from the one that it shares.
@@ -95,7 +96,7 @@ impl Limiter {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = buckets.rotate(&self.terms, now);
-        let (network, known) = buckets.find(client, &self.places);
+        let (network, known) = buckets.find(client, &self.slots);
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
         let taken = bucket.take(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
@@ -113,9 +114,9 @@ impl Limiter {
     /// Releases the slots of dropped buckets. No request waits for the release of many.
     fn release(&self, gone: Option<[BucketGeneration; 2]>) {
         let Some(gone) = gone else { return };
-        let places = Arc::clone(&self.places);
+        let slots = Arc::clone(&self.slots);
         let many = gone.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
-        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| places.release(*network));
+        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| slots.release(*network));
         if many { drop(std::thread::spawn(work)) } else { work() }
     }
 }
@@ -144,11 +145,11 @@ impl BucketGenerations {
     }
 
     /// Finds the network whose bucket a client uses, and the bucket if it exists.
-    fn find(&mut self, client: ClientNetwork, places: &BucketSlots) -> (ClientNetwork, Option<TokenBucket>) {
+    fn find(&mut self, client: ClientNetwork, slots: &BucketSlots) -> (ClientNetwork, Option<TokenBucket>) {
         let mut network = client;
         loop {
             let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
-            if known.is_some() || places.take(network) {
+            if known.is_some() || slots.take(network) {
                 return (network, known);
             }
             let Some(wider) = network.wider() else { return (network, None) };
@@ -285,14 +286,14 @@ mod tests {
             let buckets = limiter.buckets.lock().unwrap();
             buckets.young.len() + buckets.old.len()
         };
-        assert!(count() < 1_000 && count() == limiter.places.taken(), "{}", count());
+        assert!(count() < 1_000 && count() == limiter.slots.taken(), "{}", count());
         // A client with a recent request is kept in the next generation, and later dropped.
         let later = after(10_000);
         assert!(limiter.take(v4(1), after(9_999)).granted);
         assert!(limiter.take(v4(1), later).granted && !limiter.take(v4(1), later).granted);
-        assert_eq!(count(), limiter.places.taken());
+        assert_eq!(count(), limiter.slots.taken());
         assert!(limiter.take(v4(7), after(40_000)).granted);
-        assert_eq!((count(), limiter.places.taken()), (1, 1));
+        assert_eq!((count(), limiter.slots.taken()), (1, 1));
     }
 
     #[test]
@@ -318,22 +319,22 @@ mod tests {
 
     #[test]
     fn slots_are_released_when_a_quota_ends_or_is_unused() {
-        let places = Arc::new(BucketSlots::new(1_000, 0));
+        let slots = Arc::new(BucketSlots::new(1_000, 0));
         let flooded = || {
-            let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&places));
+            let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&slots));
             (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));
             limiter
         };
         let first = flooded();
-        assert!(places.taken() > 400);
+        assert!(slots.taken() > 400);
         first.forget(after(9_000));
-        assert!(places.taken() > 400);
+        assert!(slots.taken() > 400);
         first.forget(after(20_000));
-        assert_eq!(places.taken(), 0);
+        assert_eq!(slots.taken(), 0);
         let second = flooded();
         second.forget(after(10_000));
-        assert!(places.taken() > 400, "they may have asked a moment ago");
+        assert!(slots.taken() > 400, "they may have asked a moment ago");
         drop(second);
-        assert_eq!(places.taken(), 0);
+        assert_eq!(slots.taken(), 0);
     }
 }

@@ -52,7 +52,7 @@ impl ClientNetwork {
     }
 
     /// Returns all surrounding networks, narrowest first.
-    pub(super) fn around(self) -> impl Iterator<Item = Self> {
+    pub(super) fn surrounding(self) -> impl Iterator<Item = Self> {
         std::iter::successors(self.wider(), |network| network.wider())
     }
 
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn client_networks_nest_by_neighbourhood_and_family() {
-        let common = |one: &str, other: &str| of(one).around().zip(of(other).around()).filter(|(a, b)| a == b).count();
+        let common =
+            |one: &str, other: &str| of(one).surrounding().zip(of(other).surrounding()).filter(|(a, b)| a == b).count();
         for (one, other, networks) in [
             ("192.0.2.1", "192.0.2.255", 3),
             ("192.0.2.1", "192.0.3.1", 2),
@@ -100,7 +101,7 @@ mod tests {
         ] {
             assert_eq!(common(one, other), networks, "{one} {other}");
         }
-        let steps = |client: ClientNetwork| client.around().map(ClientNetwork::steps).collect::<Vec<_>>();
+        let steps = |client: ClientNetwork| client.surrounding().map(ClientNetwork::steps).collect::<Vec<_>>();
         assert_eq!((steps(of("192.0.2.1")), steps(of("2001:db8::"))), (vec![1, 2, 3], vec![1, 2, 3, 4]));
         assert_eq!((of("192.0.2.1").steps(), steps(ClientNetwork::Unknown)), (0, vec![]));
     }

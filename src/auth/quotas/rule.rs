@@ -38,7 +38,8 @@ pub(super) struct RateLimit {
     pub(super) rate: f64,
     /// Seconds.
     pub(super) interval: u64,
-    /// Seconds for which a client over its limit is rejected; 0 until a request is available again.
+    /// Seconds for which a client over its limit is rejected. With 0, it is rejected only until a request is
+    /// available again.
     pub(super) block_interval: u64,
     /// Without effect, because there is one namespace; stored and returned.
     pub(super) inheritable: bool,

@@ -43,7 +43,7 @@ pub struct QuotaRequest<'r> {
 pub struct Quotas {
     pub(super) version: u64,
     pub(super) stored: StoredQuotas,
-    places: Arc<BucketSlots>,
+    slots: Arc<BucketSlots>,
     by_name: BTreeMap<String, Arc<ActiveQuota>>,
     everything: Option<Arc<ActiveQuota>>,
     /// By accessor.
@@ -70,10 +70,10 @@ impl Quotas {
     /// Compiles the stored quotas. Unchanged quotas keep their buckets.
     pub(super) fn compile(stored: StoredQuotas, version: u64, before: Option<&Self>) -> Self {
         let fresh = || Arc::new(BucketSlots::new(MAX_BUCKETS, u64::from_ne_bytes(random::bytes())));
-        let places = before.map_or_else(fresh, |before| Arc::clone(&before.places));
+        let slots = before.map_or_else(fresh, |before| Arc::clone(&before.slots));
         let mut quotas = Self {
             version,
-            places,
+            slots,
             by_name: BTreeMap::new(),
             everything: None,
             mounts: HashMap::new(),
@@ -82,7 +82,7 @@ impl Quotas {
         for (name, rule) in &stored.rate_limits {
             let known = before.and_then(|before| before.by_name.get(name)).filter(|known| known.rule == *rule);
             let fresh = || {
-                let limiter = Limiter::new(rule, Arc::clone(&quotas.places));
+                let limiter = Limiter::new(rule, Arc::clone(&quotas.slots));
                 Arc::new(ActiveQuota { name: name.clone(), rule: rule.clone(), limiter })
             };
             let limited = known.map_or_else(fresh, Arc::clone);
@@ -116,7 +116,7 @@ impl Quotas {
         let taken = limited.limiter.take(ClientNetwork::of(request.address), now);
         if taken.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
-            self.places.warn_shared(&limited.name, now);
+            self.slots.warn_shared(&limited.name, now);
         }
         Some(taken)
     }

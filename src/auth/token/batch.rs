@@ -47,7 +47,7 @@ impl BatchToken {
         self.parent
     }
 
-    pub(super) fn standing(&self) -> TokenAttributes {
+    pub(super) fn attributes(&self) -> TokenAttributes {
         TokenAttributes { expires_at: Some(self.expires_at), uses: None, orphan: self.parent.is_none(), batch: true }
     }
 }
@@ -80,8 +80,8 @@ impl Auth {
         let sealed = self.store.seal(SEAL_PURPOSE, body)?;
         let text = format!("{BATCH_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
         if text.len() > MAX_BATCH_TOKEN_BYTES {
-            let most = MAX_BATCH_TOKEN_BYTES;
-            return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {most} bytes")));
+            let max = MAX_BATCH_TOKEN_BYTES;
+            return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {max} bytes")));
         }
         Ok(text)
     }

@@ -143,12 +143,12 @@ impl Auth {
         }
     }
 
-    /// Returns the first `most` keys after `after` directly below a path, in byte order: hashes of tokens, and segments
+    /// Returns the first `max` keys after `after` directly below a path, in byte order: hashes of tokens, and segments
     /// of longer paths with a trailing `/`. Reads all tokens.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn token_lease_keys(&self, prefix: &str, after: &str, most: usize) -> Result<TokenLeaseKeys> {
+    pub async fn token_lease_keys(&self, prefix: &str, after: &str, max: usize) -> Result<TokenLeaseKeys> {
         let mut unreadable = 0;
         let scopes = self.mounts().path_scopes(prefix);
         let mut keys = BTreeSet::new();
@@ -179,7 +179,7 @@ impl Auth {
                 if key.as_str() > after {
                     keys.insert(key);
                 }
-                if keys.len() > most {
+                if keys.len() > max {
                     keys.pop_last();
                 }
             }

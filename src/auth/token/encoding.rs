@@ -53,8 +53,8 @@ pub(super) fn sha256(text: &str) -> TokenHash {
 
 /// Encodes the time in base 62 with ordered digits, so that texts sort by time.
 fn encode_time(now: Time) -> String {
-    let most = 62_i128.pow(TIME_CHARS as u32) - 1;
-    let mut left = (now.unix_timestamp_nanos() / 1_000_000).clamp(0, most) as usize;
+    let max = 62_i128.pow(TIME_CHARS as u32) - 1;
+    let mut left = (now.unix_timestamp_nanos() / 1_000_000).clamp(0, max) as usize;
     let mut digits = [0; TIME_CHARS];
     for digit in digits.iter_mut().rev() {
         *digit = BASE62[left % 62];

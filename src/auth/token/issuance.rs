@@ -72,14 +72,14 @@ impl Auth {
             record.accessor.clear();
             let batch = BatchToken { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
             let token = Secret::new(self.seal_batch(&batch)?);
-            let standing = batch.standing();
-            return Ok(TokenResponse::new(token, batch.record, &standing, now));
+            let attributes = batch.attributes();
+            return Ok(TokenResponse::new(token, batch.record, &attributes, now));
         }
         let token = Secret::new(new_token(now));
         let row = token_row(token.expose_text().unwrap_or_default(), &record, ttl, uses, ties)?;
-        let standing = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
+        let attributes = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
-            [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &standing, now)),
+            [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &attributes, now)),
             _ => Err(Error::internal("the store answered another write")),
         }
     }

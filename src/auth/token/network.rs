@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit};
 
-/// Maximum number of networks in a list, and length of one in bytes.
+/// Maximum number of networks in a list, and maximum length of each in bytes.
 const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).rejecting_only_empty();
 
 /// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_read_and_written_as_they_were_given() {
+    fn network_text_is_kept_as_given() {
         for (text, written) in [
             ("192.0.2.0/24", "192.0.2.0/24"),
             ("192.0.2.7/24", "192.0.2.7/24"),

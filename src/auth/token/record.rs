@@ -74,7 +74,7 @@ impl TokenAttributes {
         Self { expires_at: row.expires_at, uses: row.uses, orphan: row.parent.is_none(), batch: false }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn token_type(&self) -> &'static str {
         if self.batch { "batch" } else { "service" }
     }
 }
@@ -89,7 +89,7 @@ impl TokenRecord {
     }
 
     /// Returns the lookup response at `now`. `id` is `""` for a lookup by accessor.
-    pub(super) fn lookup_json(&self, id: &str, standing: &TokenAttributes, now: Time) -> Value {
+    pub(super) fn lookup_json(&self, id: &str, attributes: &TokenAttributes, now: Time) -> Value {
         let mut shown = json!({
             "id": id,
             "accessor": self.accessor,
@@ -98,17 +98,17 @@ impl TokenRecord {
             "meta": Some(&self.meta).filter(|meta| !meta.is_empty()),
             "display_name": self.display_name,
             // 0 means unlimited, so a token on its last use shows -1.
-            "num_uses": standing.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),
-            "orphan": standing.orphan,
+            "num_uses": attributes.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),
+            "orphan": attributes.orphan,
             "creation_time": self.created_at.unix_timestamp(),
             "creation_ttl": self.creation_ttl.as_secs(),
             "issue_time": format_rfc3339(self.created_at),
-            "expire_time": standing.expires_at.map(format_rfc3339),
-            "ttl": standing.expires_at.map_or(0, |end| remaining_time(end, now).as_secs()),
+            "expire_time": attributes.expires_at.map(format_rfc3339),
+            "ttl": attributes.expires_at.map_or(0, |end| remaining_time(end, now).as_secs()),
             "explicit_max_ttl": self.explicit_max_ttl.as_secs(),
             "entity_id": self.entity_id,
             "renewable": self.renewable,
-            "type": standing.word(),
+            "type": attributes.token_type(),
         });
         if !self.role.is_empty() {
             shown["role"] = self.role.as_str().into();

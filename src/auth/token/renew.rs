@@ -76,11 +76,11 @@ impl Auth {
         let update = AuthWrite::TokenUpdate { hash: row.hash, expires_at, body: record.to_body()? };
         let outcome = self.store.commit(vec![update]).await?;
         self.tokens.remove(&[row.hash]);
-        let standing = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
+        let attributes = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match outcome.as_slice() {
             [AuthOutcome::Done] => {
                 let identity_policies = self.identity_policies(&record.entity_id).await?;
-                let given = TokenResponse::new(Secret::new(token), record, &standing, now);
+                let given = TokenResponse::new(Secret::new(token), record, &attributes, now);
                 Ok((given.with_identity(&identity_policies), grant.warnings))
             }
             _ => Err(token_not_found()),

@@ -45,22 +45,22 @@ pub struct TokenResponse {
 
 impl TokenResponse {
     /// Describes a token at `now`; `token` is empty if the request used the accessor.
-    pub(super) fn new(token: Secret, record: TokenRecord, standing: &TokenAttributes, now: Time) -> Self {
+    pub(super) fn new(token: Secret, record: TokenRecord, attributes: &TokenAttributes, now: Time) -> Self {
         let TokenRecord { accessor, policies, meta, renewable, entity_id, .. } = record;
         Self {
             token,
             accessor,
             entity_id,
             identity_policies: Vec::new(),
-            lease_duration: standing.expires_at.map_or(0, |end| remaining_time(end, now).as_secs()),
+            lease_duration: attributes.expires_at.map_or(0, |end| remaining_time(end, now).as_secs()),
             metadata: Some(meta).filter(|meta| !meta.is_empty()),
             mfa_requirement: (),
-            num_uses: standing.uses.unwrap_or(0),
-            orphan: standing.orphan,
+            num_uses: attributes.uses.unwrap_or(0),
+            orphan: attributes.orphan,
             policies: policies.clone(),
             renewable,
             token_policies: policies,
-            token_type: standing.word(),
+            token_type: attributes.token_type(),
         }
     }
 

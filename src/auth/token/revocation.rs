@@ -11,8 +11,9 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash};
 use crate::error::{Error, Result};
 
-/// Tokens removed in one step of a sweep, and steps of one sweep.
+/// Tokens removed in one step of a sweep.
 const TOKENS_PER_SWEEP_STEP: u32 = 500;
+/// Steps of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
 /// A sweep that removed this many tokens may have left some.
 pub const MAX_SWEPT_TOKENS: u32 = TOKENS_PER_SWEEP_STEP * STEPS_PER_SWEEP;

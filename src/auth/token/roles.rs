@@ -137,8 +137,8 @@ impl TokenRole {
                 let time = format_duration(time);
                 let longest = format_duration(longest);
                 warnings.add(format!(
-                    "{name} of \"{time}\" is greater than the mount's maximum TTL of \"{longest}\", to which tokens \
-                     will be held"
+                    "{name} of \"{time}\" is greater than the mount's maximum TTL of \"{longest}\"; the maximum \
+                     applies to its tokens"
                 ));
             }
         }

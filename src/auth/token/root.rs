@@ -78,7 +78,7 @@ impl Auth {
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
         let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
         let row = token_row(&token, &record, None, None, TokenOwners::default())?;
-        let standing = TokenAttributes::of(&row);
+        let attributes = TokenAttributes::of(&row);
         let mut unit = vec![AuthWrite::TokenInsert(row)];
         if self.root_document(display_name).await?.is_none() {
             let body = serde_json::to_vec(&CurrentRootToken { hash }).map_err(Error::internal)?;
@@ -87,7 +87,7 @@ impl Auth {
         }
         self.store.commit(unit).await?;
         let now = record.created_at;
-        Ok(TokenResponse::new(Secret::new(token), record, &standing, now))
+        Ok(TokenResponse::new(Secret::new(token), record, &attributes, now))
     }
 
     /// `true` if a root token of this display name was ever created, live or not.

@@ -36,7 +36,7 @@ pub enum TokenKind {
 
 impl TokenKind {
     /// Name of the type.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Service => "service",
@@ -48,7 +48,7 @@ impl TokenKind {
 
     pub(super) fn of(word: &str) -> Option<Self> {
         let all = [Self::Default, Self::Service, Self::Batch, Self::DefaultService, Self::DefaultBatch];
-        all.into_iter().find(|kind| kind.word() == word)
+        all.into_iter().find(|kind| kind.name() == word)
     }
 }
 
@@ -247,7 +247,7 @@ impl TokenTerms {
             ("token_bound_cidrs", json!(self.bound_cidrs)),
             ("token_num_uses", json!(self.num_uses)),
             ("token_no_default_policy", json!(self.no_default_policy)),
-            ("token_type", json!(self.kind.word())),
+            ("token_type", json!(self.kind.name())),
             ("token_strictly_bind_ip", json!(self.strictly_bind_ip)),
         ] {
             let twin = name.strip_prefix("token_").filter(|twin| self.older.iter().any(|known| known == twin));

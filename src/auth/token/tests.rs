@@ -184,16 +184,16 @@ async fn renewal_repeats_the_last_grant_up_to_the_maximum() {
     let f = Fixture::new().await;
     f.auth.mount_tune("auth/token", &fields(json!({"max_lease_ttl": "4h"}))).await.unwrap();
     let token = f.token(&f.root, json!({"ttl": "2h"})).await;
-    let life = |answer: &(Value, Warnings)| answer.0["lease_duration"].as_u64().unwrap();
-    assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 7200);
-    assert_eq!(life(&f.renew(&token, 3 * 3600).await.unwrap()), 3 * 3600);
-    assert_eq!(life(&f.renew(&token, 0).await.unwrap()), 3 * 3600);
+    let lifetime = |answer: &(Value, Warnings)| answer.0["lease_duration"].as_u64().unwrap();
+    assert_eq!(lifetime(&f.renew(&token, 0).await.unwrap()), 7200);
+    assert_eq!(lifetime(&f.renew(&token, 3 * 3600).await.unwrap()), 3 * 3600);
+    assert_eq!(lifetime(&f.renew(&token, 0).await.unwrap()), 3 * 3600);
     f.advance(2.0 * 3600.0);
     let capped = f.renew(&token, 0).await.unwrap();
-    assert_eq!(life(&capped), 2 * 3600);
+    assert_eq!(lifetime(&capped), 2 * 3600);
     let want = "TTL of \"3h\" exceeded the effective max_ttl of \"4h\"; TTL value is capped accordingly";
     assert_eq!(*capped.1, [want]);
-    assert_eq!(life(&f.renew(&token, 60).await.unwrap()), 60);
+    assert_eq!(lifetime(&f.renew(&token, 60).await.unwrap()), 60);
     f.renew(&token, 7200).await.unwrap();
     f.advance(2.0 * 3600.0 - 0.9);
     assert_eq!(f.renew(&token, 60).await.unwrap_err(), "past the max TTL, cannot renew");
@@ -285,9 +285,9 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
         assert!(page.len() <= 3);
         let Some((last, _)) = page.last() else { break };
         after = *last;
-        let places = page.iter().filter_map(|(place, accessor)| accessor.as_ref().map(|text| (place, text)));
-        assert!(places.clone().all(|(place, accessor)| f.auth.accessor_position(accessor) == *place));
-        pages.extend(places.map(|(_, accessor)| accessor.clone()));
+        let positions = page.iter().filter_map(|(position, accessor)| accessor.as_ref().map(|text| (position, text)));
+        assert!(positions.clone().all(|(position, accessor)| f.auth.accessor_position(accessor) == *position));
+        pages.extend(positions.map(|(_, accessor)| accessor.clone()));
     }
     pages.sort();
     assert_eq!(pages, all);

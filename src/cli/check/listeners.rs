@@ -33,7 +33,9 @@ fn check_listener(report: &mut CheckReport, name: &'static str, address: SocketA
             (ErrorKind::AddrInUse, None) => {
                 report.wrong(name, format!("{address}: taken by another program (ss -ltnp shows which)"));
             }
-            (ErrorKind::AddrNotAvailable, _) => report.wrong(name, format!("{address}: is no address of this machine")),
+            (ErrorKind::AddrNotAvailable, _) => {
+                report.wrong(name, format!("{address}: is not an address of this machine"))
+            }
             (ErrorKind::PermissionDenied, _) => {
                 let text = "not for this user: ports below 1024 need CAP_NET_BIND_SERVICE";
                 report.wrong(name, format!("{address}: {text}"));

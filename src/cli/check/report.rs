@@ -35,19 +35,19 @@ impl CheckReport {
     /// One line per check; line feeds become blanks.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |(level, what, text): &(CheckLevel, &str, String)| {
-            format!("{:<6} {what:<16} {}", level.word(), text.replace('\n', " "))
+            format!("{:<6} {what:<16} {}", level.name(), text.replace('\n', " "))
         };
         self.0.iter().map(line).collect()
     }
 
     pub(super) fn objects(&self) -> Vec<Value> {
-        let object = |(level, what, text): &(CheckLevel, &str, String)| json!({ "level": level.word(), "what": what, "text": text });
+        let object = |(level, what, text): &(CheckLevel, &str, String)| json!({ "level": level.name(), "what": what, "text": text });
         self.0.iter().map(object).collect()
     }
 }
 
 impl CheckLevel {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Note => "note",

@@ -48,12 +48,14 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     match (found, missing) {
         (Ok(StoreInspection::Nothing), None) => {
             report.ok(SEAL, format!("{}", key.about()));
-            report
-                .note(STORE, format!("{name}: is empty yet: signet operator init makes the store and the first token"));
+            report.note(
+                STORE,
+                format!("{name}: is still empty: signet operator init creates the store and the first token"),
+            );
         }
         (Ok(StoreInspection::Nothing), Some(file)) => {
-            let text = "is empty yet: signet operator init makes the store, the seal key and the first token";
-            report.note(SEAL, format!("{}: not there yet", file.display()));
+            let text = "is still empty: signet operator init creates the store, the seal key and the first token";
+            report.note(SEAL, format!("{}: does not exist yet", file.display()));
             report.note(STORE, format!("{name}: {text}"));
         }
         (Ok(StoreInspection::InUse), None) => {
@@ -101,7 +103,7 @@ fn error_label(error: &Error) -> &'static str {
 
 fn describe_error(error: &Error, missing: bool) -> String {
     if missing && error.kind() == Kind::Invalid && !error.text().starts_with("storage: the database has") {
-        return "the seal key is not there, and the store is sealed by one: put the seal key back".to_owned();
+        return "the seal key is missing, and the store is sealed with one: restore the seal key".to_owned();
     }
     match database_message(error) {
         Some(said) => format!("{error} ({said})"),

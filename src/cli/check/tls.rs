@@ -58,7 +58,7 @@ fn check_certificates(report: &mut CheckReport, file: &Path) {
         report.ok(CERTIFICATE, format!("{}: valid until {}", file.display(), format_time(end)));
     }
     if (0..end.saturating_sub(leaf.not_before()) / 4).contains(&left) {
-        report.note(CERTIFICATE, format!("{}: three quarters of its life are over: renew it", file.display()));
+        report.note(CERTIFICATE, format!("{}: three quarters of its lifetime have passed: renew it", file.display()));
     }
     let named = leaf.sans().is_ok_and(|sans| !sans.dns.is_empty() || !sans.ips.is_empty());
     if !named {

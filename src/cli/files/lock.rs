@@ -15,8 +15,9 @@ use super::resolved_path::{ResolvedPath, folder_of, write_error};
 use super::staged::{FileContent, OnExisting, StagedFile};
 
 const LOCK_FILE_NAME: &str = ".signet.lock";
-/// Maximum wait for the lock, and the interval of the attempts.
+/// Maximum wait for the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of the attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prevents other commands from replacing files of a folder, until it is dropped.
@@ -171,7 +172,7 @@ mod tests {
             std::fs::write(at(name), "left").unwrap();
         }
         let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
-        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().place().unwrap();
+        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().persist().unwrap();
         drop(lock);
         assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());
         assert_eq!(count(folder.path()), 4);

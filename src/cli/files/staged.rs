@@ -31,7 +31,7 @@ impl FileContent {
         Mode::from_raw_mode(if self == Self::Secret { 0o600 } else { 0o644 })
     }
 
-    fn most(self) -> u32 {
+    fn max_mode(self) -> u32 {
         if self == Self::Secret { 0o640 } else { 0o777 }
     }
 }
@@ -60,7 +60,7 @@ pub(in crate::cli) fn exists_error(file: &Path) -> Error {
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
     let staged = StagedFile::new(file, content, OnExisting::RejectUnlessEmpty)?;
     staged.remove_leftovers();
-    staged.filled(parts)?.place()
+    staged.filled(parts)?.persist()
 }
 
 /// A temporary file. It is removed on drop, unless it has been renamed to its final name.
@@ -89,7 +89,7 @@ impl StagedFile {
             (OnExisting::RejectUnlessEmpty | OnExisting::Replace, Some(found))
                 if file_type(found) != FileType::RegularFile =>
             {
-                return Err(Error::invalid(format!("{}: is no file that can be replaced", file.display())));
+                return Err(Error::invalid(format!("{}: is not a file that can be replaced", file.display())));
             }
             _ => {}
         }
@@ -128,7 +128,7 @@ impl StagedFile {
                 Error::unavailable(text, e)
             })?;
         }
-        self.out.set_permissions(Permissions::from_mode(old.st_mode & content.most())).map_err(failed)
+        self.out.set_permissions(Permissions::from_mode(old.st_mode & content.max_mode())).map_err(failed)
     }
 
     /// Writes and syncs the content.
@@ -145,7 +145,7 @@ impl StagedFile {
     ///
     /// # Errors
     /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
-    pub(in crate::cli) fn place(self) -> Result<()> {
+    pub(in crate::cli) fn persist(self) -> Result<()> {
         let folder = &self.spot.folder;
         let from = &self.temporary;
         let to = &self.spot.name;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn replace(file: &Path, text: &str, content: FileContent) -> Result<()> {
-        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.place()
+        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.persist()
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+    fn staged_file_replaces_the_target_of_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir(at("real")).unwrap();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
         replace(&at("c.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
-        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Remove).unwrap().place().unwrap();
+        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Remove).unwrap().persist().unwrap();
         assert_eq!((std::fs::read(at("c.pem")).unwrap(), std::fs::read(at("real/c.pem")).unwrap().len()), (vec![], 3));
         symlink("d.pem", at("d.pem")).unwrap();
         assert!(replace(&at("d.pem"), "new", FileContent::Public).is_err(), "a circle");
@@ -332,13 +332,13 @@ mod tests {
         let late = folder.path().join("b.pem");
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
-        assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(staged.persist().unwrap_err().kind(), Kind::Conflict);
         // An empty leftover of a full disk counts as missing.
         StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty)
             .unwrap()
             .filled(&[b"3"])
             .unwrap()
-            .place()
+            .persist()
             .unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
         assert!(StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).is_err());

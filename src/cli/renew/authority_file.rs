@@ -48,7 +48,7 @@ impl AuthorityFile {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::place) {
+        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::persist) {
             Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
             Err(error) => {
                 issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))

@@ -1,8 +1,8 @@
 //! The token of `signet renew`: renewed before it ends, or replaced by a login.
 //!
-//! A single run renews its token once. A service renews it at its start and whenever a third of the token's life has
-//! passed. If the token cannot be renewed, each check logs a warning, days ahead. With `--login`, the command logs in
-//! when it has no token, when the server rejects it, or when less than a third of its life is left.
+//! A single run renews its token once. A service renews it at its start and whenever a third of the token's lifetime
+//! has passed. If the token cannot be renewed, each check logs a warning, days ahead. With `--login`, the command logs
+//! in when it has no token, when the server rejects it, or when less than a third of its lifetime is left.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,10 +17,11 @@ use super::super::client::{AuthenticatedClient, ClientRequest, ClientResponse};
 use super::super::issue::{format_time, read_text};
 use super::super::path;
 
-/// Divisor of a token's life: interval of the checks.
-const TOKEN_LIFE_DIVISOR: u32 = 3;
-/// Maximum and minimum interval of the checks.
+/// Divisor of a token's lifetime: interval of the checks.
+const TOKEN_LIFETIME_DIVISOR: u32 = 3;
+/// Maximum interval of the checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// Minimum interval of the checks.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -84,14 +85,14 @@ impl LoginArguments {
         let auth = parse_auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
         caller.use_token(Secret::new(auth.client_token));
         tracing::info!(method = name, seconds = auth.lease_duration, "logged in");
-        Ok(RenewedToken { life: life(auth.lease_duration), is_final: false })
+        Ok(RenewedToken { lifetime: lifetime(auth.lease_duration), is_final: false })
     }
 }
 
 /// A token after its renewal or a login.
 pub(super) struct RenewedToken {
-    /// Its remaining life, `None` without an end.
-    life: Option<Duration>,
+    /// Its remaining lifetime, `None` without an end.
+    lifetime: Option<Duration>,
     /// `true` if it cannot be renewed any more.
     is_final: bool,
 }
@@ -100,16 +101,16 @@ impl RenewedToken {
     /// The end in Unix seconds.
     fn end(&self) -> Option<i64> {
         let now = Clock::system().now().unix_timestamp();
-        self.life.map(|life| now.saturating_add_unsigned(life.as_secs()))
+        self.lifetime.map(|lifetime| now.saturating_add_unsigned(lifetime.as_secs()))
     }
 
     /// Logs its end: at the first check, and at each check if it cannot be renewed.
-    fn log(&self, place: &str, is_first: bool) {
+    fn log(&self, source: &str, is_first: bool) {
         let ends = self.end().map_or_else(|| "never".to_owned(), format_time);
         if self.is_final {
-            tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
+            tracing::warn!(%ends, %source, "the token cannot be renewed any more: give another one, or use --login");
         } else if is_first {
-            tracing::info!(%ends, %place, "the token is valid");
+            tracing::info!(%ends, %source, "the token is valid");
         }
     }
 }
@@ -132,8 +133,8 @@ fn parse_auth(reply: &ClientResponse) -> Option<ServiceTokenAuth> {
     answer.auth.filter(|_| reply.status == 200)
 }
 
-fn life(seconds: u64) -> Option<Duration> {
-    Some(Duration::from_secs(seconds)).filter(|life| !life.is_zero())
+fn lifetime(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds)).filter(|lifetime| !lifetime.is_zero())
 }
 
 /// Renews a token in time.
@@ -154,7 +155,7 @@ impl TokenRenewer {
         let wait = match renew_or_log_in(login, caller).await {
             Ok(token) => {
                 token.log(&caller.token_source(), !std::mem::replace(&mut self.is_logged, true));
-                let share = token.life.map(|life| life / TOKEN_LIFE_DIVISOR);
+                let share = token.lifetime.map(|lifetime| lifetime / TOKEN_LIFETIME_DIVISOR);
                 share.map_or(MAX_INTERVAL, |share| share.clamp(MIN_INTERVAL, MAX_INTERVAL))
             }
             Err(error) => {
@@ -209,23 +210,23 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     let answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     let seconds = |name: &str| answer["data"][name].as_u64().unwrap_or_default();
     if answer["data"]["expire_time"].is_null() {
-        return Ok(RenewedToken { life: None, is_final: false });
+        return Ok(RenewedToken { lifetime: None, is_final: false });
     }
     let before = Duration::from_secs(seconds("ttl"));
     let full = Duration::from_secs(seconds("creation_ttl"));
     let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
-    let (life, is_renewed) = match (parse_auth(&reply), reply.status) {
+    let (lifetime, is_renewed) = match (parse_auth(&reply), reply.status) {
         (Some(auth), _) => {
-            let life = life(auth.lease_duration).unwrap_or(before);
+            let lifetime = lifetime(auth.lease_duration).unwrap_or(before);
             // Tolerates a second between request and response.
-            (life, life + Duration::from_secs(1) >= full)
+            (lifetime, lifetime + Duration::from_secs(1) >= full)
         }
         // The token is not renewable.
         (None, 400) => (before, false),
         (None, _) => return Err(reply.refusal("")),
     };
     match login.login {
-        Some(method) if !is_renewed && life < full / TOKEN_LIFE_DIVISOR => login.log_in(method, caller).await,
-        method => Ok(RenewedToken { life: Some(life), is_final: !is_renewed && method.is_none() }),
+        Some(method) if !is_renewed && lifetime < full / TOKEN_LIFETIME_DIVISOR => login.log_in(method, caller).await,
+        method => Ok(RenewedToken { lifetime: Some(lifetime), is_final: !is_renewed && method.is_none() }),
     }
 }

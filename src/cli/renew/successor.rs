@@ -74,7 +74,7 @@ impl Successor<'_> {
     }
 
     /// Requires that it does not end before the old certificate.
-    pub(super) fn require_life(&self) -> Result<()> {
+    pub(super) fn require_lifetime(&self) -> Result<()> {
         let old = self.old.not_after();
         let new = self.certificate().not_after();
         if new >= old {

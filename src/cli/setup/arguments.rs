@@ -19,7 +19,7 @@ pub(crate) struct SetupArguments {
     #[arg(long, conflicts_with_all = ["domain", "csr", "signed"])]
     pub(super) listener_only: bool,
     #[command(flatten)]
-    pub(super) place: InstallationArguments,
+    pub(super) installation: InstallationArguments,
     #[command(flatten)]
     pub(super) wanted: SetupAuthorityArguments,
 }

@@ -29,29 +29,29 @@ pub(super) fn default_data_dir(config: &Path) -> PathBuf {
 
 pub(super) fn render_configuration(
     file: &Path,
-    place: &InstallationArguments,
+    installation: &InstallationArguments,
     plan: &SetupPlan,
     environment: &Environment,
 ) -> Result<String> {
     let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
-    let folder = match (&place.data_dir, &place.database_url) {
+    let folder = match (&installation.data_dir, &installation.database_url) {
         (Some(folder), _) => Some(make_absolute(folder)),
         (None, Some(_)) => None,
         (None, None) if from_environment => None,
         (None, None) => Some(default_data_dir(file)),
     };
     let beside = |name: &str| make_absolute(&file.with_file_name(name));
-    let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), make_absolute);
-    let tls = place.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
+    let seal_key = installation.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), make_absolute);
+    let tls = installation.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
     // A server cannot write below /etc.
     let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
-    let names = match place.name.is_empty() {
+    let names = match installation.name.is_empty() {
         true => DEFAULT_HOST_NAMES.map(str::to_owned).to_vec(),
-        false => place.name.clone(),
+        false => installation.name.clone(),
     };
-    let listen = place.listen.map_or_else(|| DEFAULT_LISTEN_ADDRESS.to_owned(), |address| address.to_string());
-    let store = match (&folder, &place.database_url) {
+    let listen = installation.listen.map_or_else(|| DEFAULT_LISTEN_ADDRESS.to_owned(), |address| address.to_string());
+    let store = match (&folder, &installation.database_url) {
         (Some(folder), _) => format!("data_dir = {}", quote_path(folder)?),
         (None, Some(url)) => format!("database_url = {}", quote_toml(url)),
         (None, None) => "# database_url is in the environment: SIGNET_DATABASE_URL".to_owned(),
@@ -62,15 +62,15 @@ pub(super) fn render_configuration(
         format!("seal_key_file = {}", quote_path(&seal_key)?)
     };
     let names: Vec<String> = names.iter().map(|name| quote_toml(name)).collect();
-    let public_listen = match place.public_listen {
+    let public_listen = match installation.public_listen {
         Some(address) => format!("public_listen = {}", quote_toml(&address.to_string())),
         None => "# public_listen = \"0.0.0.0:8080\"".to_owned(),
     };
-    let metrics_listen = match place.metrics_listen {
+    let metrics_listen = match installation.metrics_listen {
         Some(address) => format!("metrics_listen = {}", quote_toml(&address.to_string())),
         None => "# metrics_listen = \"127.0.0.1:8201\"".to_owned(),
     };
-    let audit = match &place.audit_file {
+    let audit = match &installation.audit_file {
         Some(file) => {
             format!("audit = [{{ type = \"file\", file_path = {} }}]", quote_path(&make_absolute(file))?)
         }
@@ -81,35 +81,35 @@ pub(super) fn render_configuration(
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
-        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting, and\n\
-         # `signet check --config FILE` says what is wrong after a change. The environment wins: SIGNET_LISTEN, ….\n\
+        "# Configuration of this Signet server, made by `signet setup`. signet.example.toml explains every setting. After a\n\
+         # change, run `signet check --config FILE`. Environment variables take precedence: SIGNET_LISTEN, ….\n\
          \n\
-         # Address and port; off the loopback with TLS only. A change takes a restart.\n\
+         # Address and port; TLS is required except on the loopback. A change needs a restart.\n\
          listen = {listen}\n\
          \n\
-         # Where everything is kept. One server at a time uses a folder; any number of nodes use one database.\n\
+         # The store. A folder is for one server at a time; any number of nodes share a database.\n\
          {store}\n\
          \n\
-         # What opens the store. Keep a copy away from the data: without it nothing can be read, and with both everything.\n\
+         # The seal key, which decrypts the store. Keep a copy apart from the data: without the key the data is lost.\n\
          {seal}\n\
          \n\
-         # What is asked and answered, a line each. Without it a client's word stands against nothing. SIGHUP opens it anew.\n\
+         # The audit log: a line for each request and response. SIGHUP reopens the file.\n\
          {audit}\n\
          \n\
          # /metrics for Prometheus without a token.\n\
          {metrics_listen}\n\
          \n\
-         # CRLs, OCSP and CA certificates over plain HTTP for whoever checks a certificate, and nothing else.\n\
+         # Serves only CRLs, OCSP and CA certificates, over plain HTTP, to relying parties.\n\
          {public_listen}\n\
          {public_url}\n\
          \n\
-         # The certificate that clients see, the chain behind it, and its key.\n\
+         # The server's certificate with its chain, and its private key.\n\
          tls_certificate_file = {certificate}\n\
          tls_key_file = {key}\n\
          \n\
-         # The server renews it by its own authority: when a third of its life is left the files are written anew. Another\n\
-         # name must be allowed by the role, too ({mount}/roles/{LISTENER_ROLE}). Without this table the files are yours to\n\
-         # renew; SIGHUP reads them again.\n\
+         # The server renews this certificate by itself when a third of its lifetime is left. The role\n\
+         # {mount}/roles/{LISTENER_ROLE} must allow all names. Without this table, replace the files yourself and send\n\
+         # SIGHUP.\n\
          [tls_renew]\n\
          mount = {quoted_mount}\n\
          role = \"{LISTENER_ROLE}\"\n\
@@ -134,8 +134,8 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
         let folder = folder.display();
         let file = plan.config.display();
         let text = format!(
-            "--data-dir: {folder} has a store, and {file} is not there: name its configuration by --config; one that was \
-             lost is written again first, as docs/getting-started.md says"
+            "--data-dir: {folder} has a store, but {file} does not exist: give its configuration with --config; write a \
+             lost one again first (see docs/getting-started.md)"
         );
         return Err(Error::new(Kind::Conflict, text));
     }
@@ -187,13 +187,13 @@ pub(super) fn is_written(file: &Path) -> bool {
 
 /// The error for a file of an earlier setup whose store is missing; `what` is the reason.
 pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> Error {
-    let (place, mounted) = match &config.store {
+    let (location, mounted) = match &config.store {
         StoreLocation::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
         StoreLocation::Database(_) => ("the database".to_owned(), "does database_url name the right one?"),
     };
     let file = file.display();
     let text = format!(
-        "{file}: is there from an earlier setup, but {what} in {place}: {mounted} For a new installation move {file} away"
+        "{file}: is there from an earlier setup, but {what} in {location}: {mounted} For a new installation move {file} away"
     );
     Error::new(Kind::Conflict, text)
 }
@@ -203,16 +203,16 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.
-pub(super) fn check_folders(config: &Config, plan: &SetupPlan, place: &InstallationArguments) -> Result<()> {
+pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &InstallationArguments) -> Result<()> {
     let made: Vec<PathBuf> = config_folders(config, &plan.config).map(|(folder, _)| make_absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
     let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
-    let files = files.chain(place.audit_file.iter().map(|file| ("--audit-file", file)));
+    let files = files.chain(installation.audit_file.iter().map(|file| ("--audit-file", file)));
     for (flag, file) in files.filter(|(_, file)| !file.exists()) {
         let folder = folder_of(file);
         let is_there = folder.is_dir();
         if !is_there && !made.contains(&make_absolute(folder)) {
-            let rule = "is no folder: make it first, or name another file";
+            let rule = "is not a folder: make it first, or name another file";
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
         if is_there && let Err(e) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
@@ -261,7 +261,7 @@ pub(super) fn make_absolute(path: &Path) -> PathBuf {
 }
 
 fn quote_path(path: &Path) -> Result<String> {
-    let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is no text", path.display())))?;
+    let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is not text", path.display())))?;
     Ok(quote_toml(text))
 }
 
@@ -287,10 +287,10 @@ mod tests {
     fn certificate_folder_is_one_the_server_can_write() {
         let text = |file: &str, flags: &[&str]| {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
-            let SetupArguments { place, wanted, .. } = Line::parse_from(line).arguments;
+            let SetupArguments { installation, wanted, .. } = Line::parse_from(line).arguments;
             let plan = SetupPlan::new(wanted, Path::new(file)).unwrap();
             let environment = Environment::for_file(Path::new(file)).unwrap();
-            render_configuration(Path::new(file), &place, &plan, &environment).unwrap()
+            render_configuration(Path::new(file), &installation, &plan, &environment).unwrap()
         };
         let database = ["--database-url", "postgres:///signet"];
         for (file, flags, folder) in [

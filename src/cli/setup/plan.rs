@@ -65,7 +65,7 @@ impl SetupPlan {
             return Err(Error::invalid(format!("--domain: must be {MAX_DOMAINS} at most")));
         }
         if let Some(domain) = wanted.domain.iter().find(|domain| !is_domain(domain)) {
-            return Err(Error::invalid(format!("--domain: {domain:?} is no domain, such as example.com")));
+            return Err(Error::invalid(format!("--domain: {domain:?} is not a domain, such as example.com")));
         }
         let [root_mount, mount] = [("--root-mount", &wanted.root_mount), ("--mount", &wanted.mount)]
             .map(|(flag, path)| parse_mount_path(flag, path));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn invalid_setup_arguments_are_refused_by_their_flag() {
         for (flag, text) in [
-            ("--domain: \"a b\" is no domain", refusal(|w| w.domain.push("a b".to_owned()))),
+            ("--domain: \"a b\" is not a domain", refusal(|w| w.domain.push("a b".to_owned()))),
             ("--domain: ", refusal(|w| w.domain.push("-a.test".to_owned()))),
             ("--root-ttl: must be a duration", refusal(|w| w.root_ttl = "ten years".to_owned())),
             ("--intermediate-ttl: must not be longer", refusal(|w| w.root_ttl = "100h".to_owned())),

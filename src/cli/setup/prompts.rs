@@ -15,28 +15,29 @@ pub(super) fn can_prompt(yes: bool) -> bool {
 }
 
 pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
-    let place = &mut arguments.place;
+    let installation = &mut arguments.installation;
     let wanted = &mut arguments.wanted;
-    if place.data_dir.is_none() && place.database_url.is_none() {
+    if installation.data_dir.is_none() && installation.database_url.is_none() {
         let default = files::default_data_dir(&arguments.config).display().to_string();
-        place.data_dir = Some(PathBuf::from(prompt("Folder of the data", &default)?));
+        installation.data_dir = Some(PathBuf::from(prompt("Folder of the data", &default)?));
     }
-    while place.listen.is_none() {
-        place.listen = prompt("Address and port to listen on, with TLS", files::DEFAULT_LISTEN_ADDRESS)?.parse().ok();
-        check_rule(place.listen.is_some(), "must be an address and a port, such as 127.0.0.1:8200")?;
+    while installation.listen.is_none() {
+        installation.listen =
+            prompt("Address and port to listen on, with TLS", files::DEFAULT_LISTEN_ADDRESS)?.parse().ok();
+        check_rule(installation.listen.is_some(), "must be an address and a port, such as 127.0.0.1:8200")?;
     }
-    if place.name.is_empty() {
+    if installation.name.is_empty() {
         let default = files::DEFAULT_HOST_NAMES.join(",");
-        place.name = split_list(&prompt("Names and addresses by which clients reach this server", &default)?);
+        installation.name = split_list(&prompt("Names and addresses by which clients reach this server", &default)?);
     }
     if wanted.organization.is_none() {
         wanted.organization = Some(prompt("Organization in the names of the authorities", "")?);
     }
     while wanted.domain.is_empty() {
-        wanted.domain = split_list(&prompt("Domains of which certificates may be issued", "")?);
+        wanted.domain = split_list(&prompt("Domains for which certificates may be issued", "")?);
         check_rule(
             !wanted.domain.is_empty(),
-            "must be one at least, such as example.com; they are all that the role allows",
+            "must be at least one domain, such as example.com; the role allows no other names",
         )?;
     }
     if wanted.csr.is_none()
@@ -49,13 +50,13 @@ pub(super) fn prompt_missing(arguments: &mut SetupArguments) -> Result<()> {
         let url = prompt("Plain http URL at which CRLs and CA certificates are found, if any", "")?;
         wanted.public_url = Some(url).filter(|url| !url.is_empty());
     }
-    while wanted.public_url.is_some() && place.public_listen.is_none() {
+    while wanted.public_url.is_some() && installation.public_listen.is_none() {
         let address = prompt("Address and port to serve that URL on, if this server does", "")?;
         if address.is_empty() {
             break;
         }
-        place.public_listen = address.parse().ok();
-        check_rule(place.public_listen.is_some(), "must be an address and a port, such as 0.0.0.0:8080")?;
+        installation.public_listen = address.parse().ok();
+        check_rule(installation.public_listen.is_some(), "must be an address and a port, such as 0.0.0.0:8080")?;
     }
     Ok(())
 }

@@ -18,25 +18,25 @@ use crate::cli::files::folder_of;
 ///
 /// # Errors
 /// `Conflict`, with a line for each such option.
-pub(super) fn check(place: &InstallationArguments, plan: &SetupPlan, config: &Config) -> Result<()> {
+pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, config: &Config) -> Result<()> {
     let data_dir = if let StoreLocation::Embedded(folder) = &config.store { Some(absolute(folder)) } else { None };
     let seal_key_file = if let SealKeySource::File(file) = &config.seal_key { Some(absolute(file)) } else { None };
     let tls_dir = config.tls.as_ref().map(|files| absolute(folder_of(&files.certificate)));
-    let audit_file = place.audit_file.as_deref().map(absolute);
+    let audit_file = installation.audit_file.as_deref().map(absolute);
     let audit_files = audit_files(config);
     let audited = audit_files.iter().find(|file| Some(*file) == audit_file.as_ref()).or(audit_files.first()).cloned();
-    let given_names = (!place.name.is_empty()).then(|| join_names(place.name.iter().cloned()));
+    let given_names = (!installation.name.is_empty()).then(|| join_names(installation.name.iter().cloned()));
     // An installation without a public URL may get one later.
     let public_url = config.http.public_url.as_ref().and(plan.public_url.clone());
     let compared = [
-        ("--data-dir", "data_dir", place.data_dir.as_deref().map(absolute), data_dir),
-        ("--seal-key-file", "seal_key_file", place.seal_key_file.as_deref().map(absolute), seal_key_file),
-        ("--listen", "listen", text(place.listen), text(Some(config.listen))),
-        ("--public-listen", "public_listen", text(place.public_listen), text(config.public_listen)),
-        ("--metrics-listen", "metrics_listen", text(place.metrics_listen), text(config.metrics_listen)),
+        ("--data-dir", "data_dir", installation.data_dir.as_deref().map(absolute), data_dir),
+        ("--seal-key-file", "seal_key_file", installation.seal_key_file.as_deref().map(absolute), seal_key_file),
+        ("--listen", "listen", text(installation.listen), text(Some(config.listen))),
+        ("--public-listen", "public_listen", text(installation.public_listen), text(config.public_listen)),
+        ("--metrics-listen", "metrics_listen", text(installation.metrics_listen), text(config.metrics_listen)),
         ("--audit-file", "audit file_path", audit_file, audited),
         ("--name", "tls_renew.names", given_names, renewal_names(config)),
-        ("--tls-dir", "the folder of tls_certificate_file", place.tls_dir.as_deref().map(absolute), tls_dir),
+        ("--tls-dir", "the folder of tls_certificate_file", installation.tls_dir.as_deref().map(absolute), tls_dir),
         ("--public-url", "public_url", public_url, config.http.public_url.clone()),
     ];
     let file = plan.config.display();
@@ -50,7 +50,7 @@ pub(super) fn check(place: &InstallationArguments, plan: &SetupPlan, config: &Co
             None => format!("{flag}: {file} has no {setting}"),
         });
     }
-    if place.database_url.as_ref().is_some_and(|url| !is_database(config, url)) {
+    if installation.database_url.as_ref().is_some_and(|url| !is_database(config, url)) {
         // The URL may contain a password.
         problems.push(format!("--database-url: {file} has another store"));
     }

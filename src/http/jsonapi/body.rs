@@ -55,14 +55,14 @@ impl RequestDocument {
         }
     }
 
-    /// Returns the elements of `data`, at most `most`. `kind` names them in error messages.
+    /// Returns the elements of `data`, at most `max`. `kind` names them in error messages.
     ///
     /// # Errors
     /// As [`RequestDocument::data`]; `Invalid` if `data` is no array or too long.
-    pub fn list(&self, most: usize, kind: &str) -> WorkResult<&[Value]> {
+    pub fn list(&self, max: usize, kind: &str) -> WorkResult<&[Value]> {
         match self.data()? {
-            Value::Array(elements) if elements.len() <= most => Ok(elements),
-            Value::Array(_) => Err(ApiRejection::at("/data", format!("data may have at most {most} {kind}")).into()),
+            Value::Array(elements) if elements.len() <= max => Ok(elements),
+            Value::Array(_) => Err(ApiRejection::at("/data", format!("data may have at most {max} {kind}")).into()),
             _ => Err(ApiRejection::at("/data", "data must be an array").into()),
         }
     }
@@ -191,14 +191,14 @@ impl<'c> PrimaryResource<'c> {
     /// Returns the elements of a to-many relationship; `None` when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape or more than `most` elements.
-    pub fn to_many(&self, name: &str, most: usize) -> WorkResult<Option<&'c [Value]>> {
+    /// `Invalid` for another shape or more than `max` elements.
+    pub fn to_many(&self, name: &str, max: usize) -> WorkResult<Option<&'c [Value]>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
         let refused = |rule: String| Err(ApiRejection::at(format!("/data/relationships/{name}/data"), rule).into());
         match relationship.get("data") {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::Array(elements)) if elements.len() <= most => Ok(Some(elements)),
-            Some(Value::Array(_)) => refused(format!("{name} may have at most {most} elements")),
+            Some(Value::Array(elements)) if elements.len() <= max => Ok(Some(elements)),
+            Some(Value::Array(_)) => refused(format!("{name} may have at most {max} elements")),
             Some(_) => refused(format!("{name} must be an array")),
         }
     }
@@ -208,9 +208,9 @@ impl<'c> PrimaryResource<'c> {
     /// # Errors
     /// `Invalid` for another shape. Errors in the tags are added to `attributes`.
     pub fn tag_bindings(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Option<Vec<Tag>>> {
-        let place = "/data/relationships/tag-bindings/data";
+        let pointer = "/data/relationships/tag-bindings/data";
         let elements = self.to_many("tag-bindings", tag::MAX_TAGS_PER_REQUEST)?;
-        Ok(elements.map(|elements| tag::parse_bindings(attributes, elements, place)))
+        Ok(elements.map(|elements| tag::parse_bindings(attributes, elements, pointer)))
     }
 
     /// Returns the flat tags of the relationship `tags`.

@@ -69,11 +69,11 @@ impl Query {
     /// equivalent.
     ///
     /// # Errors
-    /// `Malformed` for more than `most` values.
-    pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, ApiRejection> {
+    /// `Malformed` for more than `max` values.
+    pub fn list(&self, name: &'static str, max: usize) -> Result<Vec<String>, ApiRejection> {
         let values = self.0.iter().filter(|(known, _)| known == name).flat_map(|(_, value)| value.split(','));
         let values = values.map(str::trim).filter(|value| !value.is_empty());
-        check_count(name, most, values.take(most + 1).map(str::to_owned).collect())
+        check_count(name, max, values.take(max + 1).map(str::to_owned).collect())
     }
 
     /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or
@@ -94,7 +94,7 @@ impl Query {
                     "must have the form filter[tagged][<number>][key] or filter[tagged][<number>][value]",
                 ));
             };
-            let place = pairs.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
+            let pair = pairs.iter().position(|(known, _)| *known == index).unwrap_or_else(|| {
                 pairs.push((index, [None; 2]));
                 pairs.len() - 1
             });
@@ -104,7 +104,7 @@ impl Query {
                     format!("at most {MAX_FILTER_TAGS} values are allowed"),
                 ));
             }
-            if pairs[place].1[at].replace(value).is_some() {
+            if pairs[pair].1[at].replace(value).is_some() {
                 return Err(refused("must not be sent twice"));
             }
         }
@@ -220,11 +220,11 @@ fn split_tag_filter(rest: &str) -> Option<(&str, usize)> {
     number.bytes().all(|b| b.is_ascii_digit()).then_some((index, at))
 }
 
-fn check_count<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {
-    if items.len() <= most {
+fn check_count<T>(name: &'static str, max: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {
+    if items.len() <= max {
         return Ok(items);
     }
-    Err(ApiRejection::parameter(name, format!("at most {most} values are allowed")))
+    Err(ApiRejection::parameter(name, format!("at most {max} values are allowed")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With

@@ -65,7 +65,7 @@ impl RenderedResponse {
         }
     }
 
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn byte_len(&self) -> usize {
         self.body.as_ref().map_or(0, String::len)
     }
 }
@@ -132,11 +132,11 @@ pub(super) fn build_refusal(refusal: &ApiRejection, id: &RequestId, rate: Option
 pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
-            if let Some(why) = refusal.told() {
+            if let Some(why) = refusal.log_text() {
                 tracing::error!(request = %id, "{why}");
             }
         }
-        kind => tracing::debug!(request = %id, "refused: {}", kind.words()),
+        kind => tracing::debug!(request = %id, "refused: {}", kind.description()),
     }
 }
 

@@ -35,8 +35,8 @@ impl Rendered {
 
     /// Replaces the value at a path of member names.
     #[must_use]
-    pub fn with(mut self, place: &[&str], value: impl Into<Value>) -> Self {
-        let member = place.iter().fold(&mut self.value, |value, name| &mut value[*name]);
+    pub fn with(mut self, path: &[&str], value: impl Into<Value>) -> Self {
+        let member = path.iter().fold(&mut self.value, |value, name| &mut value[*name]);
         *member = value.into();
         self
     }

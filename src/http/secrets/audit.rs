@@ -132,13 +132,13 @@ fn response(answer: &HandlerResponse) -> AuditResponse<'_> {
         ResponseBody::Auth(given) => (AuditData::None, Some(&**given)),
         ResponseBody::Raw(media_type, bytes) => (AuditData::Raw { media_type, bytes }, None),
         ResponseBody::RawPieces(media_type, pieces) => {
-            (AuditData::Streamed { media_type, octets: Some(pieces.len) }, None)
+            (AuditData::Streamed { media_type, bytes: Some(pieces.len) }, None)
         }
         ResponseBody::RenderedPieces(begin, pieces, end) => {
-            let octets = begin.len() + pieces.len + end.len();
-            (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: Some(octets) }, None)
+            let bytes = begin.len() + pieces.len + end.len();
+            (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, bytes: Some(bytes) }, None)
         }
-        ResponseBody::Streamed(_) => (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: None }, None),
+        ResponseBody::Streamed(_) => (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, bytes: None }, None),
         ResponseBody::Wrapped(_) => (AuditData::None, None),
         ResponseBody::Unwrapped(kept) if kept.media_type == render::JSON_MEDIA_TYPE => {
             (AuditData::JsonText(kept.body.expose()), None)

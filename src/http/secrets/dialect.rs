@@ -83,7 +83,7 @@ impl Dialect {
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
             Self::Peers if !mount.known_as.is_empty() => &mount.known_as,
-            _ => mount.kind.word(),
+            _ => mount.kind.name(),
         }
     }
 

@@ -5,11 +5,12 @@
 
 use crate::error::{Error, Kind};
 
-/// Returns the hint for an error below `mount`. `limit` is the body limit of the route, `most` the configured limit.
-pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, most: usize) -> Option<String> {
+/// Returns the hint for an error below `mount`. `limit` is the body limit of the route, `max_limit` the configured
+/// limit.
+pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, max_limit: usize) -> Option<String> {
     let text = error.text();
     match error.kind() {
-        Kind::TooLarge if limit < most => {
+        Kind::TooLarge if limit < max_limit => {
             Some(format!("the limit of this route is {limit} bytes and is not configurable"))
         }
         Kind::TooLarge => Some(format!("the limit is {limit} bytes (setting max_request_size)")),

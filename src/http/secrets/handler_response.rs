@@ -14,7 +14,7 @@ use crate::secret::PartlySecret;
 
 /// Seconds for which clients may cache certificates and lists. Short, because they may change at any time and
 /// revalidation is cheap.
-pub const MAX_AGE: u64 = 60;
+pub const MAX_AGE_SECONDS: u64 = 60;
 
 /// The result of a handler.
 #[derive(Default)]
@@ -95,7 +95,7 @@ pub enum ResponseBody {
 
 impl ResponseBody {
     /// Approximate memory in bytes that the body occupies while it is sent.
-    pub fn octets(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         match self {
             Self::Empty | Self::Auth(_) | Self::Wrapped(_) => 0,
             Self::Data(value) | Self::Plain(value) => estimate_json_len(value),
@@ -165,7 +165,7 @@ impl HandlerResponse {
     /// 200 with raw bytes and validators for conditional requests.
     pub fn kept(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
-        let validators = Validators::of(&bytes, Some(modified), MAX_AGE);
+        let validators = Validators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
         Self::raw(media_type, bytes).with_validators(validators)
     }
 

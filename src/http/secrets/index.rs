@@ -111,7 +111,7 @@ impl RouteIndex {
         self.by_first.get(first)?.iter().find_map(|entry| entry.tail(raw))
     }
 
-    /// Resolves a path whose `**tail` was removed.
+    /// Resolves a path without the part that matched `**tail`.
     pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first.get(first).into_iter().flatten();
@@ -150,7 +150,7 @@ impl PathPattern {
     /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
     /// spellings.
     pub fn canonical(&self, path: &str, params: &Params) -> Option<CanonicalPath> {
-        let names = || self.spellings.iter().zip(params.iter(path)).zip(params.places());
+        let names = || self.spellings.iter().zip(params.iter(path)).zip(params.ranges());
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
@@ -164,8 +164,8 @@ impl PathPattern {
             used_alias: false,
         };
         let mut at = 0;
-        for ((spelling, (name, value)), place) in names() {
-            canonical.path.push_str(&path[at..place.start]);
+        for ((spelling, (name, value)), range) in names() {
+            canonical.path.push_str(&path[at..range.start]);
             let from = canonical.path.len();
             match spelling.filter(|spelling| spelling.is_open_to(value)) {
                 None => canonical.path.push_str(value),
@@ -181,7 +181,7 @@ impl PathPattern {
                 }
             }
             canonical.params.push(name, from, canonical.path.len());
-            at = place.end;
+            at = range.end;
         }
         canonical.path.push_str(&path[at..]);
         Some(canonical)
@@ -258,14 +258,14 @@ impl Segment {
         }
     }
 
-    fn takes(self, text: &str, place: std::ops::Range<usize>, params: &mut Params) -> bool {
+    fn takes(self, text: &str, range: std::ops::Range<usize>, params: &mut Params) -> bool {
         let (name, taken) = match self {
             Self::Literal(literal) => return literal == text,
             Self::Serial(name) => (name, is_serial(text)),
             Self::Name(name) => (name, is_name(text)),
             Self::Rest(name) | Self::Tail(name) => (name, !text.is_empty()),
         };
-        params.push(name, place.start, place.end);
+        params.push(name, range.start, range.end);
         taken
     }
 }

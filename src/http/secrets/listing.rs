@@ -36,11 +36,11 @@ pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
     type Place: Clone + PartialOrd + Send + Sync + 'static;
 
-    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`RowSource::most`]. Details
-    /// are read only with `infos`.
-    fn page(&self, after: &Self::Place, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<Self::Place>>>;
+    /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
+    /// Details are read only with `infos`.
+    fn page(&self, after: &Self::Place, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<Self::Place>>>;
 
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         NAMES_PER_PAGE
     }
 
@@ -72,22 +72,22 @@ pub(super) struct ListRow<P> {
 }
 
 impl<P: Clone + Send + 'static> ListPage<P> {
-    /// Builds a page from the rows found, where at most `most` were requested.
-    pub(super) fn of(rows: Vec<ListRow<P>>, most: usize) -> Self {
-        let next = if rows.len() < most { None } else { rows.last().map(|row| row.at.clone()) };
+    /// Builds a page from the rows found, where at most `max` were requested.
+    pub(super) fn of(rows: Vec<ListRow<P>>, max: usize) -> Self {
+        let next = if rows.len() < max { None } else { rows.last().map(|row| row.at.clone()) };
         Self { rows, next }
     }
 
     pub(super) fn read<T: Send + 'static>(
         found: impl Future<Output = Result<Vec<T>>> + Send + 'static,
-        most: usize,
+        max: usize,
         row: impl Fn(T) -> ListRow<P> + Send + 'static,
     ) -> BoxFuture<'static, Result<Self>> {
         async move {
             let found = found.await?;
             let is_long = found.len() > MAX_ROWS_RENDERED_INLINE;
             let rows = cpu::run_if(is_long, move || found.into_iter().map(row).collect()).await?;
-            Ok(Self::of(rows, most))
+            Ok(Self::of(rows, max))
         }
         .boxed()
     }
@@ -215,8 +215,9 @@ impl<P: Clone + PartialOrd> ListReader<P> {
     /// Reads the next page and returns its visible rows.
     async fn read<S: RowSource<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<VisibleRow>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
-        let most = self.left.filter(|_| !self.hides).map_or(source.most(), |left| left.min(source.most()));
-        let ListPage { mut rows, next } = source.page(after, most, infos).await?;
+        let max =
+            self.left.filter(|_| !self.hides).map_or(source.max_page_rows(), |left| left.min(source.max_page_rows()));
+        let ListPage { mut rows, next } = source.page(after, max, infos).await?;
         self.next = next;
         if let Some(up_to) = &self.up_to {
             let read = rows.len();
@@ -264,7 +265,7 @@ impl<S: RowSource> ListStream<S> {
                 return Ok(None);
             }
             if !self.reader.is_at_end() {
-                let _turn = self.pass.turn().await?;
+                let _permit = self.pass.wait_for_read_permit().await?;
                 let rows = self.reader.read(&self.source, self.member == ListMember::Infos).await?;
                 write_rows(&mut self.ready, &rows, self.member, self.is_first);
                 self.is_first &= self.ready.is_empty();
@@ -328,7 +329,7 @@ mod tests {
     /// The numbers up to `last`. Multiples of seven are hidden.
     struct Numbers {
         last: u32,
-        most: usize,
+        max: usize,
         has_infos: bool,
         script: Arc<Script>,
     }
@@ -336,20 +337,20 @@ mod tests {
     impl RowSource for Numbers {
         type Place = u32;
 
-        fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
-            assert!((1..=self.most).contains(&most));
+        fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
+            assert!((1..=self.max).contains(&max));
             if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.fails {
                 return ready(Err(Error::new(Kind::Unavailable, "storage: switched off"))).boxed();
             }
             let shown = |n: u32| {
                 (!n.is_multiple_of(7)).then(|| (format!("\"{n:04}\""), infos.then(|| format!("{{\"n\":{n}}}"))))
             };
-            let rows = (after + 1..=self.last).take(most).map(|n| ListRow { at: n, shown: shown(n) }).collect();
-            ready(Ok(ListPage::of(rows, most))).boxed()
+            let rows = (after + 1..=self.last).take(max).map(|n| ListRow { at: n, shown: shown(n) }).collect();
+            ready(Ok(ListPage::of(rows, max))).boxed()
         }
 
-        fn most(&self) -> usize {
-            self.most
+        fn max_page_rows(&self) -> usize {
+            self.max
         }
 
         fn has_infos(&self) -> bool {
@@ -361,9 +362,9 @@ mod tests {
         }
     }
 
-    fn numbers(last: u32, most: usize, script: Script) -> (Numbers, Arc<Script>) {
+    fn numbers(last: u32, max: usize, script: Script) -> (Numbers, Arc<Script>) {
         let script = Arc::new(script);
-        (Numbers { last, most, has_infos: true, script: Arc::clone(&script) }, script)
+        (Numbers { last, max, has_infos: true, script: Arc::clone(&script) }, script)
     }
 
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
@@ -392,13 +393,13 @@ mod tests {
 
     #[actix_web::test]
     async fn a_list_is_the_same_text_in_pages_of_any_size_with_any_limit() {
-        for most in [1, 2, 3, 7, 10, 50, 1000] {
+        for max in [1, 2, 3, 7, 10, 50, 1000] {
             for (after, limit) in [(0, None), (0, Some(1)), (0, Some(6)), (3, Some(20)), (20, None), (48, None)] {
                 for has_infos in [true, false] {
-                    let (source, _) = numbers(50, most, Script::default());
+                    let (source, _) = numbers(50, max, Script::default());
                     let text = pieces(answer(Numbers { has_infos, ..source }, after, limit).await.unwrap()).await;
                     let all = (after + 1..=50).filter(|n| n % 7 != 0).take(limit.unwrap_or(usize::MAX));
-                    assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{most} {after}");
+                    assert_eq!((text.0.concat(), text.1.is_none()), (expected(all, has_infos), true), "{max} {after}");
                 }
             }
         }
@@ -474,18 +475,18 @@ mod tests {
         struct Ends(Arc<AtomicUsize>);
         impl RowSource for Ends {
             type Place = u32;
-            fn page(&self, after: &u32, most: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
+            fn page(&self, after: &u32, max: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 let row = |n: u32| ListRow { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
-                ready(Ok(ListPage::of((after + 1..=5_000).take(most).map(row).collect(), most))).boxed()
+                ready(Ok(ListPage::of((after + 1..=5_000).take(max).map(row).collect(), max))).boxed()
             }
         }
-        for (limit, most) in [(1, 5), (3, 5), (1_500, 6)] {
+        for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
             let asked = Arc::new(AtomicUsize::new(0));
             let (text, error) = pieces(answer(Ends(Arc::clone(&asked)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
-            assert!(asked.load(Ordering::Relaxed) <= most, "{limit}: {asked:?} pages");
+            assert!(asked.load(Ordering::Relaxed) <= max, "{limit}: {asked:?} pages");
         }
     }
 
@@ -511,15 +512,15 @@ mod tests {
         struct Growing(AtomicUsize);
         impl RowSource for Growing {
             type Place = u32;
-            fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
+            fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
                 let asked = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && asked > 2 { 15 } else { 1 };
                 let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
-                let rows = (after + 1..=(asked + 1) * 10).filter(|n| *n >= low).take(most).map(row).collect();
-                ready(Ok(ListPage::of(rows, most))).boxed()
+                let rows = (after + 1..=(asked + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
+                ready(Ok(ListPage::of(rows, max))).boxed()
             }
-            fn most(&self) -> usize {
+            fn max_page_rows(&self) -> usize {
                 20
             }
             fn has_infos(&self) -> bool {

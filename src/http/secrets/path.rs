@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
 /// Maximum length of a path in bytes, before decoding.
-pub const MAX_PATH: usize = 2048;
+pub const MAX_PATH_BYTES: usize = 2048;
 
 /// Returns the decoded path below `/v1/`.
 ///
 /// # Errors
 /// `Malformed`; the text names the broken rule.
 pub fn validate(raw: &str) -> Result<Cow<'_, str>> {
-    if raw.len() > MAX_PATH {
+    if raw.len() > MAX_PATH_BYTES {
         return reject("path: longer than 2048 bytes");
     }
     let path = if raw.contains('%') { Cow::Owned(percent_decode(raw)?) } else { Cow::Borrowed(raw) };
@@ -46,13 +46,13 @@ fn percent_decode(raw: &str) -> Result<String> {
 
 /// Decodes percent-encoded bytes, with `true` for encoded ones; `None` for a `%` without two hexadecimal digits.
 pub fn decode_bytes(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
-    let mut octets = raw.iter().copied();
+    let mut bytes = raw.iter().copied();
     std::iter::from_fn(move || {
-        let octet = octets.next()?;
+        let octet = bytes.next()?;
         if octet != b'%' {
             return Some(Some((octet, false)));
         }
-        let mut digit = || octets.next().and_then(|digit| char::from(digit).to_digit(16));
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
         let high = digit();
         let low = digit();
         Some(high.zip(low).map(|(high, low)| ((high * 16 + low) as u8, true)))
@@ -94,7 +94,7 @@ mod tests {
         ] {
             assert!(validate(raw).is_err(), "{raw}");
         }
-        assert!(validate(&"a".repeat(MAX_PATH + 1)).is_err());
+        assert!(validate(&"a".repeat(MAX_PATH_BYTES + 1)).is_err());
         // Format characters, tags, fillers, variation selectors, private use and noncharacters.
         for c in "\u{61c}\u{180e}\u{34f}\u{115f}\u{3164}\u{ffa0}\u{fe0f}\u{fff9}\u{e0001}\u{e0061}\u{1d173}\u{e000}\u{fdd0}\u{fffe}\u{200b}\u{ad}\u{2028}\u{a0}\u{378}".chars() {
             assert!(validate(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));

@@ -150,12 +150,12 @@ impl From<Envelope> for RenderedBody {
 /// Renders the body of a response in one piece, and returns it with its media type.
 ///
 /// # Errors
-/// `Invalid` when it is longer than `longest` bytes; errors while reading it.
+/// `Invalid` when it is longer than `max_bytes` bytes; errors while reading it.
 pub(super) async fn buffer_whole(
     answer: HandlerResponse,
     id: &RequestId,
     context: RenderContext<'_>,
-    longest: usize,
+    max_bytes: usize,
 ) -> Result<(String, PartlySecret)> {
     let HandlerResponse { body, warnings, lease, .. } = answer;
     let secret = |bytes: &[u8]| {
@@ -173,9 +173,9 @@ pub(super) async fn buffer_whole(
         ResponseBody::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
         body => (JSON_MEDIA_TYPE.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
     };
-    let fits = |octets: usize| match octets > longest {
+    let fits = |bytes: usize| match bytes > max_bytes {
         true => {
-            Err(Error::invalid(format!("wrap-ttl: the response exceeds the limit of {longest} bytes for wrapping")))
+            Err(Error::invalid(format!("wrap-ttl: the response exceeds the limit of {max_bytes} bytes for wrapping")))
         }
         false => Ok(()),
     };

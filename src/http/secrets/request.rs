@@ -147,8 +147,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
 }
 
 /// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A text in
-/// it may have at most `longest` bytes.
-pub fn parse_fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields> {
+/// it may have at most `max_text_bytes` bytes.
+pub fn parse_fields(body: &[u8], headers: &HeaderMap, max_text_bytes: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
     let form = || {
@@ -157,13 +157,13 @@ pub fn parse_fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<
     };
     if !json && form() {
         let pairs = parse_pairs(body)?;
-        if let Some((name, _)) = pairs.iter().find(|(name, value)| name.len().max(value.len()) > longest) {
+        if let Some((name, _)) = pairs.iter().find(|(name, value)| name.len().max(value.len()) > max_text_bytes) {
             let begin: String = name.chars().take(64).collect();
-            return Err(Error::malformed(format!("{begin}: longer than {longest} bytes")));
+            return Err(Error::malformed(format!("{begin}: longer than {max_text_bytes} bytes")));
         }
         return Ok(Fields::from_pairs(pairs));
     }
-    Fields::parse_within(body, longest)
+    Fields::parse_within(body, max_text_bytes)
 }
 
 /// Rejects all namespaces but the root namespace.

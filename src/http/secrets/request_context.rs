@@ -31,7 +31,7 @@ pub(super) struct RequestContext<'a> {
     /// The web page that sent the request.
     pub(super) page: PageOrigin,
     /// The caller's state in the quota of the request.
-    pub(super) standing: Option<QuotaResult>,
+    pub(super) quota: Option<QuotaResult>,
     /// The methods of the path, if it does not have the requested one.
     pub(super) methods: Option<String>,
     record: AuditRecord<'a>,
@@ -63,7 +63,7 @@ impl<'a> RequestContext<'a> {
             limit: state.settings.max_body,
             compressible: false,
             page: PageOrigin::None,
-            standing: None,
+            quota: None,
             methods: None,
             seen,
             record,
@@ -112,12 +112,12 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Stores the quota state, and rejects the request if the quota is exceeded.
-    pub(super) fn counted(&mut self, standing: Option<QuotaResult>, asked: &ParsedRequest) -> Result<()> {
-        let Some(standing) = standing else { return Ok(()) };
-        if standing.is_quiet() {
+    pub(super) fn counted(&mut self, quota: Option<QuotaResult>, asked: &ParsedRequest) -> Result<()> {
+        let Some(quota) = quota else { return Ok(()) };
+        if quota.is_quiet() {
             self.skip_audit();
         }
-        self.standing.insert(standing).check(&asked.path)
+        self.quota.insert(quota).check(&asked.path)
     }
 
     /// Audits the request before its handler runs.

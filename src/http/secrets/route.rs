@@ -145,7 +145,7 @@ pub struct Route {
     /// The only member that can make the body too long. A body above the limit is reported as an error of this member.
     pub long_member: Option<&'static str>,
     /// Maximum length of a text in the body, in bytes.
-    pub longest_text: usize,
+    pub max_text_bytes: usize,
     /// `true` if no response has secrets, so that responses may be compressed ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
     /// `true` if requests are audited. Health checks and metrics are not.
@@ -175,7 +175,7 @@ impl Route {
         let body = BodyKind::Fields;
         let synonyms = &[];
         let body_limit = None;
-        let longest_text = MAX_TEXT_BYTES;
+        let max_text_bytes = MAX_TEXT_BYTES;
         let compressible = matches!(op, Operation::List);
         let audited = true;
         let passes_unvalidated_token = false;
@@ -190,7 +190,7 @@ impl Route {
             body,
             body_limit,
             long_member: None,
-            longest_text,
+            max_text_bytes,
             compressible,
             audited,
             passes_unvalidated_token,
@@ -292,7 +292,7 @@ impl Route {
     /// Allows texts as long as the body.
     #[must_use]
     pub const fn with_long_texts(self) -> Self {
-        Self { longest_text: usize::MAX, ..self }
+        Self { max_text_bytes: usize::MAX, ..self }
     }
 
     /// Limits the body to `bytes`, which only `member` can exceed.
@@ -329,7 +329,7 @@ impl Params {
     }
 
     /// Returns the ranges of the values in the path.
-    pub(super) fn places(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         let items = self.items;
         let len = usize::from(self.len);
         items.into_iter().take(len).map(|(_, from, to)| usize::from(from)..usize::from(to))

@@ -108,10 +108,10 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
     Route::token(Read, "internal/ui/resultant-acl", &[], |call| Box::pin(explain::resultant_acl(call))),
     Route::token(Update, "internal/explain", explain::FIELDS, |call| Box::pin(explain::explain_other(call)))
-        .with_body_limit(explain::MAX_BODY),
+        .with_body_limit(explain::MAX_BODY_BYTES),
     Route::token(Update, "internal/explain-self", explain::SELF_FIELDS, |call| Box::pin(explain::explain_self(call)))
         .for_callers()
-        .with_body_limit(explain::MAX_BODY),
+        .with_body_limit(explain::MAX_BODY_BYTES),
     Route::token(List, "policies/acl", PAGE_FIELDS, |call| Box::pin(policies::names(call))),
     Route::token(Read, "policies/acl", PAGE_FIELDS, |call| Box::pin(policies::names(call))).compressible(),
     Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))).compressible(),

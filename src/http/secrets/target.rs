@@ -155,13 +155,13 @@ impl ResolvedRoute {
     /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
     /// `create` and the operation's capability.
     pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
-        let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
+        let may = |operation| state.auth.decide(caller, operation, self.request_path(asked), None).allowed;
         matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
             && may(Operation::Create) != may(asked.operation)
     }
 
     /// Returns the path as policies see it.
-    pub(super) fn place<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
+    pub(super) fn request_path<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
         RequestPath { path: &asked.path, spelt: &self.spelt }
     }
 
@@ -281,9 +281,9 @@ impl ResolvedRoute {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,
         })?;
-        let longest = route.map_or(MAX_TEXT_BYTES, |route| route.longest_text);
-        times.turn().await;
-        Ok(ParsedBody { fields: request::parse_fields(&body, headers, longest)?, room, ..ParsedBody::default() })
+        let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
+        times.wait_for_slice().await;
+        Ok(ParsedBody { fields: request::parse_fields(&body, headers, max_text_bytes)?, room, ..ParsedBody::default() })
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
@@ -330,7 +330,7 @@ impl ResolvedRoute {
 /// Converts positions below a mount to positions in the whole path.
 pub(super) fn offset_spellings(mount: &str, spelt: Vec<NameSegments>) -> Vec<NameSegments> {
     let depth = mount.matches('/').count();
-    spelt.into_iter().map(|place| place.shifted(depth)).collect()
+    spelt.into_iter().map(|segments| segments.shifted(depth)).collect()
 }
 
 fn mount_help(mount: &Mount) -> String {
@@ -339,7 +339,7 @@ fn mount_help(mount: &Mount) -> String {
         paths.entry(route.pattern).or_default().push(route::operation_name(route.operation));
     }
     let lines = paths.iter().map(|(pattern, operations)| format!("    {pattern}: {}\n", operations.join(", ")));
-    format!("{} at {}\n{}", mount.kind.word(), mount.path, lines.collect::<String>())
+    format!("{} at {}\n{}", mount.kind.name(), mount.path, lines.collect::<String>())
 }
 
 fn pattern_help(entry: &PathPattern) -> String {

@@ -214,9 +214,14 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
-        let place = auth.accessor_position(&page.after);
-        return listing::build_response(&call, TokenAccessorSource { auth, above: String::new() }, place, page.limit)
-            .await;
+        let position = auth.accessor_position(&page.after);
+        return listing::build_response(
+            &call,
+            TokenAccessorSource { auth, above: String::new() },
+            position,
+            page.limit,
+        )
+        .await;
     }
     match auth.accessors(&page.after, MAX_SORTED_ACCESSORS).await? {
         Some(accessors) => HandlerResponse::keys(accessors, None),
@@ -236,12 +241,7 @@ struct TokenAccessorSource {
 impl RowSource for TokenAccessorSource {
     type Place = TokenHash;
 
-    fn page(
-        &self,
-        after: &TokenHash,
-        most: usize,
-        _: bool,
-    ) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
+    fn page(&self, after: &TokenHash, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
         let auth = Arc::clone(&self.auth);
         let above = self.above.clone();
         let after = *after;
@@ -249,12 +249,12 @@ impl RowSource for TokenAccessorSource {
             let accessor = accessor.filter(|accessor| *accessor > above);
             ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
-        let found = async move { auth.accessor_page(after, most as u32).await };
-        listing::ListPage::read(found, most, row)
+        let found = async move { auth.accessor_page(after, max as u32).await };
+        listing::ListPage::read(found, max, row)
     }
 
     /// Smaller than the default, because each record is decrypted to read its accessor.
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         500
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct FieldWarnings {
     pub(super) write_ignored_field: bool,
 }
 
-/// Replaces fields by path parameters of the same name, and collects warnings about replaced and unknown fields.
+/// Replaces fields with path parameters of the same name, and collects warnings about replaced and unknown fields.
 pub(super) fn check_fields(route: &Route, params: &Params, fields: &mut Fields, below: &str) -> FieldWarnings {
     if fields.is_empty() || route.body == BodyKind::Verbatim {
         return FieldWarnings::default();

@@ -74,9 +74,9 @@ pub(super) async fn wrap_response(
         let rule = format!("wrap-ttl: must be at most {}s for requests without a token", MAX_OPEN_WRAP_TTL.as_secs());
         return Err(Error::invalid(rule));
     }
-    let longest = if open { MAX_OPEN_WRAP_BYTES } else { MAX_RESPONSE_BYTES };
+    let max_bytes = if open { MAX_OPEN_WRAP_BYTES } else { MAX_RESPONSE_BYTES };
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
-    let (media_type, body) = render::buffer_whole(answer, id, context, longest).await?;
+    let (media_type, body) = render::buffer_whole(answer, id, context, max_bytes).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };
     state.wrap_quota.take(sender, kept.body.expose().len());
     let wrapping = state.auth.wrap(&kept, WrapParameters { ttl, path, display_name, wrapped_accessor }).await?;

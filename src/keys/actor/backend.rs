@@ -120,6 +120,6 @@ pub trait AsyncBackend: Send + Sync {
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>>;
 
     /// Sets the store of keys that were generated but have not appeared yet, which nodes and configurations share.
-    /// `place` identifies this key in it. For backends that generate such keys.
-    fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _place: String) {}
+    /// `location` identifies this key in it. For backends that generate such keys.
+    fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _location: String) {}
 }

@@ -30,7 +30,7 @@ enum SessionMetricState {
 #[derive(Clone, Copy, Default)]
 pub(super) struct SignQueueCounts {
     pub(super) waiting: usize,
-    pub(super) places: usize,
+    pub(super) workers: usize,
     pub(super) running: usize,
     pub(super) stuck: usize,
 }
@@ -64,12 +64,12 @@ impl KeyMetrics {
     }
 
     pub(super) fn show(&self, counts: SignQueueCounts) {
-        let SignQueueCounts { waiting, places, running, stuck } = counts;
+        let SignQueueCounts { waiting, workers, running, stuck } = counts;
         self.queue.set(waiting as f64);
         self.running.set(running as f64);
         for (gauge, state) in &self.sessions {
             gauge.set(match state {
-                SessionMetricState::Idle => places.saturating_sub(running),
+                SessionMetricState::Idle => workers.saturating_sub(running),
                 SessionMetricState::Busy => running.saturating_sub(stuck),
                 SessionMetricState::Stuck => stuck,
             } as f64);

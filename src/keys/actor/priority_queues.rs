@@ -85,19 +85,19 @@ impl PriorityQueues {
         if self.looked { self.look.pop_front() } else { self.last.pop_front() }
     }
 
-    /// `true` if the queue of `rank` has capacity for one more job. `most` is the capacity of the first queue.
-    pub(super) fn has_room(&self, rank: JobPriority, most: usize) -> bool {
-        let share = (most / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
+    /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.
+    pub(super) fn has_room(&self, rank: JobPriority, max: usize) -> bool {
+        let share = (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
         match rank {
-            JobPriority::First => self.first.len() < most,
+            JobPriority::First => self.first.len() < max,
             JobPriority::Lookup => self.look.len() < share,
             JobPriority::Last => self.last.len() < share,
         }
     }
 
-    /// Estimates the wait of one more job. `running` and `places` are the running and maximum calls of its rank. A call
-    /// takes at least `least`, the elapsed time of the calls in progress.
-    pub(super) fn wait(&self, rank: JobPriority, running: usize, places: usize, least: Duration) -> Duration {
+    /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its rank. A
+    /// call takes at least `least`, the elapsed time of the calls in progress.
+    pub(super) fn wait(&self, rank: JobPriority, running: usize, max_calls: usize, least: Duration) -> Duration {
         let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
         let before = match rank {
             JobPriority::First => self.first.len() + beside,
@@ -106,11 +106,11 @@ impl PriorityQueues {
             JobPriority::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
         };
         let before = running + before;
-        if before < places {
+        if before < max_calls {
             return Duration::ZERO;
         }
-        let [calls, places] = [before, places.max(1)].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        self.pace.max(least).saturating_mul(calls) / places
+        let [calls, max_calls] = [before, max_calls.max(1)].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        self.pace.max(least).saturating_mul(calls) / max_calls
     }
 
     /// `true` if a job with this wait ends within `time` and waits for at most half of it.

@@ -16,7 +16,7 @@ use super::key_metrics::{KeyMetrics, SignQueueCounts};
 use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
 
-/// How often an idle thread calls `Lane::rest`.
+/// Interval of the idle checks of a thread.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The limits of an actor.
@@ -54,7 +54,7 @@ struct SignQueueState {
     version: u64,
     max_parallel: usize,
     waiting: PriorityQueues,
-    places: usize,
+    workers: usize,
     /// Threads that wait to be notified.
     idle: usize,
     /// Idle threads that were notified and have not woken yet.
@@ -103,7 +103,7 @@ impl SignQueue {
             version: 0,
             max_parallel: max_parallel.max(1),
             waiting: PriorityQueues::default(),
-            places: 0,
+            workers: 0,
             idle: 0,
             called: 0,
             looking: 0,
@@ -159,9 +159,9 @@ impl SignQueue {
         let has_room =
             state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
         let running = state.calls_of(rank).count();
-        let places = state.places_of(rank);
+        let max_calls = state.max_calls_of(rank);
         let least = state.min_elapsed(rank, Instant::now(), self.limits.call_timeout);
-        let wait = state.waiting.wait(rank, running, places, least);
+        let wait = state.waiting.wait(rank, running, max_calls, least);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
@@ -278,7 +278,7 @@ impl SignQueue {
     /// Starts the first job that a caller still waits for. Returns `None` for a worker above the limit, or
     /// when no job can start.
     fn take(&self, state: &mut MutexGuard<'_, SignQueueState>) -> Option<BackendCall> {
-        if state.places > state.max_parallel {
+        if state.workers > state.max_parallel {
             return None;
         }
         let now = Instant::now();
@@ -339,7 +339,7 @@ impl SignQueue {
         let all = async {
             loop {
                 let ended = self.ended.notified();
-                if self.lock().places == 0 {
+                if self.lock().workers == 0 {
                     return;
                 }
                 ended.await;
@@ -372,11 +372,11 @@ impl SignQueue {
 
     fn show(&self, state: &SignQueueState) {
         let now = Instant::now();
-        let most = self.limits.call_timeout;
-        let is_stuck = |call: &&RunningCall| call.is_stuck(now, most);
+        let call_timeout = self.limits.call_timeout;
+        let is_stuck = |call: &&RunningCall| call.is_stuck(now, call_timeout);
         self.meter.show(SignQueueCounts {
             waiting: state.waiting.len(),
-            places: state.places,
+            workers: state.workers,
             running: state.running.len(),
             stuck: state.running.iter().filter(is_stuck).count(),
         });
@@ -400,24 +400,26 @@ impl SignQueueState {
         self.running.iter().filter(move |call| rank != JobPriority::Lookup || call.lookup_version == Some(self.version))
     }
 
-    fn places_of(&self, rank: JobPriority) -> usize {
+    fn max_calls_of(&self, rank: JobPriority) -> usize {
         if rank == JobPriority::Lookup { self.max_lookups() } else { self.max_parallel }
     }
 
     /// `true` if all calls that this rank or the first rank may make hang.
-    fn is_stuck(&self, rank: JobPriority, now: Instant, most: Duration) -> bool {
-        let stuck = |rank| self.calls_of(rank).filter(|call| call.is_stuck(now, most)).count() >= self.places_of(rank);
+    fn is_stuck(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> bool {
+        let stuck = |rank| {
+            self.calls_of(rank).filter(|call| call.is_stuck(now, call_timeout)).count() >= self.max_calls_of(rank)
+        };
         stuck(rank) || stuck(JobPriority::First)
     }
 
     /// Minimum elapsed time of the calls of a rank, or zero while another call may start. A lookup may generate a key,
     /// which takes long, so it counts only once it hangs.
-    fn min_elapsed(&self, rank: JobPriority, now: Instant, most: Duration) -> Duration {
-        if self.calls_of(rank).count() < self.places_of(rank) {
+    fn min_elapsed(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> Duration {
+        if self.calls_of(rank).count() < self.max_calls_of(rank) {
             return Duration::ZERO;
         }
         let elapsed = |call: &RunningCall| match call.lookup_version {
-            Some(_) if !call.is_stuck(now, most) => Duration::ZERO,
+            Some(_) if !call.is_stuck(now, call_timeout) => Duration::ZERO,
             _ => now.saturating_duration_since(call.begun),
         };
         self.calls_of(rank).map(elapsed).min().unwrap_or_default()
@@ -437,8 +439,8 @@ impl SignQueueState {
 
     /// Reserves a new worker if the queued jobs need one. The caller must start it if the result is `true`.
     fn reserve_worker(&mut self) -> bool {
-        let hires = self.ready() > self.idle + self.looking && self.places < self.max_parallel;
-        self.places += usize::from(hires);
+        let hires = self.ready() > self.idle + self.looking && self.workers < self.max_parallel;
+        self.workers += usize::from(hires);
         hires
     }
 
@@ -452,21 +454,21 @@ impl SignQueueState {
 
     /// `true` if a job waits and an awake worker has not started a call.
     fn has_unstarted_job(&self) -> bool {
-        self.ready() > 0 && self.running.len() + self.idle < self.places
+        self.ready() > 0 && self.running.len() + self.idle < self.workers
     }
 
     /// `true` if a worker without a job must end.
     fn is_over(&self) -> bool {
-        self.closed || self.places > self.max_parallel
+        self.closed || self.workers > self.max_parallel
     }
 }
 
 impl RunningCall {
     /// `true` if the call hangs: it runs longer than a job may take, or past a deadline before which it had at least a
     /// quarter of the time limit (the rest was spent in the queue).
-    fn is_stuck(&self, now: Instant, most: Duration) -> bool {
-        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= most / 4;
-        now.saturating_duration_since(self.begun) >= most || (now >= self.deadline && was_its_own)
+    fn is_stuck(&self, now: Instant, call_timeout: Duration) -> bool {
+        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= call_timeout / 4;
+        now.saturating_duration_since(self.begun) >= call_timeout || (now >= self.deadline && was_its_own)
     }
 }
 
@@ -491,7 +493,7 @@ impl WorkerSlot {
 impl Drop for WorkerSlot {
     fn drop(&mut self) {
         let mut state = self.line.lock();
-        state.places -= 1;
+        state.workers -= 1;
         // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
         // the next one would probably fail too.
         let hires = self.began && state.reserve_worker();
@@ -530,7 +532,7 @@ mod tests {
         }
 
         fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
-            unreachable!("no place is begun")
+            unreachable!("no worker is started")
         }
     }
 
@@ -546,13 +548,14 @@ mod tests {
     #[test]
     fn unstarted_job_means_an_awake_worker_has_not_begun_it() {
         let backend = KeyBackend::Blocking(Arc::new(Nobody));
-        let line = SignQueue::new("any", backend, |_| unreachable!("all places are taken"), 2, SignerLimits::default());
+        let line =
+            SignQueue::new("any", backend, |_| unreachable!("all workers are started"), 2, SignerLimits::default());
         let mut state = line.lock();
         let soon = Instant::now() + IDLE_CHECK_INTERVAL;
-        (state.places, state.running) =
+        (state.workers, state.running) =
             (2, [1, 2].map(|number| RunningCall { number, lookup_version: None, begun: soon, deadline: soon }).into());
         state.waiting.push(job());
-        assert!(!state.has_unstarted_job(), "all places are at the backend");
+        assert!(!state.has_unstarted_job(), "all workers are at the backend");
         state.running.pop();
         assert!(state.has_unstarted_job());
         state.idle = 1;
@@ -564,13 +567,14 @@ mod tests {
     #[test]
     fn sign_queue_wakes_one_thread_for_an_unclaimed_job() {
         let backend = KeyBackend::Blocking(Arc::new(Nobody));
-        let line = SignQueue::new("any", backend, |_| unreachable!("all places are taken"), 2, SignerLimits::default());
+        let line =
+            SignQueue::new("any", backend, |_| unreachable!("all workers are started"), 2, SignerLimits::default());
         let push = |state: &mut SignQueueState| {
             state.waiting.push(job());
             (state.reserve_worker(), state.calls())
         };
         let mut state = line.lock();
-        (state.places, state.idle) = (2, 2);
+        (state.workers, state.idle) = (2, 2);
         assert_eq!(push(&mut state), (false, true));
         assert_eq!(push(&mut state), (false, false), "one comes");
         // The woken thread takes the first job.
@@ -583,7 +587,7 @@ mod tests {
         assert_eq!(push(&mut state), (false, false), "a worker that is done takes it");
         (state.idle, state.looking) = (1, 1);
         assert_eq!(push(&mut state), (false, false), "one looks by itself");
-        (state.places, state.idle, state.looking) = (1, 0, 0);
-        assert_eq!(push(&mut state), (true, false), "a place is left");
+        (state.workers, state.idle, state.looking) = (1, 0, 0);
+        assert_eq!(push(&mut state), (true, false), "a worker is left");
     }
 }

@@ -11,15 +11,15 @@ use super::sign_queue::{SignQueue, WorkerSlot};
 use crate::error::Error;
 
 /// Starts a worker task. Without a runtime its slot is freed, and the next job tries again.
-pub(super) fn start(place: WorkerSlot) {
+pub(super) fn start(slot: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn(work(place))),
+        Ok(runtime) => drop(runtime.spawn(work(slot))),
         Err(error) => tracing::error!(%error, "a signing task did not start"),
     }
 }
 
-async fn work(mut place: WorkerSlot) {
-    let line = place.begin();
+async fn work(mut slot: WorkerSlot) {
+    let line = slot.begin();
     while let Some(call) = line.next_task_call() {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();

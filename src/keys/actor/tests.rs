@@ -488,11 +488,11 @@ async fn input_that_does_not_fit_the_key_reaches_no_backend() {
 }
 
 #[test]
-fn a_digest_of_another_length_is_none() {
-    for (octets, fits) in [(20, false), (31, false), (32, true), (33, false), (48, false), (0, false)] {
+fn digest_of_another_length_is_refused() {
+    for (bytes, fits) in [(20, false), (31, false), (32, true), (33, false), (48, false), (0, false)] {
         let outcome =
-            verifying_signer::check_input(SigningInputKind::Digest, P256, &SigningInput::Digest(vec![0; octets]));
-        assert_eq!(outcome.is_ok(), fits, "{octets}");
+            verifying_signer::check_input(SigningInputKind::Digest, P256, &SigningInput::Digest(vec![0; bytes]));
+        assert_eq!(outcome.is_ok(), fits, "{bytes}");
     }
     assert!(verifying_signer::check_input(SigningInputKind::Digest, P256, &message()).is_err());
 }

@@ -9,16 +9,16 @@ use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
 use crate::error::{Error, Result};
 
 /// Starts a worker thread. If that fails its slot is freed, and the next job tries again.
-pub(super) fn start(place: WorkerSlot) {
-    let name = format!("sign-{}", place.name().replace('\0', ""));
-    if let Err(error) = thread::Builder::new().name(name).spawn(move || work(place)) {
+pub(super) fn start(slot: WorkerSlot) {
+    let name = format!("sign-{}", slot.name().replace('\0', ""));
+    if let Err(error) = thread::Builder::new().name(name).spawn(move || work(slot)) {
         tracing::error!(%error, "a signing thread did not start");
     }
 }
 
-fn work(mut place: WorkerSlot) {
-    let line = place.begin();
-    // Declared after `place` and so dropped before it: the session is closed before the slot is free.
+fn work(mut slot: WorkerSlot) {
+    let line = slot.begin();
+    // Declared after `slot` and so dropped before it: the session is closed before the slot is free.
     let mut lane: Option<(u64, Box<dyn BackendSession>)> = None;
     let mut since = Instant::now();
     loop {

@@ -99,7 +99,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
     match (wants, input) {
         (SigningInputKind::Message, SigningInput::Message(_)) => Ok(()),
         (SigningInputKind::Digest, SigningInput::Digest(digest))
-            if algorithm.hash().is_some_and(|hash| digest.len() == hash.octets() as usize) =>
+            if algorithm.hash().is_some_and(|hash| digest.len() == hash.digest_len() as usize) =>
         {
             Ok(())
         }
@@ -127,6 +127,6 @@ async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
 
 fn changed_key_error(link: &QueueHandle) -> Error {
     link.line().meter().changed();
-    tracing::error!(key = link.line().name(), "there is another key in the place of a managed key");
+    tracing::error!(key = link.line().name(), "another key has replaced a managed key");
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

@@ -183,15 +183,15 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn begin_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
         match self.pending.get() {
-            Some((pending, place)) => pending.begin(place).await,
+            Some((pending, location)) => pending.begin(location).await,
             None => Ok(!was_pending),
         }
     }
 
     async fn end_pending(&self) {
         self.is_pending.store(false, Ordering::Relaxed);
-        if let Some((pending, place)) = self.pending.get() {
-            pending.end(place).await;
+        if let Some((pending, location)) = self.pending.get() {
+            pending.end(location).await;
         }
     }
 
@@ -330,8 +330,8 @@ fn to_gateway_error(error: Error) -> Error {
 }
 
 impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
-    fn share_pending(&self, pending: Arc<dyn PendingKeys>, place: String) {
-        let _ = self.pending.set((pending, place));
+    fn share_pending(&self, pending: Arc<dyn PendingKeys>, location: String) {
+        let _ = self.pending.set((pending, location));
     }
 
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {

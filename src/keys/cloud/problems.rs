@@ -10,7 +10,7 @@ use crate::outbound::validate_base_url;
 const BASE_URL_RULE: &str =
     "must be an absolute https URL without credentials and query; http is for the loopback alone";
 const URL_TEMPLATE_RULE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";
-const API_VERSION_RULE: &str = "must be 1 to 32 letters, digits or . -";
+const API_VERSION_RULE: &str = "must be 1 to 32 letters, digits, dots or hyphens";
 const DNS_SUFFIXES_RULE: &str = "must be DNS names of two labels at least, in lower case";
 const LOCAL_URL_RULE: &str =
     "must be a URL of this machine: on the loopback, a link-local address or metadata.google.internal";

@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 /// Maximum length of a parameter, in bytes.
 pub(in crate::keys) const MAX_PARAMETER_BYTES: usize = 2048;
 
-/// Replaces `standing` if a value is given.
-pub(in crate::keys) fn replace_if_given(standing: &mut String, written: Option<String>) {
+/// Replaces `current` if a value is given.
+pub(in crate::keys) fn replace_if_given(current: &mut String, written: Option<String>) {
     if let Some(written) = written {
-        *standing = written;
+        *current = written;
     }
 }
 
@@ -36,9 +36,12 @@ pub(in crate::keys) fn validate_url_part(
     }
     let others: Vec<String> = others.chars().map(|c| c.to_string()).collect();
     let least = lengths.start();
-    let most = lengths.end();
-    let others = others.join(" ");
-    Err(Error::invalid(format!("{name}: must be {least} to {most} letters, digits or {others}")))
+    let max = lengths.end();
+    let others = match &others[..] {
+        [one] => one.clone(),
+        several => format!("any of {}", several.join(" ")),
+    };
+    Err(Error::invalid(format!("{name}: must be {least} to {max} letters, digits or {others}")))
 }
 
 /// Parses the size of an RSA key; 0 if it is absent.
@@ -65,7 +68,7 @@ mod tests {
         assert_eq!(validate_url_part("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
         for bad in ["a/b", "a.b", "..", "a b", "ä", "a%2f", &"a".repeat(64)] {
             let text = validate_url_part("project", bad, "_-", 1..=63).unwrap_err();
-            assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or _ -");
+            assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or any of _ -");
         }
     }
 }

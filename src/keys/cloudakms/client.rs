@@ -38,7 +38,7 @@ const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
-    longest: Duration::from_secs(5),
+    max_wait: Duration::from_secs(5),
     max_retry_after: Duration::from_secs(1),
 };
 /// Maximum duration of a call, with all attempts and pauses.
@@ -173,8 +173,9 @@ impl CredentialSource {
                 Error::unavailable(format!("{NAME}: there is no credential in the environment"), error)
             })?;
             let now = now();
-            let life = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());
-            let use_for = life.map_or(CREDENTIAL_LIFETIME, |life| life - CREDENTIAL_MARGIN.min(life / 2));
+            let lifetime = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());
+            let use_for =
+                lifetime.map_or(CREDENTIAL_LIFETIME, |lifetime| lifetime - CREDENTIAL_MARGIN.min(lifetime / 2));
             Ok(CachedCredential { credentials, renew_at: now + use_for })
         };
         let held = held.get(|held| now() < held.renew_at, fetch).await?;

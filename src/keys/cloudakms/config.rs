@@ -15,8 +15,8 @@ pub(super) const NAME: &str = "cloudakms";
 /// The configuration of one key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudAkmsConfig {
-    /// Access key ID. Without the two parts, the credential comes from the environment: variables, profile,
-    /// container or machine.
+    /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
+    /// profile, container or machine.
     #[serde(with = "sealed")]
     pub access_key: Secret,
     /// Secret access key.
@@ -52,13 +52,13 @@ pub struct CloudAkmsChange {
 }
 
 impl CloudAkmsConfig {
-    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the errors below,
+    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the errors below,
     /// [`CloudAkmsConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
-    pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub fn changed(current: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         redaction::replace_secret("access_key", &mut config.access_key, change.access_key)?;
         redaction::replace_secret("secret_key", &mut config.secret_key, change.secret_key)?;
         rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
@@ -225,7 +225,7 @@ mod tests {
                 "curve is required when allow_generate_key is true and key_type is ECDSA",
             ),
             (|c| c.kms_key.clear(), false, "kms_key is required"),
-            (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or : / _ -"),
+            (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or any of : / _ -"),
             (
                 |c| c.access_key = Secret::new("a"),
                 false,

@@ -21,8 +21,8 @@ pub struct AkmsSealSettings {
     pub region: String,
     /// URL of the service; overrides that of the region.
     pub endpoint: String,
-    /// Access key ID. Without the two parts, the credential comes from the environment: variables, profile,
-    /// container or machine.
+    /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
+    /// profile, container or machine.
     pub access_key: String,
     /// Secret access key.
     pub secret_key: Option<SecretSource>,

@@ -85,7 +85,7 @@ impl AkmsKeyClient {
     }
 
     /// Checks that a key matches the configuration and returns its ARN.
-    fn hold(&self, key: KeyMetadata) -> Result<String> {
+    fn check_key(&self, key: KeyMetadata) -> Result<String> {
         let differs = |what: &str, is: &str, wanted: &str| {
             let is: String = is.chars().take(64).collect();
             Err(Error::invalid(format!("{NAME}: the {what} of the key is {is}, and has to be {wanted}")))
@@ -142,7 +142,7 @@ impl CloudKeyService for AkmsKeyClient {
             answer => answer?,
         };
         let spec = described.key_metadata.key_spec.clone();
-        let arn = self.hold(described.key_metadata)?;
+        let arn = self.check_key(described.key_metadata)?;
         let given: AkmsPublicKey = match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
             // It was described a moment ago: the key is new, and the service is eventually consistent.
             Err(failure) if failure.is(NOT_FOUND) => {
@@ -153,7 +153,7 @@ impl CloudKeyService for AkmsKeyClient {
         };
         let public = PublicKey::parse(&decode_base64(&given.public_key)?)?;
         if aws_key_spec(public.kind()) != Some(spec.as_str()) {
-            let text = format!("{NAME}: the public key is of another kind than the service says");
+            let text = format!("{NAME}: the type of the public key differs from the key spec of the service");
             return Err(Error::new(Kind::BadGateway, text));
         }
         Ok(Some(KeyIdentity { public, locator: arn }))

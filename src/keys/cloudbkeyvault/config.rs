@@ -53,13 +53,13 @@ pub struct CloudBkeyvaultChange {
 }
 
 impl CloudBkeyvaultConfig {
-    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the errors below,
+    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the errors below,
     /// [`CloudBkeyvaultConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
-    pub fn changed(standing: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub fn changed(current: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         rules::replace_if_given(&mut config.tenant_id, change.tenant_id);
         rules::replace_if_given(&mut config.client_id, change.client_id);
         redaction::replace_secret("client_secret", &mut config.client_secret, change.client_secret)?;
@@ -201,7 +201,7 @@ mod tests {
             (
                 |c| c.resource = "evil.example/vault.azure.net".into(),
                 false,
-                "resource: must be 1 to 253 letters, digits or . -",
+                "resource: must be 1 to 253 letters, digits or any of . -",
             ),
         ];
         good().check(false, &services()).unwrap();

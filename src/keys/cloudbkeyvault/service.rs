@@ -96,7 +96,7 @@ impl VaultKeyClient {
     }
 
     /// Checks that the key in a response matches the configuration, and returns it.
-    fn hold(&self, bundle: &VaultKeyBundle) -> Result<KeyIdentity> {
+    fn check_key(&self, bundle: &VaultKeyBundle) -> Result<KeyIdentity> {
         let key = &bundle.key;
         if bundle.attributes.enabled == Some(false) {
             return Err(Error::invalid(format!("{NAME}: the key is disabled")));
@@ -137,7 +137,7 @@ impl CloudKeyService for VaultKeyClient {
     async fn find(&self) -> Result<Option<KeyIdentity>> {
         let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR).await?;
         match reply.status() {
-            200 => self.hold(&reply.read(STORE)?).map(Some),
+            200 => self.check_key(&reply.read(STORE)?).map(Some),
             404 => Ok(None),
             _ => Err(rejection_error(&reply)),
         }

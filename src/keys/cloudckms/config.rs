@@ -44,13 +44,13 @@ pub struct CloudCkmsChange {
 }
 
 impl CloudCkmsConfig {
-    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the error below,
+    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the error below,
     /// [`CloudCkmsConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long.
-    pub fn changed(standing: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub fn changed(current: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         rules::replace_if_given(&mut config.credentials, change.credentials);
         rules::replace_if_given(&mut config.crypto_key, change.crypto_key);
         rules::replace_if_given(&mut config.crypto_key_version, change.crypto_key_version);
@@ -162,7 +162,7 @@ mod tests {
             (|c| c.key_ring.clear(), false, "key_ring is required"),
             (|c| c.project.clear(), false, "project is required"),
             (|c| c.region.clear(), false, "region is required"),
-            (|c| c.key_ring = "a/../b".into(), false, "key_ring: must be 1 to 63 letters, digits or _ -"),
+            (|c| c.key_ring = "a/../b".into(), false, "key_ring: must be 1 to 63 letters, digits or any of _ -"),
             (|c| c.crypto_key_version = "latest".into(), false, "crypto_key_version must be a decimal number"),
             (|c| c.crypto_key_version = "1/x".into(), false, "crypto_key_version must be a decimal number"),
             (
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn project_and_region_may_be_those_of_the_environment() {
+    fn project_and_region_default_to_the_environment() {
         let google = GoogleSettings {
             project: Some("other".to_owned()),
             region: Some("global".to_owned()),

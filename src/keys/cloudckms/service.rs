@@ -22,8 +22,9 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE: &str = "cloudckms: the key service";
-/// Number of checks whether a new key is ready, and the pause between them.
+/// Maximum number of checks whether a new key is ready.
 const MAX_GENERATION_CHECKS: u32 = 20;
+/// Pause between these checks.
 const GENERATION_CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct CkmsKeyClient {
@@ -123,7 +124,7 @@ impl CkmsKeyClient {
     }
 
     /// Checks that a version matches the configuration and is enabled.
-    fn hold(&self, version: &CkmsKeyVersion) -> Result<()> {
+    fn check_version(&self, version: &CkmsKeyVersion) -> Result<()> {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
             let wanted = self.algorithm.name;
@@ -164,7 +165,7 @@ impl CloudKeyService for CkmsKeyClient {
 
     async fn find(&self) -> Result<Option<KeyIdentity>> {
         let Some(version) = self.look().await? else { return Ok(None) };
-        self.hold(&version)?;
+        self.check_version(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
@@ -234,7 +235,7 @@ impl CloudKeyService for CkmsKeyClient {
 }
 
 fn verify_checksum(bytes: &[u8], crc: &str) -> Result<()> {
-    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(invalid_response("was damaged on its way")) }
+    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(invalid_response("was corrupted in transit")) }
 }
 
 fn invalid_response(why: &str) -> Error {

@@ -20,7 +20,7 @@ fn usual(kind: KeyKind) -> SignatureAlgorithm {
 }
 
 #[test]
-fn types_and_sizes_are_those_of_the_table() {
+fn key_types_and_sizes_match_the_table() {
     let cases = [
         ("rsa", 0, Some(2048)),
         ("rsa", 2048, Some(2048)),

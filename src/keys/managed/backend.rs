@@ -52,7 +52,7 @@ impl BackendType {
     }
 
     /// The type name in requests and responses.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         BACKEND_TYPE_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 }
@@ -92,9 +92,9 @@ impl Devices {
     }
 
     /// Returns a cloud backend that shares its pending keys with other nodes.
-    fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, place: String) -> OpenedKeyBackend {
+    fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, location: String) -> OpenedKeyBackend {
         if let Some(pending) = &self.pending {
-            backend.share_pending(Arc::clone(pending), place);
+            backend.share_pending(Arc::clone(pending), location);
         }
         OpenedKeyBackend { backend: KeyBackend::Async(backend), max_parallel: MAX_CLOUD_CALLS_PER_KEY }
     }
@@ -119,7 +119,7 @@ impl BackendConfig {
 
     /// The location at which a key is generated, equal for all configurations that would generate the same key.
     /// Different locations may have the same name, such as a label on two tokens; they wait for each other needlessly.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn location(&self) -> String {
         match self {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
             Self::CloudAkms(config) => format!("cloudakms/{}", config.kms_key),
@@ -147,7 +147,7 @@ impl BackendConfig {
     /// `Invalid` for a configuration that breaks the rules of its type, or that names a library
     /// which this server lacks.
     pub(super) fn open(&self, name: &str, terms: &KeyPermissions, devices: &Devices) -> Result<OpenedKeyBackend> {
-        let shared = |backend| devices.cloud_backend(backend, self.place());
+        let shared = |backend| devices.cloud_backend(backend, self.location());
         match self {
             Self::Pkcs11(settings) => {
                 let config = settings.config(name, terms.allow_generate_key)?;
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn types_are_words_and_no_other() {
         for (kind, word) in BACKEND_TYPE_NAMES {
-            assert_eq!((BackendType::parse(word).unwrap(), kind.word()), (kind, word));
+            assert_eq!((BackendType::parse(word).unwrap(), kind.name()), (kind, word));
         }
         for word in ["PKCS11", "", "awskms", "pkcs11 "] {
             assert_eq!(BackendType::parse(word).unwrap_err().text(), format!("unknown managed key type {word:?}"));

@@ -31,7 +31,7 @@ impl ManagedKeys {
             let view = self.view();
             let known = view.by_name(name);
             if let Some(other) = known.map(|entry| entry.record.kind()).filter(|other| *other != kind) {
-                let word = other.word();
+                let word = other.name();
                 return Err(Error::invalid(format!("a managed key named {name:?} of type {word:?} already exists")));
             }
             let (terms, backend) = change(known.map(|entry| &*entry.record))?;

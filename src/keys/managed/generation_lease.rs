@@ -54,24 +54,24 @@ impl GenerationLeases {
         Arc::new(Self { store, clock, patience: ACQUIRE_TIMEOUT })
     }
 
-    /// Runs `ask`, which may generate the key at `place`, while it holds the lease. Once started, `ask` continues if
-    /// the caller leaves. Without `place` no key can be generated, and no lease is needed.
+    /// Runs `ask`, which may generate the key at `location`, while it holds the lease. Once started, `ask` continues if
+    /// the caller leaves. Without `location` no key can be generated, and no lease is needed.
     ///
     /// # Errors
     /// Those of `ask`; `Unavailable` when the lease does not become free in time; those of the store.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        place: Option<String>,
+        location: Option<String>,
         ask: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let Some(place) = place else { return ask.await };
-        let turns = Arc::clone(self);
+        let Some(location) = location else { return ask.await };
+        let leases = Arc::clone(self);
         let (answer, answered) = oneshot::channel();
         let ask = QueueCaller::current().must_run().scope(ask);
         tokio::spawn(async move {
-            let outcome = match turns.take(&place).await {
-                Ok(turn) if answer.is_closed() => return turns.give_back(turn).await,
-                Ok(turn) => turns.during(turn, ask).await,
+            let outcome = match leases.take(&location).await {
+                Ok(lease) if answer.is_closed() => return leases.give_back(lease).await,
+                Ok(lease) => leases.during(lease, ask).await,
                 Err(error) => Err(error),
             };
             // The caller may have left.
@@ -80,23 +80,23 @@ impl GenerationLeases {
         answered.await.map_err(Error::internal)?
     }
 
-    async fn during<T>(&self, turn: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn during<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
         let outcome = ask.await;
         // A call that has timed out may still be generating the key.
         if since.elapsed() < SignerLimits::default().call_timeout {
-            self.give_back(turn).await;
+            self.give_back(lease).await;
         }
         outcome
     }
 
-    async fn take(&self, place: &str) -> Result<HeldGenerationLease> {
+    async fn take(&self, location: &str) -> Result<HeldGenerationLease> {
         // At most 256 documents for any number of locations. Locations that share one wait for each other.
-        let name = format!("{:02x}", digest::digest(&digest::SHA256, place.as_bytes()).as_ref()[0]);
+        let name = format!("{:02x}", digest::digest(&digest::SHA256, location.as_bytes()).as_ref()[0]);
         let since = Instant::now();
         loop {
-            if let Some(turn) = self.attempt(&name).await? {
-                return Ok(turn);
+            if let Some(lease) = self.attempt(&name).await? {
+                return Ok(lease);
             }
             if since.elapsed() >= self.patience {
                 let text = "another request or node is generating the managed key; retry shortly";
@@ -123,9 +123,9 @@ impl GenerationLeases {
         }
     }
 
-    async fn give_back(&self, turn: HeldGenerationLease) {
-        if let Err(error) = self.write(&turn.name, turn.version, 0).await {
-            tracing::debug!("the turn of a managed key ends by itself: {error}");
+    async fn give_back(&self, lease: HeldGenerationLease) {
+        if let Err(error) = self.write(&lease.name, lease.version, 0).await {
+            tracing::debug!("the lease of a managed key expires by itself: {error}");
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
         Arc::new(GenerationLeases { store: store.clone(), clock: clock.clone(), patience })
     }
 
-    fn place() -> Option<String> {
+    fn location() -> Option<String> {
         Some("place".to_owned())
     }
 
@@ -175,7 +175,7 @@ mod tests {
                 Ok(done.fetch_add(1, Ordering::SeqCst))
             }
         };
-        let all = join_all((0..6).map(|n| nodes[n % 2].run(place(), ask()))).await;
+        let all = join_all((0..6).map(|n| nodes[n % 2].run(location(), ask()))).await;
         assert!(all.iter().all(Result::is_ok), "{all:?}");
         assert_eq!(done.load(Ordering::SeqCst), 6);
     }
@@ -187,7 +187,7 @@ mod tests {
         let one = node(&store, &clock);
         let other = node(&store, &clock);
         let lost = one.take("place").await.unwrap();
-        let refused = other.run(place(), async { Ok(()) }).await.unwrap_err();
+        let refused = other.run(location(), async { Ok(()) }).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("is generating the managed key"), "{refused}");
         other.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
@@ -199,7 +199,7 @@ mod tests {
         one.give_back(lost).await;
         assert!(one.attempt(&next.name).await.unwrap().is_none(), "it is not the other's to give back");
         other.give_back(next).await;
-        one.run(place(), async { Ok(()) }).await.unwrap();
+        one.run(location(), async { Ok(()) }).await.unwrap();
     }
 
     #[tokio::test]
@@ -218,9 +218,9 @@ mod tests {
                 Ok(done.fetch_add(1, Ordering::SeqCst))
             }
         };
-        let left = tokio::time::timeout(Duration::from_millis(20), node.run(place(), ask)).await;
+        let left = tokio::time::timeout(Duration::from_millis(20), node.run(location(), ask)).await;
         assert!(left.is_err() && begun.load(Ordering::SeqCst) == 1);
-        node.run(place(), async { Ok(()) }).await.unwrap();
+        node.run(location(), async { Ok(()) }).await.unwrap();
         assert_eq!(done.load(Ordering::SeqCst), 1, "no lease was taken before it was done");
     }
 }

@@ -24,18 +24,18 @@ pub(super) struct MemoryKeyStore {
 impl MemoryKeyStore {
     pub(super) fn write(&self, unit: Vec<DocumentWrite>) -> Result<()> {
         let mut documents = self.documents.lock().unwrap();
-        let place = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
+        let identity = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
         for write in &unit {
-            if documents.get(&place(write)).map_or(0, |document| document.version) != write.expected {
+            if documents.get(&identity(write)).map_or(0, |document| document.version) != write.expected {
                 return Err(Error::new(Kind::Conflict, "version"));
             }
         }
         for write in unit {
-            let place = place(&write);
+            let identity = identity(&write);
             match write.body {
-                None => drop(documents.remove(&place)),
+                None => drop(documents.remove(&identity)),
                 Some(body) => {
-                    drop(documents.insert(place, Document { key: write.key, version: write.expected + 1, body }));
+                    drop(documents.insert(identity, Document { key: write.key, version: write.expected + 1, body }));
                 }
             }
         }

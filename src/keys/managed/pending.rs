@@ -67,15 +67,15 @@ impl StoredPendingKeys {
 }
 
 impl PendingKeys for StoredPendingKeys {
-    fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>> {
+    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
         let own = self.clone();
-        let key = document_key(place);
+        let key = document_key(location);
         async move { own.record(key).await }.boxed()
     }
 
-    fn end(&self, place: &str) -> BoxFuture<'static, ()> {
+    fn end(&self, location: &str) -> BoxFuture<'static, ()> {
         let own = self.clone();
-        let key = document_key(place);
+        let key = document_key(location);
         async move {
             if let Err(error) = own.remove(key).await {
                 tracing::debug!("the record of a generated key ends by itself: {error}");
@@ -85,8 +85,8 @@ impl PendingKeys for StoredPendingKeys {
     }
 }
 
-fn document_key(place: &str) -> DocumentKey {
-    let digest = digest::digest(&digest::SHA256, place.as_bytes());
+fn document_key(location: &str) -> DocumentKey {
+    let digest = digest::digest(&digest::SHA256, location.as_bytes());
     let name = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     DocumentKey { mount: SYSTEM_MOUNT, kind: DOCUMENT_KIND, name }
 }

@@ -30,8 +30,8 @@ impl ManagedKeyRecord {
     }
 
     /// The location at which a missing key is generated, if that is allowed.
-    pub(super) fn place(&self) -> Option<String> {
-        self.terms.allow_generate_key.then(|| self.backend.place())
+    pub(super) fn location(&self) -> Option<String> {
+        self.terms.allow_generate_key.then(|| self.backend.location())
     }
 
     /// Checks that the key allows a usage.
@@ -42,7 +42,7 @@ impl ManagedKeyRecord {
         if self.terms.usages.contains(usage) {
             return Ok(());
         }
-        Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.word())))
+        Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.name())))
     }
 
     pub(super) fn of(document: Document) -> Result<Self> {

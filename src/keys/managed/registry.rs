@@ -31,7 +31,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct ManagedKeys {
     pub(super) store: Arc<dyn KeyStore>,
     devices: ArcSwap<Devices>,
-    pub(super) turns: Arc<GenerationLeases>,
+    pub(super) leases: Arc<GenerationLeases>,
     pub(super) grants: Arc<dyn ManagedKeyGrants>,
     view: ArcSwap<ManagedKeysView>,
     writing: Mutex<()>,
@@ -58,8 +58,8 @@ impl ManagedKeys {
         let writing = Mutex::default();
         let behind = AtomicBool::new(false);
         let devices = ArcSwap::from_pointee(devices);
-        let turns = GenerationLeases::new(Arc::clone(&store), clock);
-        Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
+        let leases = GenerationLeases::new(Arc::clone(&store), clock);
+        Ok(Arc::new(Self { store, devices, leases, grants, view, writing, behind }))
     }
 
     /// Applies a changed library configuration. Reopens only the keys whose library has changed.
@@ -116,10 +116,10 @@ impl ManagedKeys {
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
         entry.record.check_usage(ManagedKeyUsage::Verify)?;
         let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
-        match entry.record.place() {
-            Some(place) if self.may_be_missing(&actor).await? => {
+        match entry.record.location() {
+            Some(location) if self.may_be_missing(&actor).await? => {
                 let actor = actor.clone();
-                self.turns.run(Some(place), async move { actor.test_sign(test).await }).await?;
+                self.leases.run(Some(location), async move { actor.test_sign(test).await }).await?;
             }
             _ => actor.test_sign(test).await?,
         }

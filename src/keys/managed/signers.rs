@@ -69,14 +69,14 @@ impl Signers for ManagedKeys {
             ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
         }?;
         actor.offer(candidates);
-        let turns = Arc::clone(&self.turns);
+        let leases = Arc::clone(&self.leases);
         let taking = async move {
-            let KeyIdentity { public, locator } = match entry.record.place() {
+            let KeyIdentity { public, locator } = match entry.record.location() {
                 None => actor.key(true).await?,
-                Some(place) => match actor.key(false).await {
+                Some(location) => match actor.key(false).await {
                     // The key may be missing, and generating it needs the lease.
                     Err(error) if error.kind() == Kind::Invalid => {
-                        turns.run(Some(place), async move { actor.key(true).await }).await?
+                        leases.run(Some(location), async move { actor.key(true).await }).await?
                     }
                     found => found?,
                 },

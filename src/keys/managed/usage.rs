@@ -53,7 +53,7 @@ impl ManagedKeyUsage {
     }
 
     /// The name in requests and responses.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         USAGE_NAMES.iter().find(|(usage, _)| *usage == self).map_or("", |(_, word)| word)
     }
 }
@@ -78,8 +78,8 @@ impl ManagedKeyUsages {
     }
 
     /// The names, always in the same order.
-    pub fn words(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().map(|usage| usage.word())
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|usage| usage.name())
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn words(list: &[&str]) -> Vec<&'static str> {
-        ManagedKeyUsages::parse(list.iter().copied()).unwrap().words().collect()
+        ManagedKeyUsages::parse(list.iter().copied()).unwrap().names().collect()
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Libraries {
     pub fn at_start(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
         Self::with(stanzas, |path| match path.canonicalize() {
             Err(_) if path.is_absolute() => {
-                tracing::warn!(file = %path.display(), "the file of a pkcs11 library is not there yet");
+                tracing::warn!(file = %path.display(), "the file of a pkcs11 library does not exist yet");
                 Ok(path.to_owned())
             }
             real => real,

@@ -152,7 +152,7 @@ impl MechanismPlan {
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} does not sign with {other}{remedy}")));
         }
         if own.is_some_and(|own| TestHash::from(own) != hash) {
-            let word = hash.word();
+            let word = hash.name();
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} uses a fixed hash that is not {word}")));
         }
         let call = match (own, scheme) {
@@ -178,9 +178,9 @@ impl MechanismPlan {
             // own hash does not change that number.
             (Ecdsa, KeyKind::Ec(curve)) => {
                 let hash = curve.hash();
-                let mut fitting = vec![0; (hash.octets() as usize).saturating_sub(digest.len())];
+                let mut fitting = vec![0; (hash.digest_len() as usize).saturating_sub(digest.len())];
                 fitting.extend_from_slice(digest);
-                fitting.truncate(hash.octets() as usize);
+                fitting.truncate(hash.digest_len() as usize);
                 Some((SignatureAlgorithm::Ecdsa(hash), fitting))
             }
             _ => None,
@@ -211,7 +211,7 @@ impl MechanismPlan {
         match (self.scheme, self.kind) {
             (Pkcs1, _) if !self.hashes => encode_digest_info(self.hash, input),
             // ECDSA uses only the leftmost bits of a digest (FIPS 186-5 6.4.1), and some modules do not truncate it.
-            (Ecdsa, KeyKind::Ec(curve)) if !self.hashes => input[..input.len().min(curve.octets())].to_vec(),
+            (Ecdsa, KeyKind::Ec(curve)) if !self.hashes => input[..input.len().min(curve.coordinate_len())].to_vec(),
             _ => input.to_vec(),
         }
     }
@@ -219,7 +219,7 @@ impl MechanismPlan {
     fn with<T>(&self, call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>) -> Result<T, Pkcs11Failure> {
         let number = MechanismType::try_from(self.call as c_ulong)?;
         let (hash, mask) = hash_numbers(self.hash);
-        let params = PssParams { hash, mask, salt: self.hash.octets() as c_ulong };
+        let params = PssParams { hash, mask, salt: self.hash.digest_len() as c_ulong };
         let params = (self.scheme == Pss).then_some(&params);
         Ok(call(&Mechanism::VendorDefined(VendorDefinedMechanism::new(number, params)))?)
     }
@@ -231,14 +231,14 @@ impl MechanismPlan {
     pub(super) fn finished(&self, signature: Vec<u8>) -> Result<Vec<u8>> {
         match self.kind {
             KeyKind::Ec(curve) => {
-                let octets = curve.octets();
-                if signature.len() != 2 * octets {
+                let bytes = curve.coordinate_len();
+                if signature.len() != 2 * bytes {
                     return Err(Error::unavailable(
                         "pkcs11 module: gave an ECDSA signature of another length",
                         "length",
                     ));
                 }
-                Ok(encode_ecdsa_signature(&signature[..octets], &signature[octets..]))
+                Ok(encode_ecdsa_signature(&signature[..bytes], &signature[bytes..]))
             }
             KeyKind::Rsa { .. } | KeyKind::Ed25519 => Ok(signature),
         }

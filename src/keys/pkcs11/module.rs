@@ -148,7 +148,7 @@ impl Module {
         let real = self
             .path
             .canonicalize()
-            .map_err(|error| Error::unavailable("pkcs11 library: the file of the module is not there", error))?;
+            .map_err(|error| Error::unavailable("pkcs11 library: the file of the module does not exist", error))?;
         let mut bound = LOADED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
         if bound.contains(&real) {
             let text = "pkcs11 library: the file of the module is in use under another name of the configuration";

@@ -149,10 +149,10 @@ impl Pkcs11Attributes {
                     Attribute::Id(id) => own.id = id,
                     Attribute::Label(label) => own.label = label,
                     Attribute::AlwaysAuthenticate(always) => own.always_authenticate = always,
-                    Attribute::Modulus(octets) => own.modulus = octets,
-                    Attribute::PublicExponent(octets) => own.exponent = octets,
+                    Attribute::Modulus(bytes) => own.modulus = bytes,
+                    Attribute::PublicExponent(bytes) => own.exponent = bytes,
                     Attribute::EcParams(der) => own.curve = der,
-                    Attribute::EcPoint(octets) => own.point = octets,
+                    Attribute::EcPoint(bytes) => own.point = bytes,
                     Attribute::PublicKeyInfo(der) => own.public_key_info = der,
                     _ => {}
                 }
@@ -182,7 +182,7 @@ impl Pkcs11Attributes {
             }
             Some(KeyType::EC) if !self.point.is_empty() => {
                 let curve = curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
-                PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.octets()))
+                PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()))
             }
             Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
                 PublicKey::trusted(KeyKind::Ed25519, unwrap_point(&self.point, 32))
@@ -219,8 +219,8 @@ fn is_ed25519(parameters: &[u8]) -> bool {
 }
 
 /// Unwraps `CKA_EC_POINT`: usually an OCTET STRING around the point, but the bare point in some modules.
-fn unwrap_point(point: &[u8], octets: usize) -> &[u8] {
-    if point.len() == octets {
+fn unwrap_point(point: &[u8], bytes: usize) -> &[u8] {
+    if point.len() == bytes {
         return point;
     }
     DerReader::only(point, OCTET_STRING).map_or(point, |value| value.content)

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_code_is_in_two_rows_and_names_are_the_standards() {
+    fn return_codes_are_unique_and_named_as_in_the_standard() {
         let codes: Vec<Code> = RECOVERY_RULES.iter().flat_map(|row| row.codes).copied().collect();
         for (n, code) in codes.iter().enumerate() {
             assert!(!codes[..n].contains(code), "{code:?}");

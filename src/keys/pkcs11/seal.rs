@@ -80,7 +80,7 @@ impl SealDevice for Pkcs11SealDevice {
     }
 
     fn mechanism(&self) -> &'static str {
-        self.mechanism.word()
+        self.mechanism.name()
     }
 
     fn key(&self) -> String {

@@ -244,9 +244,9 @@ impl Pkcs11Settings {
         let digits = self.key_id.strip_prefix("0x").unwrap_or(&self.key_id).as_bytes();
         let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         let is_hexadecimal = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
-        let octets = is_hexadecimal.then(|| digits.chunks(2).map(octet).collect::<Option<Vec<u8>>>()).flatten();
-        let octets = octets.filter(|octets| !octets.is_empty());
-        octets.map(Some).ok_or_else(|| Error::invalid("key_id must be the identifier in hexadecimal"))
+        let bytes = is_hexadecimal.then(|| digits.chunks(2).map(octet).collect::<Option<Vec<u8>>>()).flatten();
+        let bytes = bytes.filter(|bytes| !bytes.is_empty());
+        bytes.map(Some).ok_or_else(|| Error::invalid("key_id must be the identifier in hexadecimal"))
     }
 }
 

@@ -55,7 +55,7 @@ impl PoolLane {
     }
 
     /// Maximum number of queued jobs: about as many as are done before their callers time out.
-    pub(super) fn places(self) -> usize {
+    pub(super) fn max_queued(self) -> usize {
         match self {
             Self::Small => 1024,
             Self::Medium => 128,
@@ -72,7 +72,7 @@ pub struct CallerGuard(Arc<CallerState>);
 #[derive(Debug, Default)]
 struct CallerState {
     gone: AtomicBool,
-    told: Notify,
+    notify: Notify,
 }
 
 impl CallerGuard {
@@ -85,7 +85,7 @@ impl CallerGuard {
 impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::Release);
-        self.0.told.notify_waiters();
+        self.0.notify.notify_waiters();
     }
 }
 
@@ -106,11 +106,11 @@ impl CallerWatch {
         let Some(left) = &self.0 else { return std::future::pending().await };
         loop {
             // Registered before the check, so that a caller that leaves after the check is noticed.
-            let told = left.told.notified();
+            let notified = left.notify.notified();
             if self.has_ended() {
                 return;
             }
-            told.await;
+            notified.await;
         }
     }
 }
@@ -153,24 +153,24 @@ impl LaneQueue {
         self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
 
-    /// Queues a job. If the lane holds `places` jobs, or `max_queued_per_caller` of this caller, returns the job that
-    /// is rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
-    /// displaces the latest job of the busiest.
+    /// Queues a job. If the lane holds `max_queued` jobs, or `max_queued_per_caller` of this caller, returns the job
+    /// that is rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer
+    /// jobs displaces the latest job of the busiest.
     pub(super) fn push(
         &mut self,
         job: KeyGenerationJob,
-        places: usize,
-        places_of_caller: usize,
+        max_queued: usize,
+        max_queued_per_caller: usize,
     ) -> Option<KeyGenerationJob> {
-        let is_full = |line: &Self| line.len() >= places || line.waiting_of(&job) >= places_of_caller;
+        let is_full = |line: &Self| line.len() >= max_queued || line.waiting_of(&job) >= max_queued_per_caller;
         if is_full(self) {
             self.drop_void();
         }
-        if self.waiting_of(&job) >= places_of_caller {
+        if self.waiting_of(&job) >= max_queued_per_caller {
             return Some(job);
         }
         let mut turned_away = None;
-        if self.len() >= places {
+        if self.len() >= max_queued {
             turned_away = self.take_excess(&job);
             if turned_away.is_none() {
                 return Some(job);

@@ -15,7 +15,7 @@ const STOCKED_SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySp
 /// Their sizes in bits, as metric labels.
 const SIZE_LABELS: [&str; STOCKED_SPECS.len()] = ["2048", "3072", "4096"];
 
-/// Number of RSA keys of each size in stock; 0 is none. The default is no stock.
+/// Number of RSA keys of each size to keep in stock; 0, the default, disables the stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockSizes {
     /// Keys of 2048 bits.

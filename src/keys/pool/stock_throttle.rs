@@ -55,11 +55,11 @@ fn contention_pause(spent: TimeSpent) -> Duration {
 pub(super) struct StockThrottle {
     /// Maximum concurrency; not more than the number of processors.
     limit: usize,
-    abreast: usize,
+    concurrency: usize,
     /// Consecutive keys without contention.
-    easy: u32,
-    /// Value of `easy` at which the concurrency grows.
-    needed: u32,
+    uncontended: u32,
+    /// Value of `uncontended` at which the concurrency grows.
+    keys_to_grow: u32,
     /// Accumulated wait for processors above the tolerated fraction, at most [`TOLERATED_WAIT`]. Keys that
     /// did not wait reduce it.
     waited: Duration,
@@ -70,11 +70,18 @@ pub(super) struct StockThrottle {
 impl StockThrottle {
     pub(super) fn on(processors: usize) -> Self {
         let limit = processors.clamp(1, MAX_CONCURRENT_KEYS);
-        Self { limit, abreast: limit, easy: 0, needed: MIN_UNCONTENDED_KEYS, waited: Duration::ZERO, from: None }
+        Self {
+            limit,
+            concurrency: limit,
+            uncontended: 0,
+            keys_to_grow: MIN_UNCONTENDED_KEYS,
+            waited: Duration::ZERO,
+            from: None,
+        }
     }
 
-    pub(super) fn abreast(&self) -> usize {
-        self.abreast
+    pub(super) fn concurrency(&self) -> usize {
+        self.concurrency
     }
 
     /// Returns the time until a key may start; `None` if it may start now.
@@ -82,26 +89,27 @@ impl StockThrottle {
         self.from.map(|from| from.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// Records a finished key, which was started at concurrency `abreast`. Returns `true` if the concurrency has grown.
-    pub(super) fn done(&mut self, abreast: usize, spent: TimeSpent, now: Instant) -> bool {
+    /// Records a finished key, which was started at concurrency `concurrency`. Returns `true` if the concurrency has
+    /// grown.
+    pub(super) fn done(&mut self, concurrency: usize, spent: TimeSpent, now: Instant) -> bool {
         let waited = (self.waited + spent.waited()).saturating_sub(spent.usual_wait());
         self.waited = waited.min(TOLERATED_WAIT);
         if waited <= TOLERATED_WAIT {
-            self.easy = self.easy.saturating_add(1);
-            let more = self.easy >= self.needed && self.abreast < self.limit;
+            self.uncontended = self.uncontended.saturating_add(1);
+            let more = self.uncontended >= self.keys_to_grow && self.concurrency < self.limit;
             if more {
-                (self.abreast, self.easy) = (self.abreast + 1, 0);
+                (self.concurrency, self.uncontended) = (self.concurrency + 1, 0);
             }
             return more;
         }
-        let easy = std::mem::take(&mut self.easy);
-        if abreast <= 1 {
+        let uncontended = std::mem::take(&mut self.uncontended);
+        if concurrency <= 1 {
             self.from = self.from.max(Some(now + contention_pause(spent)));
-        } else if self.abreast >= abreast {
+        } else if self.concurrency >= concurrency {
             // The threads may have contended only with each other.
-            self.abreast = abreast - 1;
-            self.needed = if easy < CONTENTION_RESET_KEYS {
-                (self.needed * 2).min(MAX_UNCONTENDED_KEYS)
+            self.concurrency = concurrency - 1;
+            self.keys_to_grow = if uncontended < CONTENTION_RESET_KEYS {
+                (self.keys_to_grow * 2).min(MAX_UNCONTENDED_KEYS)
             } else {
                 MIN_UNCONTENDED_KEYS
             };
@@ -146,21 +154,21 @@ mod tests {
     fn filling_keeps_to_what_others_leave() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(8);
-        assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
-        assert_eq!((StockThrottle::on(1).abreast(), StockThrottle::on(0).abreast()), (1, 1));
+        assert_eq!((pace.concurrency(), pace.pause(now)), (2, None));
+        assert_eq!((StockThrottle::on(1).concurrency(), StockThrottle::on(0).concurrency()), (1, 1));
         // Both threads contended, perhaps with each other: one is left.
         pace.done(2, CROWD, now);
         pace.done(2, CROWD, now);
-        assert_eq!((pace.abreast(), pace.pause(now)), (1, None));
+        assert_eq!((pace.concurrency(), pace.pause(now)), (1, None));
         // A single thread contends: no key for a while.
         pace.done(1, CROWD, now);
         let rest = contention_pause(CROWD);
         assert_eq!(pace.pause(now + rest / 2), Some(rest - rest / 2));
         assert_eq!(pace.pause(now + rest), None);
         climb(&mut pace, now);
-        assert_eq!(pace.abreast(), 2);
+        assert_eq!(pace.concurrency(), 2);
         (0..100).for_each(|_| assert!(!pace.done(2, FREE, now)));
-        assert_eq!(pace.abreast(), 2, "no more than the limit");
+        assert_eq!(pace.concurrency(), 2, "no more than the limit");
     }
 
     #[test]
@@ -171,12 +179,12 @@ mod tests {
             pace.done(2, spent(72, 56), now);
             pace.done(2, FREE, now);
             pace.done(2, FREE, now);
-            assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
+            assert_eq!((pace.concurrency(), pace.pause(now)), (2, None));
         }
         // Constant contention is not tolerated, even if each wait is short.
         let keys = (1..100).find(|_| {
             pace.done(2, spent(70, 58), now);
-            pace.abreast() == 1
+            pace.concurrency() == 1
         });
         assert!(keys.is_some_and(|keys| keys < 10), "{keys:?}");
         assert!(!pace.done(1, spent(70, 58), now));
@@ -196,7 +204,7 @@ mod tests {
         // Contention after a long time without any is unrelated to earlier contention.
         (0..CONTENTION_RESET_KEYS).for_each(|_| assert!(!pace.done(2, FREE, now)));
         pace.done(2, spent(120, 60), now);
-        assert_eq!((pace.abreast(), climb(&mut pace, now)), (1, MIN_UNCONTENDED_KEYS));
+        assert_eq!((pace.concurrency(), climb(&mut pace, now)), (1, MIN_UNCONTENDED_KEYS));
     }
 
     #[test]

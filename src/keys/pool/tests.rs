@@ -92,7 +92,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     begun.recv().unwrap();
     let rest: Vec<_> = (1..40).map(|_| call(&pool, 8192, HERE)).collect();
     let busy: Vec<_> = rest.iter().filter_map(|call| call.as_ref().err()).collect();
-    assert_eq!(busy.len(), 39 - PoolLane::Large.places());
+    assert_eq!(busy.len(), 39 - PoolLane::Large.max_queued());
     assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("retry")));
     for bits in [2048, 3072, 4096] {
         for _ in 0..5 {
@@ -165,8 +165,8 @@ fn mounts_alternate_in_a_lane() {
 #[test]
 fn callers_of_a_mount_alternate_with_short_queues() {
     let pool = KeyPool::idle();
-    let most = PoolLane::Small.max_queued_per_caller();
-    let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
+    let max = PoolLane::Small.max_queued_per_caller();
+    let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
     assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
     let other = call_of(2, &pool, 2048, HERE).unwrap();
     let next_asker = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.asker);
@@ -184,24 +184,24 @@ fn full_lane_drops_the_latest_job_of_its_largest_caller() {
     let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
     let mut first = of(1);
     let mut second = of(2);
-    assert_eq!(queued(&pool, PoolLane::Large), PoolLane::Large.places());
+    assert_eq!(queued(&pool, PoolLane::Large), PoolLane::Large.max_queued());
     let _third = call_of(3, &pool, 8192, HERE).unwrap();
     let refused = first.iter_mut().chain(&mut second).filter_map(|call| call.now_or_never()).count();
-    assert_eq!((refused, queued(&pool, PoolLane::Large)), (1, PoolLane::Large.places()));
+    assert_eq!((refused, queued(&pool, PoolLane::Large)), (1, PoolLane::Large.max_queued()));
 }
 
 #[test]
 fn full_lane_drops_the_latest_jobs_of_its_largest_mount() {
     let pool = KeyPool::idle();
-    let places = PoolLane::Large.places();
-    let mut first: Vec<_> = (0..places).map(|_| call(&pool, 8192, HERE).unwrap()).collect();
+    let max_queued = PoolLane::Large.max_queued();
+    let mut first: Vec<_> = (0..max_queued).map(|_| call(&pool, 8192, HERE).unwrap()).collect();
     assert_eq!(call(&pool, 8192, HERE).err().unwrap().kind(), Kind::Busy);
-    let others: Vec<_> = (0..places / 2).map(|_| call(&pool, 8192, THERE).unwrap()).collect();
+    let others: Vec<_> = (0..max_queued / 2).map(|_| call(&pool, 8192, THERE).unwrap()).collect();
     assert_eq!(call(&pool, 8192, THERE).err().unwrap().kind(), Kind::Busy);
-    assert_eq!((queued(&pool, PoolLane::Large), others.len()), (places, places / 2));
+    assert_eq!((queued(&pool, PoolLane::Large), others.len()), (max_queued, max_queued / 2));
     for (n, call) in first.iter_mut().enumerate() {
         let refused = call.now_or_never().map(|outcome| outcome.err().unwrap().kind());
-        assert_eq!(refused, (n >= places / 2).then_some(Kind::Busy), "{n}");
+        assert_eq!(refused, (n >= max_queued / 2).then_some(Kind::Busy), "{n}");
     }
 }
 
@@ -209,11 +209,11 @@ fn full_lane_drops_the_latest_jobs_of_its_largest_mount() {
 fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
     let pool = KeyPool::idle();
     for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Medium, 3072), (PoolLane::Large, 8192)] {
-        let mut calls: Vec<_> = (0..lane.places()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
+        let mut calls: Vec<_> = (0..lane.max_queued()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
         assert_eq!(call(&pool, bits, HERE).err().unwrap().kind(), Kind::Busy);
-        calls.truncate(lane.places() - 2);
+        calls.truncate(lane.max_queued() - 2);
         let again = [call(&pool, bits, HERE), call(&pool, bits, HERE)];
-        assert!(again.iter().all(std::result::Result::is_ok), "callers that left hold no place");
+        assert!(again.iter().all(std::result::Result::is_ok), "callers that left hold no slot");
         assert!(call(&pool, bits, HERE).is_err());
     }
 }

@@ -16,8 +16,9 @@ use crate::pki::crl::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
 use crate::pki::mount::view::MountView;
 use crate::telemetry;
 
-/// Divisors of the last build's duration: the minimum pause between two builds, and the pause after the latest request.
+/// Divisor of the last build's duration: minimum pause between two builds.
 const MIN_PAUSE_DIVISOR: u32 = 4;
+/// Divisor of the last build's duration: pause after the latest request.
 const QUIET_PAUSE_DIVISOR: u32 = 8;
 /// Upper bound of a build's duration when the pause is computed; the first build after a start takes longer.
 const MAX_COUNTED_BUILD_DURATION: Duration = Duration::from_millis(100);

@@ -312,7 +312,7 @@ pub async fn write_crl_config(
             let config = merge(old)?.checked()?;
             // A higher limit permits a list that was too long; under a lower limit the published list remains.
             let may_be_longer =
-                old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|most| most > old));
+                old.max_crl_entries().is_some_and(|old| config.max_crl_entries().is_none_or(|max| max > old));
             let crls = config.disable != old.disable
                 || config.enable_delta != old.enable_delta
                 || may_be_longer

@@ -36,13 +36,13 @@ enum BlockingProgress<W, T> {
     Suspended(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
 }
 
-/// Runs work to completion on blocking threads, each with a permit of `places`, or in the CPU queue if `places` is
+/// Runs work to completion on blocking threads, each with a permit of `permits`, or in the CPU queue if `permits` is
 /// `None`. Other waits than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from
 /// storage.
 ///
 /// # Errors
 /// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.
-pub(crate) async fn run<W, T>(places: Option<Arc<Semaphore>>, work: impl FnOnce(SignatureWaiter) -> W) -> Result<T>
+pub(crate) async fn run<W, T>(permits: Option<Arc<Semaphore>>, work: impl FnOnce(SignatureWaiter) -> W) -> Result<T>
 where
     W: Future<Output = T> + Send + 'static,
     T: Send + 'static,
@@ -50,13 +50,13 @@ where
     let (outside, mut errands) = mpsc::unbounded_channel();
     let mut work = Box::pin(work(SignatureWaiter(outside)));
     loop {
-        let place = match &places {
-            Some(places) => Some(Arc::clone(places).acquire_owned().await),
+        let permit = match &permits {
+            Some(permits) => Some(Arc::clone(permits).acquire_owned().await),
             None => None,
         };
         let handle = Handle::current();
         let turn = move || {
-            let _place = place;
+            let _permit = permit;
             handle.block_on(async move {
                 let errand = tokio::select! {
                     biased;
@@ -66,7 +66,7 @@ where
                 BlockingProgress::Suspended(work, errands, errand)
             })
         };
-        let done = match &places {
+        let done = match &permits {
             Some(_) => tokio::task::spawn_blocking(turn).await.map_err(Error::internal)?,
             None => cpu::run(turn).await?,
         };
@@ -90,20 +90,20 @@ mod tests {
 
     #[tokio::test]
     async fn outside_wait_releases_the_permit_to_other_work() {
-        let places = Arc::new(Semaphore::new(1));
+        let permits = Arc::new(Semaphore::new(1));
         let (answer, asked) = oneshot::channel();
         let asked = asked.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();
-        let waits = run(Some(Arc::clone(&places)), |outside| async move { outside.wait(asked).await });
+        let waits = run(Some(Arc::clone(&permits)), |outside| async move { outside.wait(asked).await });
         let waits = tokio::spawn(waits);
         for n in 0..20 {
-            let done = run(Some(Arc::clone(&places)), |_| async move { n });
+            let done = run(Some(Arc::clone(&permits)), |_| async move { n });
             let done = tokio::time::timeout(Duration::from_secs(10), done).await;
-            assert_eq!(done.expect("the place is free").unwrap(), n);
+            assert_eq!(done.expect("the permit is free").unwrap(), n);
         }
         assert!(!waits.is_finished());
         answer.send(vec![7]).unwrap();
         assert_eq!(waits.await.unwrap().unwrap().unwrap(), [7]);
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(permits.available_permits(), 1);
     }
 
     #[tokio::test]

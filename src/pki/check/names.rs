@@ -186,7 +186,7 @@ fn ip_address_error(field: &str, name: &str, instead: &str) -> Error {
 
 /// Error for a DNS name that ends in a number.
 fn numeric_name_error(field: &str, name: &str) -> Error {
-    let rule = "ends in a number, as addresses do: it is no host name (RFC 1123 2.1)";
+    let rule = "ends in a number, as addresses do: it is not a host name (RFC 1123 2.1)";
     Error::invalid(format!("{field}: {} {rule}", escape_for_message(name)))
 }
 
@@ -263,7 +263,7 @@ impl CollectedNames {
                 SanKind::Unclassified if ends_in_number(name) => return Err(numeric_name_error("alt_names", name)),
                 SanKind::Unclassified => {
                     let text =
-                        format!("alt_names: {} is no host name or e-mail address{remedy}", escape_for_message(name));
+                        format!("alt_names: {} is not a host name or e-mail address{remedy}", escape_for_message(name));
                     return Err(Error::invalid(text));
                 }
             }
@@ -364,7 +364,7 @@ impl CollectedNames {
                 Ok(()) if self.set.ips.contains(&ip) => {}
                 Ok(()) => self.set.ips.insert(0, ip),
                 Err(refused) => {
-                    self.warn(format!("{}: it is not a subject alternative name of the certificate", refused.text()));
+                    self.warn(format!("{}; it is not added to the subject alternative names", refused.text()));
                 }
             },
             Some(NonSanCommonName::NotAName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
@@ -372,7 +372,7 @@ impl CollectedNames {
                 return Err(numeric_name_error("common_name", name));
             }
             Some(NonSanCommonName::NotAName) => {
-                let rule = "is no host name or e-mail address, which the role's enforce_hostnames requires";
+                let rule = "is not a host name or e-mail address, which the role's enforce_hostnames requires";
                 return Err(Error::invalid(format!(
                     "common_name: {} {rule} (see exclude_cn_from_sans)",
                     escape_for_message(name)
@@ -429,7 +429,7 @@ impl CollectedNames {
     /// # Errors
     /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that cannot be
     /// encoded.
-    pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
+    pub fn validate(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
         let policy = NamePolicy { role, display_name };
         let set = &self.set;
         let sources = |field| self.source(field);

@@ -104,7 +104,7 @@ pub(crate) fn lint_certificate_structure(
     let fields = DerReader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
     let extensions = ParsedExtensions::read(fields.extensions.unwrap_or(DerReader::new(&[]))).map_err(of)?;
     profile::validate_directory_name(fields.subject).map_err(|e| e.of(&format!("{}: subject", sources.subject)))?;
-    extensions.hold(sources, profile::find_certificate_extension)?;
+    extensions.validate(sources, profile::find_certificate_extension)?;
     let candidate = ParsedCertificateTbs::new(fields, extensions, shape, expected).map_err(of)?;
     CERTIFICATE_CHECKS.iter().try_for_each(|(part, check)| check(&candidate).map_err(|e| e.of(sources.of(*part))))
 }
@@ -117,7 +117,7 @@ pub(crate) fn lint_certificate_structure(
 pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<'_>) -> Result<()> {
     let of = |e: DerError| e.of(expected.sources.rest);
     let list = ParsedCrlTbs::read(tbs, expected).map_err(of)?;
-    list.extensions.hold(expected.sources, profile::find_crl_extension)?;
+    list.extensions.validate(expected.sources, profile::find_crl_extension)?;
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
@@ -144,12 +144,12 @@ impl<'a> ParsedExtensions<'a> {
     }
 
     /// Validates each known extension completely.
-    fn hold(&self, sources: &FieldSources, known: fn(&[u8]) -> Option<ExtensionProfile>) -> Result<()> {
+    fn validate(&self, sources: &FieldSources, known: fn(&[u8]) -> Option<ExtensionProfile>) -> Result<()> {
         for extension in &self.0 {
             let field = sources.of(CertificatePart::Extension(extension.oid));
             oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
             let Some(known) = known(extension.oid) else { continue };
-            known.hold(field, extension.critical == Some(true), extension.value)?;
+            known.validate(field, extension.critical == Some(true), extension.value)?;
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl CrlEntryBatch {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&row.serial, row.not_after, CrlEntryWriter::MAX_ENTRY_BYTES, |block| {
+        self.append(&row.serial, row.not_after, CrlEntryWriter::MAX_ENTRY_BYTES, |block| {
             writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
         });
         self.writer = writer;
@@ -98,10 +98,10 @@ impl CrlEntryBatch {
     /// Adds an encoded entry; `revoked_at` (the time in it) and `not_after` (of the certificate) are epoch seconds.
     pub fn push(&mut self, serial: Serial, encoded: &[u8], revoked_at: i64, not_after: i64) {
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
+        self.append(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
     }
 
-    fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.rows.is_empty() {
             self.rows.resize_with(1 << ROW_BITS, || vec![EntryBucket::new(0)]);
         }
@@ -155,17 +155,17 @@ impl EntryBucket {
         sample.sort_unstable();
         let mut from: Vec<u64> = (1..SPLIT_PARTS).map(|n| sample[n * sample.len() / SPLIT_PARTS]).collect();
         from.dedup();
-        from.retain(|least| *least > sample[0]);
+        from.retain(|min| *min > sample[0]);
         if from.is_empty() {
             self.limit *= 2;
             return Vec::new();
         }
-        let part = |key: u64| from.partition_point(|least| *least <= key);
+        let part = |key: u64| from.partition_point(|min| *min <= key);
         let mut parts: Vec<Self> = [self.from].iter().chain(&from).map(|from| Self::new(*from)).collect();
         let blocks = std::mem::take(&mut self.full).into_iter().chain([std::mem::take(&mut self.filling)]);
         for (block, span) in blocks.zip(spans) {
-            if part(span.least) == part(span.most) {
-                parts[part(span.least)].take(block, span.len);
+            if part(span.min) == part(span.max) {
+                parts[part(span.min)].take(block, span.len);
                 continue;
             }
             for (start, len) in entry_ranges(&block) {
@@ -197,28 +197,28 @@ impl EntryBucket {
                 index.push(EntryPosition { key, start: (number * BLOCK_BYTES + start) as u32, len: len as u32 });
             }
         }
-        let serial = |place: &EntryPosition| first_entry(entry_at(&blocks, place)).map(|(serial, _)| serial);
+        let serial = |position: &EntryPosition| first_entry(entry_at(&blocks, position)).map(|(serial, _)| serial);
         let order = |a: &EntryPosition, b: &EntryPosition| {
             a.key.cmp(&b.key).then_with(|| serial(a).cmp(&serial(b))).then(b.start.cmp(&a.start))
         };
-        sort_by_key(&mut index, |place| place.key, order);
+        sort_by_key(&mut index, |position| position.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
         SortedBucket { blocks, index }
     }
 }
 
 struct BlockKeySpan {
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
     len: usize,
 }
 
 impl BlockKeySpan {
     fn of(block: &[u8], sample: &mut Vec<u64>) -> Self {
-        let mut span = Self { least: u64::MAX, most: 0, len: 0 };
+        let mut span = Self { min: u64::MAX, max: 0, len: 0 };
         for (start, _) in entry_ranges(block) {
             let key = entry_key(&block[start..]);
-            (span.least, span.most) = (span.least.min(key), span.most.max(key));
+            (span.min, span.max) = (span.min.min(key), span.max.max(key));
             if span.len.is_multiple_of(ENTRIES_PER_SAMPLE) {
                 sample.push(key);
             }
@@ -232,9 +232,9 @@ fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let mut start = END_BYTES;
     std::iter::from_fn(move || {
         let (_, len) = block.get(start..).and_then(first_entry)?;
-        let place = (start, len);
+        let range = (start, len);
         start += len + END_BYTES;
-        Some(place)
+        Some(range)
     })
 }
 
@@ -251,10 +251,10 @@ impl SortedBucket {
     /// Returns encoded entries and the ends of their certificates. The index alone locates them, so the processor can
     /// prefetch several at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
-        self.index.iter().map(|place| {
-            let start = place.start as usize % BLOCK_BYTES;
-            let len = place.len as usize;
-            let block = &self.blocks[place.start as usize / BLOCK_BYTES];
+        self.index.iter().map(|position| {
+            let start = position.start as usize % BLOCK_BYTES;
+            let len = position.len as usize;
+            let block = &self.blocks[position.start as usize / BLOCK_BYTES];
             (&block[start..start + len], read_not_after(block, start))
         })
     }
@@ -265,8 +265,8 @@ impl SortedBucket {
     }
 }
 
-fn entry_at<'a>(blocks: &'a [Vec<u8>], place: &EntryPosition) -> &'a [u8] {
-    let start = place.start as usize;
+fn entry_at<'a>(blocks: &'a [Vec<u8>], position: &EntryPosition) -> &'a [u8] {
+    let start = position.start as usize;
     &blocks[start / BLOCK_BYTES][start % BLOCK_BYTES..]
 }
 
@@ -286,14 +286,14 @@ fn serial_key(serial: &[u8]) -> u64 {
 /// times within a short interval) close to their final position; for other distributions, comparison sorting does the
 /// work.
 fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
-    let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
-    if all.len() <= COMPARISON_SORT_MAX_ENTRIES || least == most {
+    let (Some(min), Some(max)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
+    if all.len() <= COMPARISON_SORT_MAX_ENTRIES || min == max {
         return all.sort_unstable_by(order);
     }
     let wanted = (all.len() / 8).ilog2() + 1;
-    let shift = (most - least).ilog2().saturating_sub(wanted);
-    let slot = |one: &T| ((key(one) - least) >> shift) as usize;
-    let mut ends = vec![0_usize; ((most - least) >> shift) as usize + 1];
+    let shift = (max - min).ilog2().saturating_sub(wanted);
+    let slot = |one: &T| ((key(one) - min) >> shift) as usize;
+    let mut ends = vec![0_usize; ((max - min) >> shift) as usize + 1];
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {
@@ -302,9 +302,9 @@ fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, ord
     }
     let mut spread = vec![T::default(); all.len()];
     for one in all.iter() {
-        let place = &mut ends[slot(one)];
-        spread[*place] = *one;
-        *place += 1;
+        let end = &mut ends[slot(one)];
+        spread[*end] = *one;
+        *end += 1;
     }
     let mut begin = 0;
     for end in ends {

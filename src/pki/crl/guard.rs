@@ -58,8 +58,8 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
 /// `Invalid`, naming the setting.
 pub(super) fn check_entry_limit(config: &CrlConfig, entries: &CrlEntries) -> Result<()> {
     match config.max_crl_entries() {
-        Some(most) if entries.len() > most => Err(Error::invalid(format!(
-            "max_crl_entries: the CRL would have {} entries (limit {most}); the previous CRL remains published",
+        Some(max) if entries.len() > max => Err(Error::invalid(format!(
+            "max_crl_entries: the CRL would have {} entries (limit {max}); the previous CRL remains published",
             entries.len()
         ))),
         _ => Ok(()),

@@ -84,11 +84,11 @@ pub(crate) struct CrlDraft {
 }
 
 impl CrlHeader {
-    /// Creates the frame of a list made at `made_at` for `life` seconds; `latest` is its latest revocation time.
-    pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, life: u64, latest: Option<i64>) -> Self {
+    /// Creates the frame of a list made at `made_at` for `lifetime` seconds; `latest` is its latest revocation time.
+    pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, lifetime: u64, latest: Option<i64>) -> Self {
         let this_update = this_update(made_at, latest);
         // The clock may have been set back behind `latest`.
-        let next_update = made_at.max(this_update).saturating_add_unsigned(life);
+        let next_update = made_at.max(this_update).saturating_add_unsigned(lifetime);
         Self { number, base, made_at, this_update, next_update }
     }
 }

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
-/// Remaining life at which a CRL is renewed without `auto_rebuild`, at most a sixth of its life.
+/// Remaining lifetime at which a CRL is renewed without `auto_rebuild`, at most a sixth of its lifetime.
 const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
-/// Minimum remaining life at which a CRL is renewed, if its life allows: a build takes time.
-const MIN_REMAINING_LIFE: Duration = Duration::from_secs(60);
+/// Minimum remaining lifetime at which a CRL is renewed, if its lifetime allows: a build takes time.
+const MIN_REMAINING_LIFETIME: Duration = Duration::from_secs(60);
 /// Seconds that thisUpdate of a list may be ahead of this node's clock. A larger difference means that a clock was
 /// wrong, and that relying parties would reject the list.
 const MAX_CLOCK_AHEAD_SECONDS: i64 = 120;
@@ -159,9 +159,9 @@ impl CrlGroupState {
 
 /// Returns when a complete CRL is renewed, epoch seconds.
 pub(super) fn renewal_time(config: &CrlConfig, list: &PublishedCrl) -> i64 {
-    let life = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
-    let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(life / 6) };
+    let lifetime = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
+    let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(lifetime / 6) };
     // A list made under longer settings must not be due permanently under shorter ones.
-    let before = before.max(MIN_REMAINING_LIFE.min(life / 6)).min(life / 2 + life / 4);
+    let before = before.max(MIN_REMAINING_LIFETIME.min(lifetime / 6)).min(lifetime / 2 + lifetime / 4);
     list.next_update - before.as_secs() as i64
 }

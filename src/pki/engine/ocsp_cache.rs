@@ -2,8 +2,8 @@
 //!
 //! A cached response is sent without reading the row for at most one second, and only if this server recorded no
 //! revocation since the row was read. Later its signature is reused if the row is unchanged, for a fraction of the
-//! response's life. Only single requests without a nonce about known certificates are cached, so that made-up serials
-//! cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
+//! response's lifetime. Only single requests without a nonce about known certificates are cached, so that made-up
+//! serials cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::x509::ocsp::OcspCertStatus;
 
 /// Maximum age of a row that is used without reading it again.
 const MAX_ROW_AGE: Duration = Duration::from_secs(1);
-/// A signature is reused for this fraction (1/12) of the response's life.
+/// A signature is reused for this fraction (1/12) of the response's lifetime.
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
@@ -171,7 +171,7 @@ mod tests {
         OcspCacheKey::new(MountId(1), &n.to_be_bytes())
     }
 
-    fn word(found: &OcspLookup) -> &'static str {
+    fn describe(found: &OcspLookup) -> &'static str {
         match found {
             OcspLookup::Fresh(_) => "fresh",
             OcspLookup::Signed(_) => "signed",
@@ -184,15 +184,15 @@ mod tests {
         let answers = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
         answers.keep(question(1), signed(OcspCertStatus::Good), &view, answers.reading(at(0.0)));
-        let find = |seconds| word(&answers.find(&question(1), &view, answers.reading(at(seconds))));
+        let find = |seconds| describe(&answers.find(&question(1), &view, answers.reading(at(seconds))));
         for (seconds, expected) in
             [(0.0, "fresh"), (0.9, "fresh"), (1.0, "signed"), (3599.0, "signed"), (3600.0, "nothing")]
         {
             assert_eq!(find(seconds), expected, "{seconds}");
         }
         let before = answers.reading(at(0.0) - Duration::from_secs(5));
-        assert_eq!(word(&answers.find(&question(1), &view, before)), "nothing", "a clock that was set back");
-        assert_eq!(word(&answers.find(&question(2), &view, answers.reading(at(0.0)))), "nothing");
+        assert_eq!(describe(&answers.find(&question(1), &view, before)), "nothing", "a clock that was set back");
+        assert_eq!(describe(&answers.find(&question(2), &view, answers.reading(at(0.0)))), "nothing");
     }
 
     #[test]
@@ -203,10 +203,10 @@ mod tests {
         answers.revoked();
         // The row was read before the revocation; the response is cached after it.
         answers.keep(question(1), signed(OcspCertStatus::Good), &view, before);
-        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
+        assert_eq!(describe(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
         let next = Arc::new(MountView::clone(&view));
         drop(view);
-        assert_eq!(word(&answers.find(&question(1), &next, answers.reading(at(0.0)))), "nothing");
+        assert_eq!(describe(&answers.find(&question(1), &next, answers.reading(at(0.0)))), "nothing");
     }
 
     #[test]
@@ -219,8 +219,8 @@ mod tests {
         }
         let count: usize = answers.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
         assert!(count <= 2 * MAX_PER_HALF * CACHE_SHARDS, "{count}");
-        assert_eq!(word(&answers.find(&question(u16::MAX - 1), &view, read)), "fresh");
-        assert_eq!(word(&answers.find(&question(0), &view, read)), "nothing");
+        assert_eq!(describe(&answers.find(&question(u16::MAX - 1), &view, read)), "fresh");
+        assert_eq!(describe(&answers.find(&question(0), &view, read)), "nothing");
     }
 
     #[test]
@@ -230,6 +230,6 @@ mod tests {
         let mut endless = signed(OcspCertStatus::Good);
         endless.times.next_update = None;
         answers.keep(question(1), endless, &view, answers.reading(at(0.0)));
-        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "nothing");
+        assert_eq!(describe(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "nothing");
     }
 }

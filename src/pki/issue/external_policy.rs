@@ -48,7 +48,7 @@ pub enum PolicyOperation {
 
 impl PolicyOperation {
     /// Value of `issuance_mode`.
-    fn word(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Self::Issue(_) => "issue",
             Self::Sign(_) => "sign",

@@ -1,5 +1,5 @@
 //! Idempotent requests: a client that repeats a request with the same `Idempotency-Key` gets the same certificate, for
-//! [a day](RecordedResponseRow::LIFE) and from every node.
+//! [a day](RecordedResponseRow::LIFETIME_SECONDS) and from every node.
 //!
 //! The answered request is recorded in the same commit as the certificate, under a unique key. Of two concurrent
 //! requests one is stored and the other returns its certificate; nothing is locked. Only hashes of key, caller and
@@ -76,7 +76,7 @@ impl IdempotentRequest {
             request: self.request,
             serial,
             lease: lease.map(|lease| lease.id.clone()),
-            expires_at: now.unix_timestamp() + RecordedResponseRow::LIFE,
+            expires_at: now.unix_timestamp() + RecordedResponseRow::LIFETIME_SECONDS,
         }
     }
 }

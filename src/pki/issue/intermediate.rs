@@ -123,12 +123,12 @@ fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()>
 
 /// The path length to encode: as requested, else one less than the issuer's, if that is limited.
 fn path_length(asked: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
-    let most = remaining_path_length(signer)?;
-    let length = match (asked.map(u32::from), most) {
-        (None, most) => most,
-        (Some(asked), Some(most)) if asked > most => {
+    let max = remaining_path_length(signer)?;
+    let length = match (asked.map(u32::from), max) {
+        (None, max) => max,
+        (Some(asked), Some(max)) if asked > max => {
             return Err(Error::invalid(format!(
-                "max_path_length: {asked} is more than the issuing chain allows, {most} (RFC 5280 4.2.1.9)"
+                "max_path_length: {asked} is more than the issuing chain allows, {max} (RFC 5280 4.2.1.9)"
             )));
         }
         (asked, _) => asked,

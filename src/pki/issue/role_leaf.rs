@@ -111,12 +111,12 @@ async fn check_names(
     who: &IssueRequester,
 ) -> Result<(ValidatedNames, Warnings)> {
     if !asked.is_long(role) {
-        return asked.held(&role.filled_for(who.identity()), &who.display_name);
+        return asked.validate(&role.filled_for(who.identity()), &who.display_name);
     }
     let role = Arc::clone(role);
     let who = who.clone();
     let watch = who.watch.clone();
-    let work = move || asked.held(&role.filled_for(who.identity()), &who.display_name);
+    let work = move || asked.validate(&role.filled_for(who.identity()), &who.display_name);
     tokio::select! {
         biased;
         () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),

@@ -109,7 +109,7 @@ fn check_self_issued(certificate: &Certificate) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
     check_foreign_key("certificate", certificate.key())?;
     if !certificate.is_ca() {
-        return refuse("basicConstraints must say cA TRUE");
+        return refuse("basicConstraints must have cA TRUE");
     }
     if !certificate.issuer().matches(certificate.subject()) {
         return refuse("must be self-issued: its issuer and subject differ");

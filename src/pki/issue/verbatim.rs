@@ -138,7 +138,7 @@ fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
 
 fn refuse_ca(csr: &Csr) -> Result<()> {
     if csr.is_ca_request() {
-        return Err(Error::invalid("csr: basicConstraints say cA TRUE; sign-verbatim issues no CA certificates"));
+        return Err(Error::invalid("csr: basicConstraints have cA TRUE; sign-verbatim issues no CA certificates"));
     }
     if csr.key_usage().is_some_and(|usage| usage.contains(KeyUsage::CERT_SIGN)) {
         return Err(Error::invalid(

@@ -88,9 +88,9 @@ impl CertificationPaths {
     /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
     /// not rejected, else the first.
     pub fn at(&self, now: i64) -> Option<&CertificationPath> {
-        let mut standing = self.standing();
-        let valid = self.standing().find(|path| path.span.contains(&now));
-        valid.or_else(|| standing.next()).or_else(|| self.0.first())
+        let mut accepted = self.accepted();
+        let valid = self.accepted().find(|path| path.span.contains(&now));
+        valid.or_else(|| accepted.next()).or_else(|| self.0.first())
     }
 
     /// The last time that the served path changed because a certificate became valid or expired, epoch seconds; 0 for
@@ -102,25 +102,25 @@ impl CertificationPaths {
 
     /// Returns why no path verifies; `None` if some path does.
     pub fn refusal(&self) -> Option<&str> {
-        if self.standing().next().is_some() { None } else { self.0.first()?.refused.as_deref() }
+        if self.accepted().next().is_some() { None } else { self.0.first()?.refused.as_deref() }
     }
 
     /// The paths that are not rejected.
-    pub(crate) fn standing(&self) -> impl Iterator<Item = &CertificationPath> {
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = &CertificationPath> {
         self.0.iter().filter(|path| path.refused.is_none())
     }
 
     /// Maximum number of CAs below the issuer, valid on every path that is not rejected: a verifier may build any of
     /// them. Incomplete paths count only if there is no complete one (RFC 5280 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
-        let has_root = self.standing().any(CertificationPath::is_complete);
-        let counted = self.standing().filter(|path| path.is_complete() || !has_root);
+        let has_root = self.accepted().any(CertificationPath::is_complete);
+        let counted = self.accepted().filter(|path| path.is_complete() || !has_root);
         counted.filter_map(|path| path.path_length).min()
     }
 
     /// Name constraints of the paths that are not rejected; empty if none has any.
     pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
-        let all: Vec<_> = self.standing().map(CertificationPath::constraints).collect();
+        let all: Vec<_> = self.accepted().map(CertificationPath::constraints).collect();
         if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
     }
 }

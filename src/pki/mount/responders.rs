@@ -117,18 +117,18 @@ impl Responders {
     /// Builds the responders of these issuers.
     pub fn new(signers: &BTreeMap<String, Arc<IssuerSigner>>, parents: &Parents) -> Self {
         let mut responders = Self::default();
-        let mut place_of: HashMap<&str, usize> = HashMap::new();
+        let mut index_of: HashMap<&str, usize> = HashMap::new();
         let mut known: HashMap<(&CanonicalName, &[u8]), usize> = HashMap::new();
         for (id, signer) in signers {
             let issuer = &signer.issuer;
-            let place =
+            let index =
                 *known.entry((&issuer.subject, issuer.certificate.key().spki())).or_insert(responders.all.len());
-            if place == responders.all.len() {
+            if index == responders.all.len() {
                 responders.all.push(Responder::new(issuer));
             }
-            responders.add_encoding(place, issuer.certificate.subject(), |_| Arc::clone(&issuer.hashes));
-            place_of.insert(id, place);
-            let responder = &mut responders.all[place];
+            responders.add_encoding(index, issuer.certificate.subject(), |_| Arc::clone(&issuer.hashes));
+            index_of.insert(id, index);
+            let responder = &mut responders.all[index];
             responder.issuers.insert(id.clone());
             responder.authorities.insert(signer.issuer.authority_id());
             responder.signing = responder.signing.take().or_else(|| ResponderKey::of(signer));
@@ -136,12 +136,12 @@ impl Responders {
         for (id, signer) in signers {
             let issuer = &signer.issuer;
             let own = issuer.self_signed.then_some(id);
-            for place in own.into_iter().chain(&parents[id]).filter_map(|above| place_of.get(above.as_str())) {
+            for index in own.into_iter().chain(&parents[id]).filter_map(|above| index_of.get(above.as_str())) {
                 let name = issuer.certificate.issuer();
-                responders.add_encoding(*place, name, |above| {
+                responders.add_encoding(*index, name, |above| {
                     Arc::new(IssuerHashes::new(name, above.certificate.key().bits()))
                 });
-                let revoked_at = responders.all[*place].certified.entry(issuer.certificate.serial()).or_default();
+                let revoked_at = responders.all[*index].certified.entry(issuer.certificate.serial()).or_default();
                 *revoked_at = revoked_at.or(issuer.record.revoked_at);
             }
         }
@@ -149,14 +149,14 @@ impl Responders {
     }
 
     /// Makes a responder findable by this encoding of its name.
-    fn add_encoding(&mut self, place: usize, name: &Name, hashes: impl FnOnce(&Issuer) -> Arc<IssuerHashes>) {
-        let responder = &mut self.all[place];
+    fn add_encoding(&mut self, index: usize, name: &Name, hashes: impl FnOnce(&Issuer) -> Arc<IssuerHashes>) {
+        let responder = &mut self.all[index];
         if responder.names.contains(name) {
             return;
         }
         let hashes = hashes(&responder.one);
         for hash in IdHash::ALL {
-            self.by_hashes.entry(hashes.of(hash).to_vec()).or_insert(place);
+            self.by_hashes.entry(hashes.of(hash).to_vec()).or_insert(index);
         }
         responder.names.push(name.clone());
         responder.hashes.push(hashes);

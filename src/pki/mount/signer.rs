@@ -33,13 +33,13 @@ impl IssuerSigner {
     /// Returns a warning if every path requires a certificate policy and none of `policies` (OIDs in DER contents)
     /// meets any.
     pub(crate) fn policy_warning(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
-        let mut demands = self.paths.standing().map(|path| path.policy.as_ref());
+        let mut demands = self.paths.accepted().map(|path| path.policy.as_ref());
         let first = demands.next()??;
-        if self.paths.standing().any(|path| path.policy.is_none()) {
+        if self.paths.accepted().any(|path| path.policy.is_none()) {
             return None;
         }
         let own = policies();
-        let is_met = self.paths.standing().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
+        let is_met = self.paths.accepted().filter_map(|path| path.policy.as_ref()).any(|demand| demand.is_met_by(&own));
         (!is_met).then(|| first.advice())
     }
 

@@ -69,7 +69,7 @@ impl Urls {
     pub fn checked_after(self, before: &Self) -> Result<Self> {
         for ((name, list), (_, old)) in self.lists().into_iter().zip(before.lists()) {
             if list != old {
-                URL_LIST_LIMITS.hold(name, list)?;
+                URL_LIST_LIMITS.validate(name, list)?;
             }
         }
         // Expand with any issuer id to check that the texts are URLs once expanded.

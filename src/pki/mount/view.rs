@@ -60,7 +60,7 @@ pub struct IssuersConfig {
     pub default: String,
     /// `true` if a newly generated issuer becomes the default.
     pub default_follows_latest_issuer: bool,
-    /// When the default changed or an issuer was removed, epoch seconds; 0 for never.
+    /// Time of the last change of the default or removal of an issuer, epoch seconds; 0 for never.
     pub changed_at: i64,
     /// Deleted issuers: id → authority id. Their revocations belong on the CRLs of issuers with the same name and key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -273,8 +273,8 @@ impl MountView {
         self.signers.values()
     }
 
-    /// When any chain of an issuer last changed, epoch seconds. Chains span several issuers, so this covers all of
-    /// them.
+    /// Time of the last change of any chain of an issuer, epoch seconds. Chains span several issuers, so this covers
+    /// all of them.
     pub fn issuers_changed_at(&self) -> i64 {
         let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
         records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)

@@ -57,7 +57,7 @@ impl CircuitBreaker {
             }
             BreakerState::Open { .. } | BreakerState::Probing { .. } => return None,
         };
-        Some(BreakerTicket { breaker: self, probe, told: false })
+        Some(BreakerTicket { breaker: self, probe, recorded: false })
     }
 
     /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
@@ -110,20 +110,20 @@ fn add_to_gauge(change: f64) {
 pub(super) struct BreakerTicket<'a> {
     breaker: &'a CircuitBreaker,
     probe: bool,
-    told: bool,
+    recorded: bool,
 }
 
 impl BreakerTicket<'_> {
     /// Records the outcome; `answered` is `true` if the engine works.
-    pub(super) fn tell(mut self, answered: bool, now: Time) {
-        self.told = true;
+    pub(super) fn record(mut self, answered: bool, now: Time) {
+        self.recorded = true;
         self.breaker.ended(self.probe, answered, now);
     }
 }
 
 impl Drop for BreakerTicket<'_> {
     fn drop(&mut self) {
-        if self.told || !self.probe {
+        if self.recorded || !self.probe {
             return;
         }
         let mut state = self.breaker.state();
@@ -141,7 +141,7 @@ mod tests {
     const NOW: Time = datetime!(2030-06-01 12:00:00 UTC);
 
     fn call(breaker: &CircuitBreaker, answered: bool, now: Time) {
-        breaker.enter(now).unwrap().tell(answered, now);
+        breaker.enter(now).unwrap().record(answered, now);
     }
 
     fn opened() -> CircuitBreaker {
@@ -169,7 +169,7 @@ mod tests {
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));
         let probe = breaker.enter(later).unwrap();
         assert!(breaker.refuses(later) && breaker.enter(later).is_none(), "one at a time");
-        probe.tell(false, later);
+        probe.record(false, later);
         assert!(breaker.refuses(later), "open again, for a whole pause");
         call(&breaker, true, later + OPEN_DURATION);
         (1..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, later + OPEN_DURATION));
@@ -189,8 +189,8 @@ mod tests {
         let slow = breaker.enter(NOW).unwrap();
         let slower = breaker.enter(NOW).unwrap();
         (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
-        slow.tell(true, NOW);
-        slower.tell(false, NOW + OPEN_DURATION);
+        slow.record(true, NOW);
+        slower.record(false, NOW + OPEN_DURATION);
         assert!(breaker.refuses(NOW) && !breaker.refuses(NOW + OPEN_DURATION));
     }
 

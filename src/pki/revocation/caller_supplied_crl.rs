@@ -45,7 +45,7 @@ pub struct CallerSuppliedCrlSigner {
 
 /// A CRL to sign.
 pub struct CallerSuppliedCrl {
-    /// Number, base and life.
+    /// Number, base and lifetime.
     pub terms: CallerSuppliedCrlTerms,
     /// Its entries.
     pub entries: CrlEntryBatch,
@@ -92,42 +92,42 @@ impl CallerSuppliedCrlSigner {
     }
 }
 
-/// Number, base and life of a CRL.
+/// Number, base and lifetime of a CRL.
 #[derive(Clone, Copy)]
 pub struct CallerSuppliedCrlTerms {
     number: u64,
     base: Option<u64>,
-    life: Duration,
+    lifetime: Duration,
 }
 
 impl CallerSuppliedCrlTerms {
-    /// Creates terms with a life of 72 hours; with `base`, for a delta CRL of that number.
+    /// Creates terms with a lifetime of 72 hours. With `base`, the CRL is a delta of the CRL with that number.
     ///
     /// # Errors
     /// `Invalid` when the base is above the number (RFC 5280 5.2.4).
-    pub fn numbered(number: u64, base: Option<u64>) -> Result<Self> {
+    pub fn new(number: u64, base: Option<u64>) -> Result<Self> {
         if base.is_some_and(|base| base > number) {
             return Err(Error::invalid("delta_crl_base_number: must not be above crl_number (RFC 5280 5.2.4)"));
         }
-        Ok(Self { number, base, life: DEFAULT_CRL_LIFETIME })
+        Ok(Self { number, base, lifetime: DEFAULT_CRL_LIFETIME })
     }
 
-    /// Sets the life, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
+    /// Sets the lifetime, at most [a century](crate::pki::mount::settings::crl::parse_lifetime).
     ///
     /// # Errors
     /// `Invalid` when it is shorter than a second.
-    pub fn lasting(self, life: Duration) -> Result<Self> {
-        if life.as_secs() == 0 {
+    pub fn with_lifetime(self, lifetime: Duration) -> Result<Self> {
+        if lifetime.as_secs() == 0 {
             return Err(Error::invalid("next_update: must be at least one second"));
         }
-        Ok(Self { life, ..self })
+        Ok(Self { lifetime, ..self })
     }
 
     fn from(self, now: i64, entries: &CrlEntries) -> CrlHeader {
-        let Self { number, base, life } = self;
+        let Self { number, base, lifetime } = self;
         // Entries may be dated in the future, but the CRL is valid from now.
         let latest = entries.latest_revocation().map(|latest| latest.min(now));
-        CrlHeader::new(number, base, now, life.as_secs(), latest)
+        CrlHeader::new(number, base, now, lifetime.as_secs(), latest)
     }
 }
 
@@ -257,7 +257,7 @@ fn check_entry_extension(raw: &Extensions, path: &str, is_delta: bool) -> Result
     let extension = ExtensionRef::next(&mut DerReader::new(raw.as_der())).map_err(|e| e.of(path))?;
     oid::check_size(extension.oid).map_err(|e| e.of(&format!("{path}: extensions")))?;
     let Some(known) = profile::find_entry_extension(extension.oid) else { return Ok(()) };
-    known.hold(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
+    known.validate(&format!("{path}: extensions"), extension.critical == Some(true), extension.value)?;
     if extension.oid == oid::REASON_CODE && extension.value == REMOVE_FROM_CRL && !is_delta {
         let text =
             format!("{path}: extensions: reasonCode: removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)");

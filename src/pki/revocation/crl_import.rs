@@ -28,8 +28,9 @@ use crate::x509::foreign_crl::{CERTIFICATE_HOLD, ForeignCrl, ForeignCrlEntry};
 use crate::x509::serial::Serial;
 
 const ENTRIES_PER_PAGE: usize = 500;
-/// Attempts when the write queue is full, and the pause between them.
+/// Maximum number of attempts when the write queue is full.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
+/// Pause between these attempts.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
 pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
@@ -240,7 +241,7 @@ impl CrlImport {
             at = next;
             let known = store.known(mount, page.iter().map(|entry| entry.serial).collect()).await?;
             for (entry, known) in page.into_iter().zip(known) {
-                self.hold(entry.serial, &known)?;
+                self.require_own_serial(entry.serial, &known)?;
                 checked.fresh += usize::from(known.revocation.is_none());
                 checked.ends.extend(known.certificate.map(|(_, end)| (entry.serial, end)));
                 if self.roots.contains(&entry.serial) {
@@ -256,7 +257,7 @@ impl CrlImport {
     }
 
     /// Checks that no other authority uses a serial number.
-    fn hold(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
+    fn require_own_serial(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
         if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
             return Ok(());
@@ -266,11 +267,11 @@ impl CrlImport {
 
     /// Checks the length of the next CRL; above the limit it could not be published at all.
     async fn has_room(&self, fresh: usize) -> Result<()> {
-        let Some(most) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
+        let Some(max) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
-        if published + fresh > most {
+        if published + fresh > max {
             return Err(Error::invalid(format!(
-                "crl: the next CRL would have {} entries (limit {most}, max_crl_entries of config/crl)",
+                "crl: the next CRL would have {} entries (limit {max}, max_crl_entries of config/crl)",
                 published + fresh
             )));
         }
@@ -365,7 +366,7 @@ impl CrlImport {
                 let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
                 // A concurrent request may have revoked it since the check.
                 let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
-                self.hold(stored.row.serial, &known)?;
+                self.require_own_serial(stored.row.serial, &known)?;
                 imported += usize::from(fresh);
             }
         }

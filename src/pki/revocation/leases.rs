@@ -58,12 +58,12 @@ pub struct LeaseKeys {
 pub type LeasePage = (Vec<(String, String)>, Option<String>);
 
 impl LeaseKeys {
-    /// Returns up to `most` keys above `from`, and the start of the next page if there may be one. A page before the
+    /// Returns up to `max` keys above `from`, and the start of the next page if there may be one. A page before the
     /// last may be empty.
     ///
     /// # Errors
     /// `Unavailable` from storage.
-    pub fn page(&self, from: &str, most: u32) -> BoxFuture<'static, Result<LeasePage>> {
+    pub fn page(&self, from: &str, max: u32) -> BoxFuture<'static, Result<LeasePage>> {
         let scopes = self.scopes.clone();
         let store = Arc::clone(&self.store);
         let from = from.to_owned();
@@ -71,16 +71,16 @@ impl LeaseKeys {
             let mut keys = BTreeMap::new();
             let mut next: Option<String> = None;
             for scope in &scopes {
-                let (found, more) = list_scope_keys(&*store, scope, &from, most).await?;
+                let (found, more) = list_scope_keys(&*store, scope, &from, max).await?;
                 keys.extend(found);
                 // Beyond the end of the shortest page, keys of that scope are not known yet.
                 next = [next, more].into_iter().flatten().min();
             }
-            let known = |place: &String| next.as_ref().is_none_or(|next| place <= next);
-            let mut keys: Vec<(String, String)> = keys.into_iter().filter(|(place, _)| known(place)).collect();
-            if keys.len() > most as usize {
-                keys.truncate(most as usize);
-                next = keys.last().map(|(place, _)| place.clone());
+            let known = |position: &String| next.as_ref().is_none_or(|next| position <= next);
+            let mut keys: Vec<(String, String)> = keys.into_iter().filter(|(position, _)| known(position)).collect();
+            if keys.len() > max as usize {
+                keys.truncate(max as usize);
+                next = keys.last().map(|(position, _)| position.clone());
             }
             Ok((keys, next))
         }
@@ -88,27 +88,27 @@ impl LeaseKeys {
     }
 }
 
-async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32) -> Result<LeasePage> {
+async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, max: u32) -> Result<LeasePage> {
     let (start, end) = bounds_below(&scope.stored);
     if !scope.shown.is_empty() {
         let segment = scope.shown.split('/').next().unwrap_or_default();
-        let place = bounds_below(segment).1;
-        let exists = *from < *place && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
-        return Ok((exists.then(|| (place, format!("{segment}/"))).into_iter().collect(), None));
+        let position = bounds_below(segment).1;
+        let exists = *from < *position && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
+        return Ok((exists.then(|| (position, format!("{segment}/"))).into_iter().collect(), None));
     }
-    let found = store.lease_ids(lease_range(scope, format!("{start}{from}"), end), most).await?;
+    let found = store.lease_ids(lease_range(scope, format!("{start}{from}"), end), max).await?;
     let mut keys = Vec::new();
     let mut reached = from.to_owned();
     for id in &found {
         let rest = &id[start.len()..];
-        let (place, key) = match rest.split_once('/') {
+        let (position, key) = match rest.split_once('/') {
             None => (rest.to_owned(), rest.to_owned()),
             Some((segment, _)) => (bounds_below(segment).1, format!("{segment}/")),
         };
-        reached = reached.max(place.clone());
-        keys.push((place, key));
+        reached = reached.max(position.clone());
+        keys.push((position, key));
     }
-    Ok((keys, (found.len() == most as usize).then_some(reached)))
+    Ok((keys, (found.len() == max as usize).then_some(reached)))
 }
 
 impl Engine {

@@ -58,13 +58,13 @@ pub struct OcspReply {
     /// OCSPResponse, DER.
     pub der: Bytes,
     /// Times of a response that caches may store: it has no nonce and no unknown status.
-    pub lasting: Option<OcspTimes>,
+    pub cacheable_times: Option<OcspTimes>,
 }
 
 impl OcspReply {
     /// Creates an unsigned error response.
     pub fn failure(outcome: OcspOutcome) -> Self {
-        Self { outcome, der: Bytes::copy_from_slice(&ocsp::encode_failure(outcome as u8)), lasting: None }
+        Self { outcome, der: Bytes::copy_from_slice(&ocsp::encode_failure(outcome as u8)), cacheable_times: None }
     }
 
     /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
@@ -113,8 +113,9 @@ async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &Ocs
         responses.push((*id, status));
     }
     let (der, times) = sign_response(authority, view, responder, signing, &responses, request.nonce).await?;
-    let lasting = request.nonce.is_none() && responses.iter().all(|(_, status)| *status != OcspCertStatus::Unknown);
-    Ok(OcspReply { outcome: OcspOutcome::Successful, der, lasting: lasting.then_some(times) })
+    let is_cacheable =
+        request.nonce.is_none() && responses.iter().all(|(_, status)| *status != OcspCertStatus::Unknown);
+    Ok(OcspReply { outcome: OcspOutcome::Successful, der, cacheable_times: is_cacheable.then_some(times) })
 }
 
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
@@ -142,12 +143,12 @@ async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &Cer
     if known {
         answers.keep(question, SignedOcspResponse { der: der.clone(), status, times }, view, read);
     }
-    Ok(OcspReply { outcome: OcspOutcome::Successful, der, lasting: known.then_some(times) })
+    Ok(OcspReply { outcome: OcspOutcome::Successful, der, cacheable_times: known.then_some(times) })
 }
 
 fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "hit").increment(1);
-    OcspReply { outcome: OcspOutcome::Successful, der: signed.der, lasting: Some(signed.times) }
+    OcspReply { outcome: OcspOutcome::Successful, der: signed.der, cacheable_times: Some(signed.times) }
 }
 
 /// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
@@ -214,8 +215,11 @@ async fn sign_response(
         OcspCertStatus::Good | OcspCertStatus::Unknown => None,
     });
     let this_update = this_update(made_at, latest.max());
-    let life = view.crl_config.value.ocsp_expiry().as_secs();
-    let next_update = i64::try_from(life).ok().filter(|&life| life > 0).map(|life| made_at.max(this_update) + life);
+    let lifetime = view.crl_config.value.ocsp_expiry().as_secs();
+    let next_update = i64::try_from(lifetime)
+        .ok()
+        .filter(|&lifetime| lifetime > 0)
+        .map(|lifetime| made_at.max(this_update) + lifetime);
     let name = responder.name(statuses.iter().map(|(id, _)| id));
     let responses: Vec<_> =
         statuses.iter().map(|(id, status)| SingleResponse { cert_id: id.raw, status: *status }).collect();

@@ -221,7 +221,7 @@ impl TidyRun {
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
         self.authority.tools().clock.require_agreed()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
-            let unit = std::iter::once(self.turn(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
+            let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
             match self.authority.tools().store.commit(unit).await {
                 Ok(outcomes) => return self.count(outcomes),
                 Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
@@ -233,12 +233,12 @@ impl TidyRun {
         Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
     }
 
-    fn turn(&self, lasts: Option<Duration>) -> PkiWrite {
+    fn renew_lease(&self, lasts: Option<Duration>) -> PkiWrite {
         let now = self.authority.tools().clock.now();
         PkiWrite::TidyRenew {
             mount: self.authority.mount(),
             run: self.id,
-            valid_until: lasts.map_or(0, |turn| (now + turn).unix_timestamp()),
+            valid_until: lasts.map_or(0, |duration| (now + duration).unix_timestamp()),
             report: self.report.bytes(),
         }
     }
@@ -413,7 +413,7 @@ impl TidyRun {
     /// Releases the lease. If that cannot be stored, the lease expires.
     async fn record_end(&self) {
         for _ in 0..MAX_RECORD_END_ATTEMPTS {
-            match self.authority.tools().store.commit(vec![self.turn(None)]).await {
+            match self.authority.tools().store.commit(vec![self.renew_lease(None)]).await {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }

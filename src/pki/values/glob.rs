@@ -10,7 +10,7 @@ pub struct Glob {
     first: usize,
     last: usize,
     /// Minimum length of a match: the number of bytes other than `*`.
-    least: usize,
+    min_length: usize,
 }
 
 impl Glob {
@@ -24,14 +24,14 @@ impl Glob {
         }
         let first = pattern.find('*')?;
         let last = pattern.rfind('*')?;
-        let least = pattern.len() - pattern.matches('*').count();
-        Some(Self { pattern: pattern.into(), first, last, least })
+        let min_length = pattern.len() - pattern.matches('*').count();
+        Some(Self { pattern: pattern.into(), first, last, min_length })
     }
 
     /// `true` if the pattern matches. Takes linear time: the leftmost match of each inner piece suffices, so there is
     /// no backtracking.
     pub fn matches(&self, text: &str) -> bool {
-        if text.len() < self.least {
+        if text.len() < self.min_length {
             return false;
         }
         let Some(text) = text.strip_prefix(&self.pattern[..self.first]) else { return false };

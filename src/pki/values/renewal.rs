@@ -5,16 +5,16 @@ use crate::x509::serial::Serial;
 /// Renewal times are spread over this fraction of a lifetime: 1/20.
 const RENEWAL_SPREAD_DIVISOR: i64 = 20;
 
-/// Returns when to renew a certificate (epoch seconds): at about two thirds of its life, which starts at issuance or at
-/// `not_before`, whichever is later. The remaining third leaves time for failures.
+/// Returns when to renew a certificate (epoch seconds): at about two thirds of its lifetime, which starts at issuance
+/// or at `not_before`, whichever is later. The remaining third leaves time for failures.
 ///
-/// To spread renewals of certificates issued together, each is up to a twentieth of its life earlier. The random end of
-/// the serial number selects the amount, so that a certificate always has the same renewal time.
+/// To spread renewals of certificates issued together, each is up to a twentieth of its lifetime earlier. The random
+/// end of the serial number selects the amount, so that a certificate always has the same renewal time.
 pub fn renewal_time(serial: &Serial, made_at: i64, not_before: i64, not_after: i64) -> i64 {
     let from = made_at.max(not_before);
-    let life = not_after.saturating_sub(from).max(0);
+    let lifetime = not_after.saturating_sub(from).max(0);
     let tail = serial.octets().iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
-    from + life / 3 * 2 - life / RENEWAL_SPREAD_DIVISOR * tail / (1 << 16)
+    from + lifetime / 3 * 2 - lifetime / RENEWAL_SPREAD_DIVISOR * tail / (1 << 16)
 }
 
 #[cfg(test)]

@@ -14,17 +14,22 @@ struct SubjectBound {
     /// Name of the body field, or of the attribute if there is no field.
     field: &'static str,
     /// Maximum number of characters, and the name of the bound in the appendix.
-    longest: Option<(usize, &'static str)>,
+    max_characters: Option<(usize, &'static str)>,
     /// The only string type that is allowed.
     tag: Option<u8>,
 }
 
-const fn text_bound(attribute: Attribute, field: &'static str, longest: usize, name: &'static str) -> SubjectBound {
-    SubjectBound { attribute, field, longest: Some((longest, name)), tag: None }
+const fn text_bound(
+    attribute: Attribute,
+    field: &'static str,
+    max_characters: usize,
+    name: &'static str,
+) -> SubjectBound {
+    SubjectBound { attribute, field, max_characters: Some((max_characters, name)), tag: None }
 }
 
 const SUBJECT_BOUNDS: [SubjectBound; 11] = [
-    SubjectBound { attribute: Attribute::Country, field: "country", longest: None, tag: Some(PRINTABLE_STRING) },
+    SubjectBound { attribute: Attribute::Country, field: "country", max_characters: None, tag: Some(PRINTABLE_STRING) },
     text_bound(Attribute::Province, "province", 128, "ub-state-name"),
     text_bound(Attribute::Locality, "locality", 128, "ub-locality-name"),
     text_bound(Attribute::Organization, "organization", 64, "ub-organization-name"),
@@ -40,7 +45,7 @@ const SUBJECT_BOUNDS: [SubjectBound; 11] = [
     SubjectBound {
         attribute: Attribute::DomainComponent,
         field: "domainComponent",
-        longest: None,
+        max_characters: None,
         tag: Some(IA5_STRING),
     },
 ];
@@ -62,9 +67,9 @@ impl SubjectBound {
             return Some(format!("must be a {word} (RFC 5280 A.1)"));
         }
         // Compare bytes first: there are at least as many bytes as characters.
-        let (longest, name) = self.longest?;
-        let too_long = value.len() > longest && value.chars().count() > longest;
-        too_long.then(|| format!("must be at most {longest} characters long (RFC 5280 A.1, {name})"))
+        let (max_characters, name) = self.max_characters?;
+        let too_long = value.len() > max_characters && value.chars().count() > max_characters;
+        too_long.then(|| format!("must be at most {max_characters} characters long (RFC 5280 A.1, {name})"))
     }
 
     /// Returns the first violation among values that this server will encode.
@@ -129,9 +134,9 @@ mod tests {
     #[test]
     fn upper_bounds_count_characters_and_name_their_rule() {
         for bound in SUBJECT_BOUNDS.iter().filter(|b| b.tag.is_none()) {
-            let (longest, name) = bound.longest.unwrap();
-            assert!(broken(bound.attribute, &[&"ü".repeat(longest)]).is_empty(), "{name}");
-            let texts = broken(bound.attribute, &["a", &"b".repeat(longest + 1)]);
+            let (max_characters, name) = bound.max_characters.unwrap();
+            assert!(broken(bound.attribute, &[&"ü".repeat(max_characters)]).is_empty(), "{name}");
+            let texts = broken(bound.attribute, &["a", &"b".repeat(max_characters + 1)]);
             assert_eq!(texts.len(), 1, "{name}");
             assert!(texts[0].starts_with(bound.field) && texts[0].contains(name), "{texts:?}");
         }
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn string_types_are_those_of_the_appendix() {
+    fn subject_string_types_match_rfc_5280_appendix_a() {
         for (attribute, good, bad) in [
             (Attribute::Country, "NZ", ["New Zealand", "N", "N1", "ÄÖ", "ü"].as_slice()),
             (Attribute::SerialNumber, "12-34", &["1_2", "ü", "a@b"]),

@@ -40,23 +40,23 @@ impl ProjectAccessExtent {
             return admin;
         }
         let mut extent = Self::NONE;
-        let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.place()]));
+        let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.index()]));
         if rights.manages_workspaces() {
             extent.0[ADMINISTERS_INDEX] = 1;
             // Creating and moving workspaces are project rights, except for creation in the default project.
             for (key, rank) in
                 workspaces(admin).filter(|(key, _)| !matches!(key, ProjectAccessKey::Create | ProjectAccessKey::Move))
             {
-                extent.0[key.place()] = rank;
+                extent.0[key.index()] = rank;
             }
             if is_default {
-                extent.0[ProjectAccessKey::Create.place()] = 1;
+                extent.0[ProjectAccessKey::Create.index()] = 1;
             }
         } else if rights.reads_workspaces() {
             for (key, rank) in
                 workspaces(Self::of(ProjectAccessLevel::Read, &ProjectKeyRanks::of(ProjectAccessLevel::Read)))
             {
-                extent.0[key.place()] = rank;
+                extent.0[key.index()] = rank;
             }
         }
         extent.0[READS_INDEX] = u8::from(rights.has(Flag::ReadProjects) || (is_default && rights.manages_workspaces()));

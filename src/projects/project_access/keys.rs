@@ -21,7 +21,7 @@ pub enum ProjectKeyBlock {
 impl ProjectKeyBlock {
     const ALL: [Self; 2] = [Self::Project, Self::Workspace];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Project => "project-access",
             Self::Workspace => "workspace-access",
@@ -174,13 +174,13 @@ pub fn keys_of(block: ProjectKeyBlock) -> impl Iterator<Item = ProjectAccessKey>
 
 impl ProjectAccessKey {
     /// Returns the index of the key.
-    pub const fn place(self) -> usize {
+    pub const fn index(self) -> usize {
         self as usize
     }
 
     fn attribute(self) -> String {
-        let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.place()];
-        format!("{}/{name}", block.word())
+        let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.index()];
+        format!("{}/{name}", block.name())
     }
 }
 
@@ -240,7 +240,7 @@ pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 impl ProjectKeyRanks {
     /// Returns the values of a level; for the custom level, the initial values.
     pub fn of(level: ProjectAccessLevel) -> Self {
-        Self(std::array::from_fn(|place| PROJECT_KEYS[place].at(level)))
+        Self(std::array::from_fn(|index| PROJECT_KEYS[index].at(level)))
     }
 
     /// Reads stored values. An absent key has the value of the level.
@@ -248,7 +248,7 @@ impl ProjectKeyRanks {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (form, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
-            *rank = form.3.rank_of(&stored[form.1.word()][form.2]).unwrap_or(*rank);
+            *rank = form.3.rank_of(&stored[form.1.name()][form.2]).unwrap_or(*rank);
         }
         settings
     }
@@ -257,7 +257,7 @@ impl ProjectKeyRanks {
     pub fn to_store(&self, level: ProjectAccessLevel) -> Option<String> {
         (level == ProjectAccessLevel::Custom).then(|| {
             let (project, workspace) = self.blocks();
-            json!({ ProjectKeyBlock::Project.word(): project, ProjectKeyBlock::Workspace.word(): workspace })
+            json!({ ProjectKeyBlock::Project.name(): project, ProjectKeyBlock::Workspace.name(): workspace })
                 .to_string()
         })
     }
@@ -290,7 +290,7 @@ impl ProjectKeyRanks {
 
     /// `true` if a key has at least this rank.
     pub fn allows(&self, reach: ProjectPermission) -> bool {
-        self.0[reach.0.place()] >= reach.1
+        self.0[reach.0.index()] >= reach.1
     }
 
     /// Returns the rank of each key.
@@ -308,7 +308,7 @@ impl RequestedProjectKeys {
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
         for block in ProjectKeyBlock::ALL {
-            let Some(members) = attributes.object(block.word()).value() else { continue };
+            let Some(members) = attributes.object(block.name()).value() else { continue };
             for form in PROJECT_KEYS.iter().filter(|form| form.1 == block) {
                 let ProjectKeyDefinition(key, _, name, words, _) = form;
                 let Some(value) = members.get(*name).filter(|value| !value.is_null()) else { continue };
@@ -337,20 +337,20 @@ impl RequestedProjectKeys {
     ) -> WorkResult<ProjectKeyRanks> {
         if level != ProjectAccessLevel::Custom {
             let is_said = |key: ProjectAccessKey, rank| {
-                let place = key.place();
-                base.0[place] == rank || before.is_some_and(|before| before.0[place] == rank)
+                let index = key.index();
+                base.0[index] == rank || before.is_some_and(|before| before.0[index] == rank)
             };
             let mut faults = Faults::default();
             for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
-                let name = PROJECT_KEYS[key.place()].2;
-                let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
+                let name = PROJECT_KEYS[key.index()].2;
+                let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
                 faults.push(Fault::attribute(&key.attribute(), detail));
             }
             faults.finish(Kind::Invalid)?;
             return Ok(base);
         }
         for (key, rank) in &self.0 {
-            base.0[key.place()] = *rank;
+            base.0[key.index()] = *rank;
         }
         Ok(base)
     }
@@ -367,7 +367,7 @@ mod tests {
         fn keys_never_have_another_value(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
-            let body = json!({ block.word(): { *name: value } });
+            let body = json!({ block.name(): { *name: value } });
             let stored = ProjectKeyRanks::stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
@@ -390,15 +390,15 @@ mod tests {
             (ProjectAccessLevel::Custom, READ),
         ] {
             assert_eq!(ProjectKeyRanks::of(level).rights(), rights, "{level:?}");
-            assert_eq!(ProjectAccessLevel::of(level.word()), Some(level));
+            assert_eq!(ProjectAccessLevel::of(level.name()), Some(level));
         }
     }
 
     #[test]
     fn every_value_is_one_of_its_key() {
-        for (place, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
+        for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
-            assert_eq!(key.place(), place, "{block:?} {name}");
+            assert_eq!(key.index(), index, "{block:?} {name}");
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
             (ProjectPermission::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
         ] {
             let ProjectPermission(key, rank) = reach;
-            assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.place()].3.0[usize::from(rank)]), (attribute, word));
+            assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.index()].3.0[usize::from(rank)]), (attribute, word));
         }
     }
 

@@ -34,7 +34,7 @@ impl OrganizationFlagChanges {
         let mut flags = Vec::new();
         let Some(members) = attributes.object(ACCESS_ATTRIBUTE).value() else { return Self::default() };
         for flag in Flag::ALL {
-            let word = flag.word();
+            let word = flag.name();
             match members.get(word) {
                 None | Some(serde_json::Value::Null) => {}
                 Some(serde_json::Value::Bool(granted)) => flags.push((flag, *granted)),
@@ -58,12 +58,12 @@ impl OrganizationFlagChanges {
         let refused = |flag: Flag| self.0.contains(&(flag, false));
         let mut faults = Vec::new();
         let mut fault = |flag: Flag, needed: &str| {
-            let flag = flag.word();
+            let flag = flag.name();
             faults.push(Fault::attribute(&format!("{ACCESS_ATTRIBUTE}/{flag}"), format!("{flag} needs {needed}")));
         };
         if rights.has(Flag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
             if refused(Flag::ManageMembership) {
-                fault(Flag::AccessSecretTeams, &TEAM_FLAGS.map(Flag::word).join(" or "));
+                fault(Flag::AccessSecretTeams, &TEAM_FLAGS.map(Flag::name).join(" or "));
             }
             rights = rights.with(Flag::ManageMembership, true);
         }
@@ -71,7 +71,7 @@ impl OrganizationFlagChanges {
             let granted = rights.has(*flag);
             for needed in needed.iter().copied().filter(|_| granted) {
                 if !rights.has(needed) && refused(needed) {
-                    fault(*flag, needed.word());
+                    fault(*flag, needed.name());
                 }
                 rights = rights.with(needed, true);
             }
@@ -86,7 +86,7 @@ impl OrganizationFlagChanges {
 /// `Forbidden`, naming the rights.
 pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> WorkResult<()> {
     let own = if member.owner { OrganizationRights::ALL } else { member.rights };
-    let beyond: Vec<_> = own.missing(before, given).map(Flag::word).collect();
+    let beyond: Vec<_> = own.missing(before, given).map(Flag::name).collect();
     if beyond.is_empty() {
         return Ok(());
     }

@@ -133,7 +133,7 @@ pub(crate) fn organization_wide_rights(member: &Member) -> WorkspaceRights {
     } else if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
     } else if member.rights.reads_workspaces() {
-        WorkspaceRights::of_level(ProjectAccessLevel::Read.word(), None)
+        WorkspaceRights::of_level(ProjectAccessLevel::Read.name(), None)
     } else {
         WorkspaceRights::NONE
     }

@@ -40,7 +40,7 @@ pub(super) struct UnreadBodyRest {
     left: UnreadStreamCell,
     stream: Option<RecvStream>,
     /// Bytes that may still be discarded.
-    most: usize,
+    discardable: usize,
 }
 
 /// Splits a request stream into the body, if there is one, and the handle for its unread rest.
@@ -49,7 +49,8 @@ pub(super) fn split_body(
     stream: RecvStream,
     activity: &Rc<Http2Activity>,
 ) -> (Option<Http2RequestBody>, UnreadBodyRest) {
-    let rest = UnreadBodyRest { left: UnreadStreamCell::default(), stream: None, most: MAX_DISCARDED_BODY_BYTES };
+    let rest =
+        UnreadBodyRest { left: UnreadStreamCell::default(), stream: None, discardable: MAX_DISCARDED_BODY_BYTES };
     if stream.is_end_stream() {
         return (None, rest);
     }
@@ -97,7 +98,7 @@ impl UnreadBodyRest {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(stream) = self.found() {
             match ready!(poll_chunk(stream, cx)) {
-                Some(Ok(chunk)) if chunk.len() <= self.most => self.most -= chunk.len(),
+                Some(Ok(chunk)) if chunk.len() <= self.discardable => self.discardable -= chunk.len(),
                 _ => self.stream = None,
             }
         }

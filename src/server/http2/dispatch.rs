@@ -36,7 +36,7 @@ pub(super) struct Dispatch<F, R> {
     resets: usize,
     /// Time of the last progress; `None` before the first request.
     idle: Option<u64>,
-    leaving: bool,
+    shutdown_begun: bool,
     /// Deadline for sending the final GOAWAY frame.
     closing: Option<Pin<Box<Sleep>>>,
 }
@@ -53,11 +53,11 @@ where
         activity: Rc<Http2Activity>,
     ) -> Self {
         let requests = FuturesUnordered::new();
-        Self { http2, begin, requests, room, activity, resets: 0, idle: None, leaving: false, closing: None }
+        Self { http2, begin, requests, room, activity, resets: 0, idle: None, shutdown_begun: false, closing: None }
     }
 
     /// Makes progress, within the limits of a time slice.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn make_progress(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unpacked = 0;
         for _ in 0..MAX_EVENTS_PER_SLICE {
             if self.closing.is_some() {
@@ -89,14 +89,14 @@ where
                 }
                 _ => false,
             };
-            if !(accepted || ended || self.leave()) {
+            if !(accepted || ended || self.close_if_requested()) {
                 return Poll::Pending;
             }
             if unpacked >= BYTES_PER_TIME_SLICE {
                 break;
             }
         }
-        self.activity.turn.end(cx);
+        self.activity.time_slice.end(cx);
         Poll::Pending
     }
 
@@ -108,7 +108,7 @@ where
         if !has_room {
             connections::count_refused("requests");
         }
-        if !has_room || self.activity.connection.left().is_some() {
+        if !has_room || self.activity.connection.close_requested_at().is_some() {
             // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
@@ -139,8 +139,8 @@ where
     }
 
     /// Closes the connection if it was asked to; returns `true` if there was something to do.
-    fn leave(&mut self) -> bool {
-        if self.activity.connection.left().is_none() {
+    fn close_if_requested(&mut self) -> bool {
+        if self.activity.connection.close_requested_at().is_none() {
             return false;
         }
         let done = self.requests.is_empty() && !self.http2.has_streams();
@@ -151,10 +151,10 @@ where
             self.send_goaway(Reason::NO_ERROR);
             return true;
         }
-        if !self.leaving {
+        if !self.shutdown_begun {
             self.http2.graceful_shutdown();
         }
-        !std::mem::replace(&mut self.leaving, true)
+        !std::mem::replace(&mut self.shutdown_begun, true)
     }
 
     fn send_goaway(&mut self, reason: Reason) {
@@ -169,13 +169,14 @@ where
         }
         let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
         // A closing connection gets more time while its client still receives.
-        if activity.has_moved() && activity.connection.left().is_some() && !activity.connection.is_late() {
+        if activity.has_moved() && activity.connection.close_requested_at().is_some() && !activity.connection.is_late()
+        {
             late.set(sleep(GOAWAY_TIMEOUT));
         }
         late.as_mut().poll(cx)
     }
 
-    fn tell(&mut self) {
+    fn publish_activity(&mut self) {
         let activity = &*self.activity;
         let Some(idle) = &mut self.idle else { return };
         if activity.has_moved() {
@@ -206,11 +207,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.activity.connection.watch(cx);
-        let mut turned = Poll::Pending;
-        if this.activity.turn.begin(cx) {
-            turned = this.turn(cx);
-            this.tell();
+        let mut progress = Poll::Pending;
+        if this.activity.time_slice.begin(cx) {
+            progress = this.make_progress(cx);
+            this.publish_activity();
         }
-        if this.activity.connection.is_stuck() { Poll::Ready(()) } else { turned }
+        if this.activity.connection.is_stuck() { Poll::Ready(()) } else { progress }
     }
 }

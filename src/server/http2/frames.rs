@@ -42,17 +42,17 @@ impl FrameScanner {
         self.left > 0 || self.filled > 0 || self.goes_on
     }
 
-    pub(super) fn read(&mut self, mut octets: &[u8]) -> FrameCounts {
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> FrameCounts {
         let mut read = FrameCounts::default();
-        while !octets.is_empty() {
+        while !bytes.is_empty() {
             if self.left > 0 {
-                let taken = self.left.min(octets.len());
+                let taken = self.left.min(bytes.len());
                 self.left -= taken;
-                octets = &octets[taken..];
+                bytes = &bytes[taken..];
             } else {
-                self.head[self.filled] = octets[0];
+                self.head[self.filled] = bytes[0];
                 self.filled += 1;
-                octets = &octets[1..];
+                bytes = &bytes[1..];
                 if self.filled < FRAME_HEADER_BYTES {
                     continue;
                 }
@@ -114,8 +114,8 @@ mod tests {
         let mut frames = FrameScanner::new();
         frames.read(&[0; PREFACE_BYTES]);
         let sent = [(0, 5), (0, 0), (1, 5), (9, 5), (2, 5), (3, 4), (4, 0), (6, 8), (8, 4), (99, 0)];
-        let octets = sent.map(|(kind, length)| frame(kind, END_HEADERS_FLAG, length)).concat();
-        let read = frames.read(&octets);
+        let bytes = sent.map(|(kind, length)| frame(kind, END_HEADERS_FLAG, length)).concat();
+        let read = frames.read(&bytes);
         assert_eq!((read.frames, read.charged), (10, 8));
     }
 }

@@ -116,8 +116,8 @@ struct WriteBudget(Duration);
 
 impl WriteBudget {
     /// Charges the time that the client took to open its window, and grants a millisecond per byte.
-    fn took(&mut self, octets: usize, waited: Duration) {
-        self.0 = self.0.saturating_sub(waited) + Duration::from_millis(octets as u64);
+    fn took(&mut self, bytes: usize, waited: Duration) {
+        self.0 = self.0.saturating_sub(waited) + Duration::from_millis(bytes as u64);
     }
 }
 
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn write_budget_is_restored_in_proportion_to_bytes_taken() {
-        let left = |octets, waited| {
+        let left = |bytes, waited| {
             let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
-            (0..100).for_each(|_| patience.took(octets, waited));
+            (0..100).for_each(|_| patience.took(bytes, waited));
             patience.0
         };
         assert!(left(1, Duration::from_secs(1)) < Duration::from_millis(2));

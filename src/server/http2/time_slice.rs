@@ -38,8 +38,8 @@ impl TimeSlice {
         true
     }
 
-    pub(super) fn take(&self, octets: usize) {
-        self.left.set(self.left.get().saturating_sub(octets));
+    pub(super) fn take(&self, bytes: usize) {
+        self.left.set(self.left.get().saturating_sub(bytes));
     }
 
     /// `true` if no more may be read in this time slice.

@@ -34,7 +34,7 @@ pub(super) struct Http2Activity {
     moved: Cell<bool>,
     /// Since when a frame of the client is incomplete.
     partial: Cell<Option<u64>>,
-    pub(super) turn: TimeSlice,
+    pub(super) time_slice: TimeSlice,
     /// Frames that the client may still send.
     pub(super) allowance: FrameAllowance,
 }
@@ -45,9 +45,9 @@ impl Http2Activity {
         let receiving = Cell::new(0);
         let moved = Cell::new(false);
         let partial = Cell::new(None);
-        let turn = TimeSlice::new();
+        let time_slice = TimeSlice::new();
         let allowance = FrameAllowance::new(connection.now());
-        Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
+        Rc::new(Self { connection, handled, receiving, moved, partial, time_slice, allowance })
     }
 
     /// The phase that the current requests imply; `None` if there are none.
@@ -128,19 +128,19 @@ pub(super) struct ObservedTransport {
     /// `true` if the sending side was shut down.
     shut: bool,
     activity: Rc<Http2Activity>,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 impl ObservedTransport {
-    pub(super) fn new(transport: Transport, place: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
+    pub(super) fn new(transport: Transport, slot: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
         let activity = Rc::clone(activity);
-        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, place }
+        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, slot }
     }
 
-    fn heard(&mut self, octets: &[u8]) {
-        let Http2Activity { connection, partial, turn, allowance, .. } = &*self.activity;
-        let FrameCounts { any_ended, frames, charged } = self.frames.read(octets);
-        turn.take(octets.len() + FRAME_OVERHEAD_BYTES * frames);
+    fn heard(&mut self, bytes: &[u8]) {
+        let Http2Activity { connection, partial, time_slice, allowance, .. } = &*self.activity;
+        let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
+        time_slice.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
         if charged > 0 {
             allowance.spend(charged, connection.now());
         }
@@ -166,8 +166,8 @@ impl ObservedTransport {
 
     /// Notes how many bytes were written.
     fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(octets)) = polled {
-            self.activity.allowance.earn(octets as u64);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.activity.allowance.earn(bytes as u64);
         }
         self.noted(polled)
     }
@@ -189,8 +189,8 @@ impl AsyncRead for ObservedTransport {
         if this.activity.allowance.is_spent() {
             return Poll::Pending;
         }
-        if this.activity.turn.is_over() {
-            this.activity.turn.end(cx);
+        if this.activity.time_slice.is_over() {
+            this.activity.time_slice.end(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -201,9 +201,9 @@ impl AsyncRead for ObservedTransport {
 }
 
 impl AsyncWrite for ObservedTransport {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        let polled = Pin::new(&mut this.transport).poll_write(cx, bytes);
         this.written(polled)
     }
 
@@ -234,7 +234,7 @@ impl AsyncWrite for ObservedTransport {
             ready!(this.noted(polled))?;
             this.shut = true;
         }
-        if this.place.may_close_first() {
+        if this.slot.may_close_first() {
             return Poll::Ready(Ok(()));
         }
         this.poll_end(cx)

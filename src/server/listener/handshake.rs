@@ -33,23 +33,23 @@ impl Handshakes {
     }
 
     /// Performs a handshake and selects the HTTP version. Fails on a timeout, or when the connection must close.
-    pub(super) async fn agree(&self, stream: TcpStream, place: &ConnectionSlot) -> io::Result<(Transport, Protocol)> {
+    pub(super) async fn agree(&self, stream: TcpStream, slot: &ConnectionSlot) -> io::Result<(Transport, Protocol)> {
         let stream = tokio::select! {
-            agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, place)) => {
+            agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, slot)) => {
                 agreed.inspect_err(|_| connections::count_closed("head", 1))??
             }
-            () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
+            () = slot.connection().close_requested() => return Err(io::ErrorKind::ConnectionAborted.into()),
         };
         let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
         let protocol = if wants_http2 { Protocol::Http2 } else { Protocol::Http1 };
         Ok((Transport::Tls(Box::new(stream)), protocol))
     }
 
-    async fn accept(&self, mut stream: TcpStream, place: &ConnectionSlot) -> io::Result<TlsStream<TcpStream>> {
+    async fn accept(&self, mut stream: TcpStream, slot: &ConnectionSlot) -> io::Result<TlsStream<TcpStream>> {
         if mismatch::reject_plain_http(&mut stream).await? {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        self.handshake(stream, place.connection().source).await
+        self.handshake(stream, slot.connection().source).await
     }
 
     async fn handshake(&self, stream: TcpStream, network: CallerNetwork) -> io::Result<TlsStream<TcpStream>> {

@@ -29,7 +29,8 @@ impl OperatorClient {
             let why = if e.kind() == ErrorKind::PermissionDenied { "is for the server's user only" } else { "fails" };
             Error::unavailable(format!("operator's socket in {}: {why}", folder.display()), e)
         };
-        let connected = SocketFolder::of(folder).and_then(|place| UnixStream::connect(place.socket_path()));
+        let connected =
+            SocketFolder::of(folder).and_then(|socket_folder| UnixStream::connect(socket_folder.socket_path()));
         let stream = match connected {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);

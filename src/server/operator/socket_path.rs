@@ -40,14 +40,14 @@ impl SocketFolder {
 /// Listens in a folder that this process has locked, replacing the socket of an earlier process. The socket gets its
 /// name only after its mode is 0600.
 pub(super) fn bind(folder: &Path) -> Result<UnixListener> {
-    let place = SocketFolder::of(folder)?;
-    let new = place.folder.join(TEMPORARY_SOCKET_NAME);
+    let socket_folder = SocketFolder::of(folder)?;
+    let new = socket_folder.folder.join(TEMPORARY_SOCKET_NAME);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&new)?;
     std::fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-    std::fs::rename(&new, place.socket_path())?;
+    std::fs::rename(&new, socket_folder.socket_path())?;
     Ok(listener)
 }

@@ -56,7 +56,7 @@ impl OperatorReader {
         if line.last() != Some(&b'\n') {
             return Err(Error::malformed("a line is cut or longer than 64 KiB"));
         }
-        serde_json::from_slice(&line).map_err(|_| Error::malformed("a line is no JSON"))
+        serde_json::from_slice(&line).map_err(|_| Error::malformed("a line is not JSON"))
     }
 }
 

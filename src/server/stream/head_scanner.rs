@@ -136,8 +136,8 @@ impl HeadLine {
         } else if byte == b':' {
             self.has_value = true;
         } else {
-            if let Some(place) = self.name.get_mut(self.name_length) {
-                *place = byte.to_ascii_lowercase();
+            if let Some(slot) = self.name.get_mut(self.name_length) {
+                *slot = byte.to_ascii_lowercase();
             }
             self.name_length += 1;
         }

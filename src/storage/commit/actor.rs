@@ -28,8 +28,9 @@ use crate::telemetry;
 /// Maximum number of short units per commit: larger batches do not make a row cheaper, but delay the last caller.
 const MAX_BATCH_UNITS: usize = 512;
 
-/// Maximum and minimum number of session works per commit.
+/// Maximum number of session works per commit.
 const MAX_SESSION_WORK: usize = 64;
+/// Minimum number of session works per commit.
 const MIN_SESSION_WORK: usize = 2;
 /// Session work of a commit above this duration halves the number; below half of it, the number doubles.
 const MAX_WORK_TIME: Duration = Duration::from_millis(20);
@@ -118,8 +119,8 @@ impl QueuedUnits {
         self.jobs.len() + self.work.waiting()
     }
 
-    fn set_max_work(&mut self, most: usize) {
-        self.max_work = most.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
+    fn set_max_work(&mut self, max: usize) {
+        self.max_work = max.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
         self.work.allow(self.max_work, self.max_work.div_ceil(2));
     }
 }
@@ -180,11 +181,11 @@ impl CommitQueue {
     /// Adjusts the amount of session work per commit to the duration of the last one.
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
-        let most = waiting.max_work;
+        let max = waiting.max_work;
         if work > 0 && time > MAX_WORK_TIME {
-            waiting.set_max_work(most / 2);
-        } else if work * 2 >= most && time < MAX_WORK_TIME / 2 {
-            waiting.set_max_work(most * 2);
+            waiting.set_max_work(max / 2);
+        } else if work * 2 >= max && time < MAX_WORK_TIME / 2 {
+            waiting.set_max_work(max * 2);
         }
     }
 
@@ -256,10 +257,10 @@ impl<B: StoreBackend> Committer<B> {
 
     /// Takes the batch only when the run starts, so that everything that has arrived by then shares the commit.
     fn schedule(&mut self, ctx: &mut Context<Self>) {
-        ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.turn(ctx)));
+        ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.commit_batch(ctx)));
     }
 
-    fn turn(&mut self, ctx: &mut Context<Self>) {
+    fn commit_batch(&mut self, ctx: &mut Context<Self>) {
         let Some(backend) = self.backend.take() else { return };
         self.queue.gather();
         let stopping = !self.stopping.is_empty();
@@ -327,7 +328,7 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &C
         .into_iter()
         .map(|job| {
             wait.record(start.duration_since(job.arrived));
-            (job.unit, (job.reply, job.place))
+            (job.unit, (job.reply, job.permit))
         })
         .unzip();
     let mut answers = AssertUnwindSafe(backend.apply(units)).catch_unwind().await.unwrap_or_else(|_| {
@@ -341,8 +342,8 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &C
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         seen.failing.store(true, Ordering::Relaxed);
     }
-    for ((reply, place), answer) in callers.into_iter().zip(answers) {
-        drop(place);
+    for ((reply, permit), answer) in callers.into_iter().zip(answers) {
+        drop(permit);
         let _ = reply.send(answer);
     }
 }
@@ -362,8 +363,8 @@ mod tests {
     fn of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
-        let place = CommitPermit::take(permit, &Gauge::noop());
-        (CommitJob { unit, arrived: Instant::now(), reply, place }, outcome)
+        let permit = CommitPermit::take(permit, &Gauge::noop());
+        (CommitJob { unit, arrived: Instant::now(), reply, permit }, outcome)
     }
 
     #[test]

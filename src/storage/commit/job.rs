@@ -17,7 +17,7 @@ pub(super) struct CommitJob {
     pub(super) unit: WriteUnit,
     pub(super) arrived: Instant,
     pub(super) reply: oneshot::Sender<Result<Outcomes>>,
-    pub(super) place: CommitPermit,
+    pub(super) permit: CommitPermit,
 }
 
 /// A slot in the commit queue, held until the result is sent. The gauge is updated here, because the actor's thread

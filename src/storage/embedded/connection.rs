@@ -122,8 +122,8 @@ pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result
 }
 
 /// Sets the maximum size of the log file after it has started over. The commit that starts it over truncates it.
-fn set_max_log_size(db: &Connection, octets: u64) -> rusqlite::Result<()> {
-    db.pragma_update_and_check(None, "journal_size_limit", octets as i64, |_| Ok(()))
+fn set_max_log_size(db: &Connection, bytes: u64) -> rusqlite::Result<()> {
+    db.pragma_update_and_check(None, "journal_size_limit", bytes as i64, |_| Ok(()))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl PartialCopy {
         let failed = |e| copy_error(folder, to, e);
         let database = open_database(folder)?;
         let log = WalFile::open(&append_suffix(&folder.join(DATABASE_FILE), SIDE_FILE_SUFFIXES[0])).map_err(failed)?;
-        progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.octets));
+        progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.bytes));
         let partial = Self::beside(to)?;
         copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
@@ -244,13 +244,13 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
         );
         return Err(Error::new(Kind::Conflict, text));
     }
-    let octets = PartialCopy::of_file(copy, &database, progress)?.finish_with(copied_fact(None))?;
+    let bytes = PartialCopy::of_file(copy, &database, progress)?.finish_with(copied_fact(None))?;
     for left in interrupted_restores(folder) {
         if let Err(error) = std::fs::remove_dir_all(&left) {
             tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Converts a copy into a regular store: later CRL numbers are above all earlier ones. No effect on other stores.
@@ -371,7 +371,7 @@ fn create_error(path: &Path, error: io::Error) -> Error {
 /// The log of a database, with its size at the start of the copy.
 struct WalFile {
     file: File,
-    octets: u64,
+    bytes: u64,
 }
 
 impl WalFile {
@@ -381,8 +381,8 @@ impl WalFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        let octets = file.metadata()?.len();
-        Ok(Some(Self { file, octets }))
+        let bytes = file.metadata()?.len();
+        Ok(Some(Self { file, bytes }))
     }
 
     fn copy(&mut self, to: &mut File, pace: CopyPace, stop: &AtomicBool, progress: &ProgressCounters) -> IoResult<()> {
@@ -390,7 +390,7 @@ impl WalFile {
             to.rewind()?;
             to.set_len(0)?;
             let before = self.header()?;
-            copy((&self.file).take(self.octets), to, pace, stop, progress)?;
+            copy((&self.file).take(self.bytes), to, pace, stop, progress)?;
             if self.header()? == before {
                 return Ok(());
             }
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_copy_leaves_nothing_and_none_replaces_a_file() {
+    fn unfinished_copy_leaves_no_file_and_replaces_none() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");

@@ -60,12 +60,12 @@ impl Fixture for Embedded {
         self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    fn octets(&self, sql: &str) -> Vec<u8> {
+    fn bytes(&self, sql: &str) -> Vec<u8> {
         self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    fn change(&self, sql: &str, octets: &[&[u8]]) -> usize {
-        self.connect().execute(sql, rusqlite::params_from_iter(octets)).unwrap()
+    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
+        self.connect().execute(sql, rusqlite::params_from_iter(bytes)).unwrap()
     }
 
     fn files(&self) -> Vec<(String, Vec<u8>)> {

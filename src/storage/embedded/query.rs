@@ -46,8 +46,8 @@ pub(super) fn page(
 }
 
 pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
-    let octets = row.get_ref(column)?.as_blob()?;
-    Serial::from_octets(octets).map_err(|e| {
+    let bytes = row.get_ref(column)?.as_blob()?;
+    Serial::from_octets(bytes).map_err(|e| {
         debug_assert_eq!(e.kind(), Kind::Invalid);
         rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(e))
     })

@@ -54,7 +54,7 @@ const MIGRATIONS: &[SqliteMigration] = &[
 /// `Invalid` when it is not.
 pub(super) fn require_known(db: &Connection) -> Result<()> {
     match version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))? {
-        0 => Err(Error::invalid("storage: the file is no store")),
+        0 => Err(Error::invalid("storage: the file is not a store")),
         known if known <= MIGRATIONS.len() => Ok(()),
         newer => Err(newer_version_error(newer)),
     }

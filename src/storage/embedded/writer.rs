@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_failed_sync_all_of_the_log_is_moved_again() {
+    async fn checkpoint_after_a_failed_sync_copies_the_whole_log() {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let path = writer.path.clone();

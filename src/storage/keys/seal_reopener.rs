@@ -95,8 +95,8 @@ mod tests {
     }
 
     impl Device {
-        fn new(answer: Result<Secret>, places: usize) -> Arc<Self> {
-            Arc::new(Self { asked: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(places)), answer })
+        fn new(answer: Result<Secret>, permits: usize) -> Arc<Self> {
+            Arc::new(Self { asked: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(permits)), answer })
         }
 
         fn asked(&self) -> usize {
@@ -126,7 +126,7 @@ mod tests {
             let let_go = self.let_go.clone();
             let answer = self.answer.clone();
             async move {
-                let _place = let_go.acquire().await;
+                let _permit = let_go.acquire().await;
                 answer.map(|_| Secret::new(wrapped))
             }
             .boxed()

@@ -82,12 +82,12 @@ pub(super) async fn known_serials(
     mount: MountId,
     all: &[Serial],
 ) -> Result<Vec<KnownSerial>, PostgresError> {
-    let octets: Vec<&[u8]> = all.iter().map(Serial::octets).collect();
+    let bytes: Vec<&[u8]> = all.iter().map(Serial::octets).collect();
     let read = |row: &Row| {
         let certificate = row.try_get::<_, Option<String>>(0)?.zip(row.try_get::<_, Option<i64>>(1)?);
         Ok(KnownSerial { certificate, revocation: row.try_get(2)? })
     };
-    rows(db, SELECT_KNOWN, &[&mount.0, &octets]).await?.iter().map(read).collect()
+    rows(db, SELECT_KNOWN, &[&mount.0, &bytes]).await?.iter().map(read).collect()
 }
 
 pub(super) async fn serials(

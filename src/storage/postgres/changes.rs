@@ -92,12 +92,12 @@ pub(super) async fn read_changes(
 ) -> Result<ChangeLogResponse, PostgresError> {
     let asked = Instant::now();
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
-    let from = if known { i64::try_from(point.place).unwrap_or(i64::MAX) } else { 0 };
+    let from = if known { i64::try_from(point.sequence).unwrap_or(i64::MAX) } else { 0 };
     let course = if known { point.course } else { read_timeline(db).await? };
     let is_other_timeline = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
     let first = found.first().ok_or(PostgresError::Unreadable("the change log"))?;
-    let point = LogPosition { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
+    let point = LogPosition { sequence: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
     let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
@@ -155,7 +155,7 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
 pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     while told.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &told).await {
-            telemetry::warn_task_failed("not listening for other nodes, whose changes are found by asking", &error);
+            telemetry::warn_task_failed("not listening for changes of other nodes; polling for them", &error);
         }
         tokio::time::sleep(LISTEN_RETRY_DELAY).await;
     }

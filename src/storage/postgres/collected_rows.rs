@@ -7,7 +7,7 @@ use super::{certificates, leases, metadata, recorded_responses};
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RecordedResponseRow, RevocationRow};
 
-/// When a write is sent, relative to the collected rows.
+/// Order in which a write is sent, relative to the collected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOrder {
     /// Collected itself, and sent with the others.

@@ -94,7 +94,7 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
 /// Connects to a server that is suitable for writes.
 ///
 /// # Errors
-/// `Unavailable` when the server is unreachable or takes no writes; `Invalid` when it could lose committed writes.
+/// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes.
 pub(super) async fn session(url: &PostgresUrl) -> Result<PostgresClient> {
     let (client, driver) = client(url).await?;
     let session = PostgresClient::new(client, driver);
@@ -163,7 +163,7 @@ fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     match cause.kind() {
         // The only indication that tokio-postgres gives.
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
-            "it takes no writes: a standby, or default_transaction_read_only is on".to_owned()
+            "it accepts no writes: a standby, or default_transaction_read_only is on".to_owned()
         }
         // A server that rejects a client certificate may close the connection before its alert is read.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof

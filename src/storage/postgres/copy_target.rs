@@ -98,19 +98,19 @@ impl CopyTarget {
     /// `Unavailable` from the server, also for rows that it rejects.
     pub(crate) async fn insert(&self, table: &str, columns: &[&TargetColumn], rows: Vec<Vec<SqlValue>>) -> Result<()> {
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-        let mut place = 0;
+        let mut number = 0;
         let mut one = || {
-            let places = columns.iter().map(|column| {
-                place += 1;
-                format!("${place}::{}", column.kind)
+            let parameters = columns.iter().map(|column| {
+                number += 1;
+                format!("${number}::{}", column.kind)
             });
-            format!("({})", places.collect::<Vec<_>>().join(", "))
+            format!("({})", parameters.collect::<Vec<_>>().join(", "))
         };
-        let places: Vec<String> = rows.iter().map(|_| one()).collect();
+        let tuples: Vec<String> = rows.iter().map(|_| one()).collect();
         let text = format!(
             "INSERT INTO {table} ({}) OVERRIDING SYSTEM VALUE VALUES {} ON CONFLICT DO NOTHING",
             names.join(", "),
-            places.join(", ")
+            tuples.join(", ")
         );
         let values: Vec<SqlValue> =
             rows.into_iter().flat_map(|row| row.into_iter().zip(columns).map(|(value, to)| to.fit(value))).collect();
@@ -244,7 +244,7 @@ mod tests {
         fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
         let error = CopyTarget::begin(&url).await.err().unwrap();
         assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
-        assert_eq!(fixture.octets("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+        assert_eq!(fixture.bytes("SELECT value FROM meta WHERE name = 'schema'"), b"1");
     }
 
     #[tokio::test]

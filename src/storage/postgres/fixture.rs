@@ -87,12 +87,12 @@ impl Fixture for Postgres {
         self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn octets(&self, sql: &str) -> Vec<u8> {
+    fn bytes(&self, sql: &str) -> Vec<u8> {
         self.onlooker.ask(self.url(), async |client| client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    fn change(&self, sql: &str, octets: &[&[u8]]) -> usize {
-        let values: Vec<&(dyn ToSql + Sync)> = octets.iter().map(|value| value as _).collect();
+    fn change(&self, sql: &str, bytes: &[&[u8]]) -> usize {
+        let values: Vec<&(dyn ToSql + Sync)> = bytes.iter().map(|value| value as _).collect();
         self.onlooker.ask(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
     }
 

@@ -37,7 +37,7 @@ pub(super) fn send_order(write: &PkiWrite) -> SendOrder {
 /// Runs one write in the transaction of its batch. The outcome of a revocation is filled in when it is sent.
 pub(super) async fn write<'a>(
     tx: &mut Transaction<'a>,
-    place: OutcomePosition,
+    position: OutcomePosition,
     write: &'a PkiWrite,
 ) -> Result<PkiOutcome, PostgresError> {
     let db = tx.db;
@@ -51,7 +51,7 @@ pub(super) async fn write<'a>(
             PkiOutcome::Done
         }
         PkiWrite::Revocation(row) => {
-            tx.gathered.revocations.push((place, row));
+            tx.gathered.revocations.push((position, row));
             PkiOutcome::Done
         }
         PkiWrite::Crl(row) => {

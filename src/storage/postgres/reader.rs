@@ -211,10 +211,10 @@ impl PostgresReaderPool {
     /// Borrows a connection for a session, queued fairly between callers.
     pub(super) async fn borrow_session(&self, asker: CallerId) -> Result<(Permit, PooledConnection)> {
         let started = Instant::now();
-        let place = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(asker))
+        let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(asker))
             .await
             .map_err(|_| too_many_reads_error())?;
-        Ok((place, self.borrow_from(&self.sessions, started).await?))
+        Ok((permit, self.borrow_from(&self.sessions, started).await?))
     }
 
     /// Borrows a connection from a pool, for a caller that has waited since `started`.

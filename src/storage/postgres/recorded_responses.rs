@@ -24,15 +24,15 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
     if keyed.is_empty() {
         return Ok(HashSet::new());
     }
-    let mut standing = HashMap::new();
+    let mut stored_rows = HashMap::new();
     let keys: Vec<&[u8]> = keyed.iter().map(|(_, row)| &row.key[..]).collect();
     for found in rows(db, SELECT_RECORDED, &[&keys]).await? {
-        standing.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
+        stored_rows.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
     }
     let mut first = HashMap::new();
     let mut repeats = HashSet::new();
     for (at, row) in keyed {
-        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
+        let stands = stored_rows.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
         if stands || *first.entry(row.key).or_insert(at) != at {
             repeats.insert(at);
         }
@@ -116,7 +116,7 @@ mod tests {
             der: vec![0x30],
         };
         let answered = key.map(|(key, at)| {
-            let expires_at = at + RecordedResponseRow::LIFE;
+            let expires_at = at + RecordedResponseRow::LIFETIME_SECONDS;
             PkiWrite::RecordedResponse(RecordedResponseRow {
                 key: [key; 32],
                 request: [0; 32],
@@ -137,7 +137,7 @@ mod tests {
         assert!(writer.apply(vec![made]).await[0].is_ok());
         // Every subtransaction would have its own id.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
-        let end = NOW + RecordedResponseRow::LIFE;
+        let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
         /// A key and the time of its use.
         type Keyed = Option<(u8, i64)>;
         let batches: [(&[Keyed], &[bool]); 3] = [

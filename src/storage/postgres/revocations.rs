@@ -45,19 +45,20 @@ pub(super) async fn insert_all(
         return Err(PostgresError::Conflict(conflict::MOUNT_GONE));
     }
     let serials: Vec<&[u8]> = all.iter().map(|row| row.serial.octets()).collect();
-    let mut standing = HashMap::new();
+    let mut stored_rows = HashMap::new();
     for found in rows(db, SELECT_EXISTING, &[&mount.0, &serials]).await? {
         let stored = read(mount, &found, 0)?;
-        standing.insert(stored.row.serial, stored);
+        stored_rows.insert(stored.row.serial, stored);
     }
-    let (fresh, amended) = assign_sequences(db, mount, split_new_and_amended(all, &standing)).await?;
+    let (fresh, amended) = assign_sequences(db, mount, split_new_and_amended(all, &stored_rows)).await?;
     insert(db, mount, &fresh).await?;
     amend(db, mount, &amended).await?;
     let changed = !fresh.is_empty() || !amended.is_empty();
     let mut new: HashSet<Serial> = fresh.iter().map(|stored| stored.row.serial).collect();
-    standing.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
+    stored_rows.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
     let stand = |row: &&RevocationRow| {
-        let stored = standing.get(&row.serial).cloned().ok_or(PostgresError::Unreadable("a revocation just made"))?;
+        let stored =
+            stored_rows.get(&row.serial).cloned().ok_or(PostgresError::Unreadable("a revocation just made"))?;
         // If a serial occurs twice in the batch, only the first occurrence is fresh.
         Ok(InsertedRevocation { stored, fresh: new.remove(&row.serial) })
     };
@@ -67,28 +68,28 @@ pub(super) async fn insert_all(
 /// Splits into new revocations and amended ones. Each serial occurs once, in its final state.
 fn split_new_and_amended(
     all: &[&RevocationRow],
-    standing: &HashMap<Serial, StoredRevocation>,
+    stored_rows: &HashMap<Serial, StoredRevocation>,
 ) -> (Vec<RevocationRow>, Vec<RevocationRow>) {
     let mut changed: Vec<RevocationRow> = Vec::with_capacity(all.len());
-    let mut places = HashMap::new();
+    let mut indices = HashMap::new();
     for row in all {
-        let place = places.get(&row.serial).copied();
+        let index = indices.get(&row.serial).copied();
         let stands =
-            place.map(|at: usize| &changed[at]).or_else(|| standing.get(&row.serial).map(|stored| &stored.row));
+            index.map(|at: usize| &changed[at]).or_else(|| stored_rows.get(&row.serial).map(|stored| &stored.row));
         let next = match stands {
             None => Some((*row).clone()),
             Some(stands) => stands.amended_by(row),
         };
-        match (next, place) {
+        match (next, index) {
             (Some(next), Some(at)) => changed[at] = next,
             (Some(next), None) => {
-                places.insert(row.serial, changed.len());
+                indices.insert(row.serial, changed.len());
                 changed.push(next);
             }
             (None, _) => {}
         }
     }
-    changed.into_iter().partition(|row| !standing.contains_key(&row.serial))
+    changed.into_iter().partition(|row| !stored_rows.contains_key(&row.serial))
 }
 
 /// Assigns the next sequence numbers of the mount.

@@ -126,7 +126,7 @@ impl ToSql for SqlValue {
             Self::Bytes(bytes) => bytes.to_sql(kind, out),
             Self::Ints(numbers) => numbers.to_sql(kind, out),
             Self::Texts(texts) => texts.to_sql(kind, out),
-            Self::ByteStrings(octets) => octets.to_sql(kind, out),
+            Self::ByteStrings(bytes) => bytes.to_sql(kind, out),
         }
     }
 
@@ -180,11 +180,11 @@ impl PostgresReaderPool {
         let mut clashes = 0;
         let mut replaced = false;
         loop {
-            let (place, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
+            let (permit, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
             let started = Instant::now();
             let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
-            drop(place);
+            drop(permit);
             match attempt {
                 Err(late) => {
                     return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));

@@ -94,7 +94,7 @@ async fn server_with_reset_transaction_ids_hides_no_change() {
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (point, _) = changes(&storage, LogPosition::default()).await;
     // As if the ids of transactions were lost with the server.
-    let ahead = LogPosition { place: point.place + 1_000_000, ..point };
+    let ahead = LogPosition { sequence: point.sequence + 1_000_000, ..point };
     assert_eq!(changes(&storage, ahead).await.1, []);
     fixture.database.end_connections();
     storage.pki().commit(document(mount, "b")).await.unwrap();
@@ -330,7 +330,7 @@ async fn a_value_that_the_engine_cannot_keep_fails_only_its_unit() {
 }
 
 #[tokio::test]
-async fn two_nodes_count_number_and_revoke_once() {
+async fn two_nodes_count_and_number_each_revocation_once() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let serials: Vec<Serial> = (0..100).map(|_| Serial::random()).collect();
@@ -370,7 +370,7 @@ async fn write(node: &Storage, mount: MountId, name: &str) {
 }
 
 fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
-    fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
+    fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
 /// On two nodes: the one with outdated data keys loads the new key once.

@@ -60,9 +60,9 @@ pub(super) async fn remove(
             Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
-            let octets: Vec<&[u8]> = serials.iter().map(Serial::octets).collect();
+            let bytes: Vec<&[u8]> = serials.iter().map(Serial::octets).collect();
             let certificates =
-                count(execute(db, DELETE_REVOKED_CERTIFICATES, &[&mount.0, &octets, revoked_before]).await?);
+                count(execute(db, DELETE_REVOKED_CERTIFICATES, &[&mount.0, &bytes, revoked_before]).await?);
             Ok(RemovalResult { certificates, looked: count(serials.len() as u64), ..RemovalResult::default() })
         }
     }

@@ -190,8 +190,8 @@ fn read_hashes(rows: &[Row]) -> Result<Vec<TokenHash>, PostgresError> {
     rows.iter().map(|row| hash(row.try_get(0)?)).collect()
 }
 
-fn hash(octets: &[u8]) -> Result<TokenHash, PostgresError> {
-    octets.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash"))
+fn hash(bytes: &[u8]) -> Result<TokenHash, PostgresError> {
+    bytes.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash"))
 }
 
 fn uses(stored: i64) -> Result<u32, PostgresError> {

@@ -134,17 +134,17 @@ impl<'a> Transaction<'a> {
         self.count(&gathered);
         // Sorted by mount, so that two nodes cannot deadlock.
         let mut by_mount: BTreeMap<MountId, (Vec<OutcomePosition>, Vec<&RevocationRow>)> = BTreeMap::new();
-        for (place, row) in gathered.revocations {
-            let (places, rows) = by_mount.entry(row.mount).or_default();
-            places.push(place);
+        for (position, row) in gathered.revocations {
+            let (positions, rows) = by_mount.entry(row.mount).or_default();
+            positions.push(position);
             rows.push(row);
         }
-        for (mount, (places, rows)) in by_mount {
-            let (standing, changed) = revocations::insert_all(self.db, mount, &rows).await?;
+        for (mount, (positions, rows)) in by_mount {
+            let (stored_rows, changed) = revocations::insert_all(self.db, mount, &rows).await?;
             self.known.revoked |= changed;
-            for (place, InsertedRevocation { stored, fresh }) in places.into_iter().zip(standing) {
+            for (position, InsertedRevocation { stored, fresh }) in positions.into_iter().zip(stored_rows) {
                 self.inserted(mount).revocations += i64::from(fresh);
-                self.revoked.push((place, stored, fresh));
+                self.revoked.push((position, stored, fresh));
             }
         }
         Ok(())

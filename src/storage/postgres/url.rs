@@ -81,7 +81,7 @@ impl PostgresUrl {
             return Err(url_error("channel_binding: require needs sslmode=require, verify-ca or verify-full"));
         }
         if own.get("passfile").is_some() && all.get_user().is_none_or(str::is_empty) {
-            return Err(url_error("passfile: needs the user, by whose name a password is looked up"));
+            return Err(url_error("passfile: needs a user, whose name selects the password"));
         }
         let common = shared_config(&all, tls.is_some(), parse_tcp_user_timeout(&own)?);
         let shows = tls.as_ref().is_some_and(|files| files.own.is_some());

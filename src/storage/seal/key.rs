@@ -27,7 +27,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The key that opens a store: 32 bytes, or a key in a device. With it, the whole store can be read.
 #[derive(Clone)]
 pub struct SealKey {
-    pub(super) place: SealKeyLocation,
+    pub(super) location: SealKeyLocation,
     /// The file that it was read from.
     file: Option<PathBuf>,
 }
@@ -73,11 +73,11 @@ impl SealKey {
 
     /// Creates a key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
-        Self { place: SealKeyLocation::Device(device), file: None }
+        Self { location: SealKeyLocation::Device(device), file: None }
     }
 
     fn of_bytes(bytes: Secret) -> Self {
-        Self { place: SealKeyLocation::Memory(bytes), file: None }
+        Self { location: SealKeyLocation::Memory(bytes), file: None }
     }
 
     /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
@@ -144,7 +144,7 @@ impl SealKey {
 
     /// The key bytes; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
-        if let SealKeyLocation::Memory(bytes) = &self.place { Some(bytes) } else { None }
+        if let SealKeyLocation::Memory(bytes) = &self.location { Some(bytes) } else { None }
     }
 
     pub(super) fn file(&self) -> Option<&Path> {
@@ -300,16 +300,16 @@ mod tests {
     fn hex_base64_and_raw_bytes_are_the_same_key() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k");
-        let octets = [0xfb; 32];
-        let base64 = base64::engine::general_purpose::STANDARD.encode(octets);
+        let raw = [0xfb; 32];
+        let base64 = base64::engine::general_purpose::STANDARD.encode(raw);
         for content in
             [vec![0xfb; 32], "fB".repeat(32).into_bytes(), base64.clone().into_bytes(), format!("{base64}\n").into()]
         {
             std::fs::write(&path, content).unwrap();
             set_mode(&path, 0o600);
-            assert!(bytes(&SealKey::from_file(&path).unwrap()) == octets);
+            assert!(bytes(&SealKey::from_file(&path).unwrap()) == raw);
         }
-        assert!(bytes(&SealKey::from_text(base64.trim_end_matches('=')).unwrap()) == octets);
+        assert!(bytes(&SealKey::from_text(base64.trim_end_matches('=')).unwrap()) == raw);
     }
 
     #[test]
@@ -343,9 +343,9 @@ mod tests {
         }
 
         #[test]
-        fn every_key_reads_back_from_hex(octets in proptest::array::uniform32(any::<u8>())) {
-            let text: String = octets.iter().map(|b| format!("{b:02x}")).collect();
-            prop_assert!(bytes(&SealKey::from_text(&text).unwrap()) == octets);
+        fn every_key_reads_back_from_hex(raw in proptest::array::uniform32(any::<u8>())) {
+            let text: String = raw.iter().map(|b| format!("{b:02x}")).collect();
+            prop_assert!(bytes(&SealKey::from_text(&text).unwrap()) == raw);
         }
     }
 }

@@ -60,7 +60,7 @@ struct SealRecord {
 impl SealKey {
     /// `file` (also for the environment), or the type of the device.
     pub fn kind(&self) -> &'static str {
-        match &self.place {
+        match &self.location {
             SealKeyLocation::Memory(_) => "file",
             SealKeyLocation::Device(device) => device.kind(),
         }
@@ -68,7 +68,7 @@ impl SealKey {
 
     /// Describes the key for display.
     pub fn about(&self) -> SealInfo {
-        let (mechanism, key) = match &self.place {
+        let (mechanism, key) = match &self.location {
             SealKeyLocation::Memory(bytes) => ("AES-GCM", key_fingerprint(bytes)),
             SealKeyLocation::Device(device) => (device.mechanism(), device.key()),
         };
@@ -76,7 +76,7 @@ impl SealKey {
     }
 
     async fn wrap(&self, context: &str, root: &Secret) -> Result<Vec<u8>> {
-        match &self.place {
+        match &self.location {
             SealKeyLocation::Memory(bytes) => {
                 seal_with(&aead_key(bytes.expose())?, context.as_bytes(), root.expose(), Vec::new())
             }
@@ -85,7 +85,7 @@ impl SealKey {
     }
 
     async fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> Result<Secret> {
-        match &self.place {
+        match &self.location {
             SealKeyLocation::Memory(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
                 .map(Secret::new)
                 .ok_or_else(|| Error::invalid("seal key: does not open the root key of this store")),

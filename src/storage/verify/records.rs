@@ -109,7 +109,7 @@ async fn check_certificates(
             after = (mount, serial);
             if !is {
                 let key = [SqlValue::Int(after.0), SqlValue::Bytes(after.1.clone())];
-                findings.add(format!("certificate: {} is not what its row says", format_key(&key)));
+                findings.add(format!("certificate: {} does not match its row", format_key(&key)));
             }
         }
         if !full {
@@ -166,7 +166,7 @@ async fn check_crls(
         let crl = crl(&mut row).map_err(scan::error)?;
         let name = format!("crl: {} {} of mount {}", crl.group, crl.number, crl.mount);
         match sums.get(&crl.mount) {
-            None => findings.add(format!("{name}: the mount is not there")),
+            None => findings.add(format!("{name}: the mount does not exist")),
             Some(sums) if crl.covers > sums.sequence || crl.covers < 0 => {
                 findings.add(format!("{name}: covers {} of {} revocations", crl.covers, sums.sequence));
             }

@@ -30,7 +30,7 @@ impl OutageTable {
     }
 
     /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
-    pub fn told(&self, what: &str, why: String) -> Option<String> {
+    pub fn record_failure(&self, what: &str, why: String) -> Option<String> {
         match self.note(what, Instant::now()) {
             Some(OutageEntryKind::Own) => Some(format!("{why}; not logged again until recovery")),
             Some(OutageEntryKind::Rest) => Some(format!(
@@ -150,7 +150,7 @@ mod tests {
     fn outages_above_the_limit_share_a_begin_and_an_end_line() {
         let others = OutageTable::new();
         let start = Instant::now();
-        let told = |part: usize| others.told(&format!("part {part}"), format!("part {part} (away)"));
+        let told = |part: usize| others.record_failure(&format!("part {part}"), format!("part {part} (away)"));
         for part in 0..MAX_SEPARATE_OUTAGES {
             assert_eq!(told(part).unwrap(), format!("part {part} (away); not logged again until recovery"));
         }
@@ -178,10 +178,10 @@ mod tests {
     fn different_failure_is_logged_during_an_outage() {
         let others = OutageTable::new();
         assert_eq!(
-            others.told("key: away", "key: away (the disk)".to_owned()).unwrap(),
+            others.record_failure("key: away", "key: away (the disk)".to_owned()).unwrap(),
             "key: away (the disk); not logged again until recovery"
         );
-        assert_eq!(others.told("key: away", "key: away (the net)".to_owned()), None);
-        assert!(others.told("key: PIN refused", "key: PIN refused".to_owned()).is_some());
+        assert_eq!(others.record_failure("key: away", "key: away (the net)".to_owned()), None);
+        assert!(others.record_failure("key: PIN refused", "key: PIN refused".to_owned()).is_some());
     }
 }

@@ -25,7 +25,7 @@ impl Parts {
             before_list: Vec::new(),
             hash: hash.oid().to_vec(),
             null: true,
-            hashes: [vec![7; hash.octets()], vec![9; hash.octets()]],
+            hashes: [vec![7; hash.digest_len()], vec![9; hash.digest_len()]],
             serials: vec![vec![INTEGER, 2, 1, 2]],
             single_extensions: Vec::new(),
             extensions: Vec::new(),
@@ -91,7 +91,7 @@ fn requests_are_read_in_every_form_that_clients_send() {
             let request = OcspRequest::parse(&der).unwrap();
             let [id] = request.certificates[..] else { panic!("one certificate") };
             assert_eq!((id.hash, id.serial.octets()), (hash, &[1, 2][..]));
-            assert_eq!(id.issuer(), [vec![7; hash.octets()], vec![9; hash.octets()]].concat());
+            assert_eq!(id.issuer(), [vec![7; hash.digest_len()], vec![9; hash.digest_len()]].concat());
             assert!(request.nonce.is_none() && der.windows(id.raw.len()).any(|part| part == id.raw));
         }
     }
@@ -164,7 +164,7 @@ fn failure_responses_have_five_bytes() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn ocsp_request_of_any_bytes_does_not_panic(der in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = OcspRequest::parse(&der);
     }
 

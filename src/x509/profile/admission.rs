@@ -61,7 +61,7 @@ fn naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
 fn directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
     let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT_BYTES).contains(&value.content.len());
-    require(fits, "a text is no UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
+    require(fits, "a text is not a UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
     name::validate_string(value.tag, value.content)
 }
 

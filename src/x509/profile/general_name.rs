@@ -83,9 +83,9 @@ pub(super) fn validate_other_name(mut name: DerReader<'_>, service: fn(&[u8]) ->
     inside.done()?;
     match (kind, value.tag) {
         (SMTP_UTF8_MAILBOX, UTF8_STRING) => text::validate_utf8_mailbox(value.content),
-        (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)")),
+        (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is not a UTF8String (RFC 9598 3)")),
         (SRV_NAME, IA5_STRING) => service(value.content),
-        (SRV_NAME, _) => Err(DerError("an SRVName is no IA5String (RFC 4985 2)")),
+        (SRV_NAME, _) => Err(DerError("an SRVName is not an IA5String (RFC 4985 2)")),
         (_, UTF8_STRING) => name::validate_string(value.tag, value.content),
         _ => check_der(value.raw),
     }

@@ -21,7 +21,7 @@ fn validate_subtrees(mut side: DerReader<'_>) -> DerResult<()> {
     let mut count = 0;
     while !side.is_empty() {
         count += 1;
-        require(count <= MAX_SUBTREES, "more than 1000 subtrees on one side")?;
+        require(count <= MAX_SUBTREES, "more than 1000 permitted or excluded subtrees")?;
         let mut subtree = side.sequence()?;
         let name = subtree.any()?;
         // `minimum` must be 0, which DER omits, and `maximum` must be absent.

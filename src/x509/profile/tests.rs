@@ -35,7 +35,7 @@ fn common_name(tag: u8, value: &[u8]) -> Vec<u8> {
 fn broken(known: Option<ExtensionProfile>, value: &[u8]) -> String {
     let known = known.unwrap();
     let critical = matches!(known.critical, CriticalRule::Always);
-    known.hold("field", critical, value).map_or_else(|e| e.text().to_owned(), |()| String::new())
+    known.validate("field", critical, value).map_or_else(|e| e.text().to_owned(), |()| String::new())
 }
 
 /// Checks that `good` values are accepted, and `bad` ones are rejected with their rules.
@@ -489,16 +489,16 @@ fn point(fields: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn points_and_access_descriptions_are_read_to_their_end() {
     let full = |name: &[u8]| tlv(0xa0, &[&tlv(0xa0, &[name])]);
-    let place = full(&uri("http://a/"));
+    let name = full(&uri("http://a/"));
     let issuer = tlv(0xa2, &[&tlv(0xa4, &[&common_name(0x0c, b"a")])]);
     for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL] {
         judge(
             find_certificate_extension,
             oid,
             &[
-                point(&[&place]),
+                point(&[&name]),
                 point(&[&issuer]),
-                point(&[&place, &[0x81, 2, 1, 6], &issuer]),
+                point(&[&name, &[0x81, 2, 1, 6], &issuer]),
                 point(&[&full(&uri("ldap:///a"))]),
             ],
             &[
@@ -508,10 +508,10 @@ fn points_and_access_descriptions_are_read_to_their_end() {
                 (point(&[&full(&[])]), "name is empty"),
                 (point(&[&full(&uri("http:///a"))]), "no usable host"),
                 (point(&[&tlv(0xa0, &[&[0xa1, 0]])]), "full name"),
-                (point(&[&place, &[0x81, 2, 0, 6]]), "zero bits"),
-                (point(&[&place, &[0x81, 1, 0]]), "reasons of a point are empty"),
+                (point(&[&name, &[0x81, 2, 0, 6]]), "zero bits"),
+                (point(&[&name, &[0x81, 1, 0]]), "reasons of a point are empty"),
                 (point(&[&tlv(0xa2, &[])]), "cRLIssuer is empty"),
-                (point(&[&place, &[5, 0]]), "trailing"),
+                (point(&[&name, &[5, 0]]), "trailing"),
             ],
         );
     }
@@ -533,7 +533,7 @@ fn points_and_access_descriptions_are_read_to_their_end() {
     judge(
         find_crl_extension,
         oid::ISSUING_DISTRIBUTION_POINT,
-        &[tlv(SEQUENCE, &[&place]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
+        &[tlv(SEQUENCE, &[&name]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
         &[
             (vec![0x30, 0], "must not be empty (RFC 5280 5.2.5)"),
             (vec![0x30, 3, 0x81, 1, 0], "must be TRUE (0xFF) or absent"),
@@ -736,7 +736,7 @@ fn extensions_of_lists_and_entries_are_read_to_their_end() {
 #[test]
 fn criticality_is_what_the_profile_says() {
     let held = |known: Option<ExtensionProfile>, critical, value: &[u8]| {
-        known.unwrap().hold("field", critical, value).map_err(|e| e.text().to_owned())
+        known.unwrap().validate("field", critical, value).map_err(|e| e.text().to_owned())
     };
     let access = point(&[SOME, &uri("http://a")]);
     for oid in [oid::AUTHORITY_INFO_ACCESS, oid::SUBJECT_INFO_ACCESS] {
@@ -792,7 +792,7 @@ fn encoded_extensions_fit_the_profile() {
     ] {
         let extension = ExtensionRef::next(&mut DerReader::new(written.as_der())).unwrap();
         let known = find_certificate_extension(extension.oid).unwrap();
-        known.hold("", extension.critical == Some(true), extension.value).unwrap();
+        known.validate("", extension.critical == Some(true), extension.value).unwrap();
     }
     let texts = ["bücher", "a@b", "Example, Inc.", "b", "a"].map(str::to_owned);
     for attribute in [Attribute::OrganizationalUnit, Attribute::EmailAddress, Attribute::DomainComponent] {
@@ -838,7 +838,7 @@ proptest! {
         let inside = tlv(SEQUENCE, &[&value]);
         for oid in ALL {
             for known in [find_certificate_extension(oid), find_crl_extension(oid), find_entry_extension(oid)].into_iter().flatten() {
-                let _ = (known.hold("", false, &value), known.hold("", true, &inside));
+                let _ = (known.validate("", false, &value), known.validate("", true, &inside));
             }
         }
         let _ = (validate_directory_name(&value), validate_names(DerReader::new(&value)));

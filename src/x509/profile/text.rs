@@ -58,7 +58,7 @@ pub(crate) fn validate_dns_name(content: &[u8]) -> DerResult<()> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let is_one = first.bytes().filter(|b| *b == b'*').count() <= 1;
     let holds = name.len() <= MAX_HOST_BYTES && is_label(first, b"-_*") && is_one && rest.is_none_or(is_host);
-    require(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
+    require(holds, "a dNSName is not a host name (RFC 5280 4.2.1.6)")
 }
 
 /// Validates an rfc822Name.
@@ -67,12 +67,12 @@ pub(crate) fn validate_dns_name(content: &[u8]) -> DerResult<()> {
 /// The violated rule.
 pub(crate) fn validate_mailbox(content: &[u8]) -> DerResult<()> {
     let name = read_nonempty_ia5(content)?;
-    require(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
+    require(is_mailbox(name), "an rfc822Name is not a mailbox (RFC 5280 4.2.1.6)")
 }
 
 /// Validates an SmtpUTF8Mailbox: a local part with non-ASCII characters and an ASCII host (RFC 9598 3).
 pub(super) fn validate_utf8_mailbox(content: &[u8]) -> DerResult<()> {
-    let rest = || DerError("an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)");
+    let rest = || DerError("an SmtpUTF8Mailbox is not a mailbox (RFC 9598 3)");
     let name = std::str::from_utf8(content).map_err(|_| rest())?;
     let (local, host) = name.rsplit_once('@').ok_or_else(rest)?;
     require(!local.is_ascii(), "an SmtpUTF8Mailbox has an ASCII local part; use an rfc822Name (RFC 9598 3)")?;
@@ -87,7 +87,7 @@ pub(super) fn validate_srv_name(content: &[u8]) -> DerResult<()> {
     let name = read_nonempty_ia5(content)?;
     let parts = name.strip_prefix('_').and_then(|rest| rest.split_once('.'));
     let holds = parts.is_some_and(|(service, host)| is_label(service, b"-") && is_host(host));
-    require(holds, "an SRVName is no service and host (RFC 4985 2)")
+    require(holds, "an SRVName must be _service.host (RFC 4985 2)")
 }
 
 /// Validates the base of an SRVName subtree: a service, a host, or both (RFC 4985 4).
@@ -98,7 +98,7 @@ pub(super) fn validate_srv_name_base(content: &[u8]) -> DerResult<()> {
     let base = read_ia5(content)?;
     match base.strip_prefix('_') {
         Some(name) if !name.contains('.') => {
-            require(is_label(name, b"-"), "an SRVName is no service and host (RFC 4985 2)")
+            require(is_label(name, b"-"), "an SRVName must be _service.host (RFC 4985 2)")
         }
         Some(_) => validate_srv_name(content),
         None => validate_host_base(content),
@@ -195,10 +195,10 @@ fn is_scheme(scheme: &str) -> bool {
 
 /// `true` if `[user@]host[:port]` has a host name or an address (RFC 5280 4.2.1.6).
 fn has_host(authority: &str) -> bool {
-    let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (host, port) = match place.rsplit_once(':') {
+    let (user, host_and_port) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (host, port) = match host_and_port.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (place, ""),
+        _ => (host_and_port, ""),
     };
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     !user.contains(['@', '[', ']'])
@@ -215,7 +215,7 @@ pub(crate) fn validate_host_base(content: &[u8]) -> DerResult<()> {
     let host = base.strip_prefix('.').unwrap_or(base);
     let labelled = host.is_empty() || host.split('.').all(|label| !label.is_empty() && !label.contains(' '));
     require(labelled, "a subtree has an empty label or a space (RFC 5280 4.2.1.10)")?;
-    require(base.is_empty() || is_host(host), "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
+    require(base.is_empty() || is_host(host), "a subtree is not a host name or domain (RFC 5280 4.2.1.10)")
 }
 
 /// Validates the base of a mailbox subtree: empty for all, a mailbox, a host, or a domain with a leading dot.
@@ -225,7 +225,7 @@ pub(crate) fn validate_host_base(content: &[u8]) -> DerResult<()> {
 pub(crate) fn validate_mailbox_base(content: &[u8]) -> DerResult<()> {
     let base = read_ia5(content)?;
     if base.contains('@') {
-        return require(is_mailbox(base), "a subtree is no mailbox, host or domain (RFC 5280 4.2.1.10)");
+        return require(is_mailbox(base), "a subtree is not a mailbox, host or domain (RFC 5280 4.2.1.10)");
     }
     validate_host_base(content)
 }

@@ -85,7 +85,7 @@ fn json_of(data: AuditData<'_>) -> Value {
         AuditData::Json(value) => value.clone(),
         AuditData::JsonText(text) => serde_json::from_slice(text).unwrap(),
         AuditData::Raw { media_type, bytes } => json!([media_type, String::from_utf8_lossy(bytes)]),
-        AuditData::Streamed { media_type, octets } => json!([media_type, octets]),
+        AuditData::Streamed { media_type, bytes } => json!([media_type, bytes]),
     }
 }
 

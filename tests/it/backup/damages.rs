@@ -83,7 +83,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "a certificate is another one's",
         |file| change(file, &format!("UPDATE certificate SET serial = x'0102030405060708' WHERE {LEAF}")),
-        "is not what its row says",
+        "does not match its row",
     ),
     ("a certificate is altered", |file| change(file, &flip("certificate", "der", LEAF)), "is not signed by its issuer"),
     (
@@ -217,7 +217,7 @@ impl Copy {
 }
 
 #[actix_web::test]
-async fn every_damage_is_found_and_none_where_there_is_none() {
+async fn verify_backup_finds_every_damage_and_no_other() {
     let copy = Copy::make().await;
     let folder = copy.place.file("");
     let before = std::fs::read(copy.file()).unwrap();

@@ -42,8 +42,8 @@ fn socket_is_private_and_rejects_unknown_commands() {
     for (bytes, answer) in [
         (&b"{\"command\":\"format\"}\n"[..], "unknown to this server"),
         (b"{}\n", "unknown to this server"),
-        (b"hello\n", "no JSON"),
-        (b"\n", "no JSON"),
+        (b"hello\n", "not JSON"),
+        (b"\n", "not JSON"),
         (&[b'x'; 70_000], "longer than 64 KiB"),
         (b"{\"command\":\"backup\"}\n{\"release\":false}\n", "release: "),
     ] {

@@ -65,7 +65,7 @@ fn file_obstacles_are_reported_before_any_request() {
         ("link.example.test", "refuse", "link.example.test.pem exists and is not overwritten"),
         ("link.example.test", "keep", "link.example.test.pem exists without its key"),
         ("link.example.test", "replace", "link.example.test.pem: cannot be written"),
-        ("folder.example.test", "replace", "folder.example.test-key.pem: is no file that can be replaced"),
+        ("folder.example.test", "replace", "folder.example.test-key.pem: is not a file that can be replaced"),
     ] {
         let text = issue(name, existing);
         assert!(text.contains(says), "{name} {existing}: {text}");

@@ -76,7 +76,7 @@ async fn service_logs_certificate_and_token_at_the_start() {
     let certificate = line("the certificate will be renewed when it is due");
     assert!(certificate.contains("ends=20") && certificate.contains("due=20"), "{log}");
     let token = line("the token is valid");
-    assert!(token.contains("ends=20") && token.contains("place=token"), "{log}");
+    assert!(token.contains("ends=20") && token.contains("source=token"), "{log}");
     desk.dev.terminate();
 }
 
@@ -104,7 +104,7 @@ async fn service_warns_of_nonrenewable_or_revoked_token() {
     let service = Service::start(&desk, &["--token-file", "token"]);
     let warning = "the token cannot be renewed any more: give another one, or use --login";
     wait_until("the warning", || desk.text("log").contains(warning));
-    assert!(desk.text("log").contains("ends=") && desk.text("log").contains("place=token"), "{}", desk.text("log"));
+    assert!(desk.text("log").contains("ends=") && desk.text("log").contains("source=token"), "{}", desk.text("log"));
     service.terminate();
     desk.post("auth/token/revoke-accessor", json!({ "accessor": auth["accessor"] })).await;
     let service = Service::start(&desk, &["--token-file", "token"]);

@@ -202,7 +202,7 @@ async fn full_disk_is_reported_without_writes_until_space_is_free() {
         // Longer than a health result is cached: the store has tried another write.
         health_says(&client, true).await;
         let (well, told) = status(&dev, &token);
-        assert!(!well && told.contains("the store takes no writes: is the disk full?"), "{told}");
+        assert!(!well && told.contains("the store accepts no writes: is the disk full?"), "{told}");
         tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     }
     std::fs::remove_file(&filler).unwrap();

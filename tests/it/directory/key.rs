@@ -60,7 +60,7 @@ impl TokenKey {
                 json!({"kty": "RSA", "n": text(&modulus), "e": text(&exponent)})
             }
             KeyKind::Ec(curve) => {
-                let (x, y) = bits[1..].split_at(curve.octets());
+                let (x, y) = bits[1..].split_at(curve.coordinate_len());
                 let name = match curve {
                     Curve::P256 => "P-256",
                     Curve::P384 => "P-384",
@@ -104,7 +104,7 @@ impl TokenKey {
         };
         let mut signature = self.key.sign(by, signed.as_bytes()).unwrap();
         if let KeyKind::Ec(curve) = self.key.kind() {
-            let padded = |number: Vec<u8>| [vec![0; curve.octets() - number.len()], number].concat();
+            let padded = |number: Vec<u8>| [vec![0; curve.coordinate_len() - number.len()], number].concat();
             signature = integers(&signature).map(padded).concat();
         }
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))

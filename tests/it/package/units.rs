@@ -285,7 +285,7 @@ fn logrotate_rotates_audit_file_and_server_reopens_it() {
     let rules = "/etc/logrotate.d/signet";
     let tried = machine.run(&["logrotate", "--debug", rules]);
     assert!(!tried.contains("error:") && tried.contains("/var/log/signet/audit.log"), "{tried}");
-    // Replaces `systemctl` by a signal to the server of this test.
+    // Replaces `systemctl` with a signal to the server of this test.
     let systemctl =
         format!("#!/bin/sh\n[ \"$*\" = 'try-reload-or-restart signet.service' ] && exec kill -HUP {}\n", served.pid());
     machine.run(&["mkdir", "-p", "/run/systemd/system"]);

@@ -330,7 +330,7 @@ fn helm_chart_paths_exist_as_routes() {
 }
 
 #[test]
-fn helm_chart_versions_are_those_of_the_program() {
+fn helm_chart_versions_match_the_program() {
     let chart = yaml("packaging/helm/Chart.yaml");
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
     assert_eq!(chart["kubeVersion"], format!(">={KUBERNETES}-0"));

@@ -86,7 +86,7 @@ fn written(number: u64) -> String {
 }
 
 #[test]
-fn figures_of_pages_are_those_of_the_program() {
+fn figures_in_pages_match_the_program() {
     for (page, words, source) in FIGURES {
         let figure = words.replace("{}", &written(source.value()));
         let text = text(page).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -91,7 +91,7 @@ async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer:
         if algorithm.fits(subject.kind) && !subject.refuses.contains(&algorithm) {
             signs(signer, algorithm, &message).await;
             if let (SigningInputKind::Digest, Some(hash)) = (signer.wants(algorithm).unwrap(), algorithm.hash()) {
-                for octets in [0, 20, hash.octets() as usize - 1, hash.octets() as usize + 1] {
+                for octets in [0, 20, hash.digest_len() as usize - 1, hash.digest_len() as usize + 1] {
                     let error = signer.sign(algorithm, SigningInput::Digest(vec![7; octets])).await.unwrap_err();
                     assert_eq!(error.kind(), Kind::Invalid, "{octets}");
                 }
@@ -128,7 +128,7 @@ async fn test_signatures_are_made_as_asked_for(subject: &Subject) {
             let test = TestSign { hash: Some(hash), use_pss: Some(pss) };
             let outcome = subject.user.test_sign(test).await;
             let possible = (is_rsa || !pss) && !subject.lacks.contains(&(hash, pss));
-            assert_eq!(outcome.is_ok(), possible, "{:?} {} pss {pss}: {outcome:?}", subject.kind, hash.word());
+            assert_eq!(outcome.is_ok(), possible, "{:?} {} pss {pss}: {outcome:?}", subject.kind, hash.name());
             if let Err(error) = outcome {
                 assert_eq!(error.kind(), Kind::Invalid, "{error}");
                 assert!(error.text().starts_with("configuration: "), "{error}");

@@ -148,8 +148,8 @@ fn wrong_signature_of_a_module_is_rejected() {
 }
 
 #[test]
-fn a_key_that_was_replaced_under_its_label_is_refused() {
-    alone(module_path!(), "a_key_that_was_replaced_under_its_label_is_refused", |hsm: Hsm| async move {
+fn key_replaced_under_its_label_is_refused() {
+    alone(module_path!(), "key_replaced_under_its_label_is_refused", |hsm: Hsm| async move {
         let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
         hsm.token("one");
         hsm.import("one", "web", "0a", &p256);
@@ -157,7 +157,7 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
         let key = actor(&libraries, config(ECDSA, "web", None));
         let signer = key.signer(key.key(false).await.unwrap());
         signs(&signer, usual(P256), b"message").await;
-        // Replaces the token and the key by others with the same names.
+        // Replaces the token and the key with others with the same names.
         hsm.remove_tokens();
         hsm.token("one");
         hsm.import("one", "web", "0a", &p256);

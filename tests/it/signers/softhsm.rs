@@ -213,7 +213,7 @@ fn library_file_created_after_start_is_used() {
         let file = hsm.folder().join("late.so");
         let libraries = Libraries::at_start([("hsm".to_owned(), file.clone())]).unwrap();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-        let missing = "pkcs11 library: the file of the module is not there";
+        let missing = "pkcs11 library: the file of the module does not exist";
         for _ in 0..2 {
             let error = key.key(true).await.unwrap_err();
             assert_eq!((error.kind(), error.text()), (Kind::Unavailable, missing));

@@ -35,12 +35,12 @@ fn example(pattern: &str) -> String {
 fn mounted(kind: &str) -> String {
     let kind = MountKind::from(kind.to_owned());
     match kind.class() {
-        MountClass::Methods => format!("auth/{}", kind.word()),
-        MountClass::Secrets => kind.word().to_owned(),
+        MountClass::Methods => format!("auth/{}", kind.name()),
+        MountClass::Secrets => kind.name().to_owned(),
         MountClass::BuiltIn => match kind {
             MountKind::System => "sys".to_owned(),
             MountKind::Token => "auth/token".to_owned(),
-            kind => kind.word().to_owned(),
+            kind => kind.name().to_owned(),
         },
         MountClass::Unknown => panic!("{kind:?}: where is it?"),
     }
@@ -49,7 +49,7 @@ fn mounted(kind: &str) -> String {
 async fn with_all_mounts() -> App {
     let app = App::start().await;
     for kind in MountKind::ALL.iter().filter(|kind| kind.class() == MountClass::Methods) {
-        let enabled = app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await;
+        let enabled = app.client.post(&format!("sys/auth/{}", kind.name()), json!({ "type": kind.name() })).await;
         assert_eq!(enabled.status, 204, "{}", enabled.text);
     }
     app

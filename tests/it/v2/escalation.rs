@@ -25,7 +25,7 @@ const PEOPLE: &str = "organizations/acme/organization-memberships";
 const MORE: &str = "the team has rights that you lack";
 
 fn rights(flags: &[&str]) -> OrganizationRights {
-    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.word()));
+    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.name()));
     named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 
@@ -176,7 +176,7 @@ async fn team_manager_grants_no_organization_right_beyond_own(world: World) {
     let change = async |team: &str, flags: Value| {
         mara.api.patch(&format!("teams/{team}"), resource("teams", json!({ "organization-access": flags }))).await
     };
-    for flag in Flag::ALL.map(Flag::word) {
+    for flag in Flag::ALL.map(Flag::name) {
         if flags.contains(&flag) || flag == "manage-agent-pools" {
             continue;
         }

@@ -6,7 +6,7 @@ use super::fixture::{Api, World, attribute, on_both_stores, resource};
 use super::routes::{access_of, access_to};
 use crate::support::Answer;
 
-on_both_stores!(documents_are_accepted_as_they_were_read, one_attribute_changes_by_itself, documents_are_copied);
+on_both_stores!(documents_are_accepted_unchanged, one_attribute_changes_by_itself, documents_are_copied);
 
 async fn read(api: &Api, path: &str) -> Value {
     let read = api.get(path).await;
@@ -63,7 +63,7 @@ async fn scene(world: &World) -> Scene {
     }
 }
 
-async fn documents_are_accepted_as_they_were_read(world: World) {
+async fn documents_are_accepted_unchanged(world: World) {
     let owner = &world.owner;
     let Scene { project, workspace, access, workspace_access, pool } = scene(&world).await;
     let same = async |path: &str| {

@@ -57,7 +57,7 @@ async fn owners(world: &World) -> String {
 }
 
 fn rights(flags: &[&str]) -> OrganizationRights {
-    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.word()));
+    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.name()));
     named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 

@@ -112,9 +112,9 @@ impl SecretIdRequest {
                 return Err(Error::invalid(format!("{name}: must lie within the role's {of_role}")));
             }
         }
-        let most = role.secret_id_num_uses;
-        let num_uses = self.num_uses.unwrap_or(most);
-        if most > 0 && !(1..=most).contains(&num_uses) {
+        let max = role.secret_id_num_uses;
+        let num_uses = self.num_uses.unwrap_or(max);
+        if max > 0 && !(1..=max).contains(&num_uses) {
             return Err(Error::invalid("num_uses cannot be higher than the role's secret_id_num_uses"));
         }
         let longest = role.secret_id_ttl;

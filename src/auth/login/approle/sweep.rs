@@ -3,8 +3,9 @@
 use crate::auth::Auth;
 use crate::error::Result;
 
-/// Rows deleted in one step, and steps of one sweep.
+/// Rows deleted in one step.
 const SECRET_IDS_PER_STEP: u32 = 500;
+/// Steps of one sweep.
 const STEPS_PER_SWEEP: u32 = 100;
 
 impl Auth {

@@ -51,7 +51,7 @@ impl Bounds {
     }
 
     pub(super) fn changed(&self, change: &BoundsChange) -> Self {
-        let over = |written: &Option<Vec<String>>, standing: &Vec<String>| written.as_ref().unwrap_or(standing).clone();
+        let over = |written: &Option<Vec<String>>, current: &Vec<String>| written.as_ref().unwrap_or(current).clone();
         Self {
             principals: over(&change.principals, &self.principals),
             groups: over(&change.groups, &self.groups),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn written_bound_replaces_and_an_absent_one_stays() {
+    fn absent_bound_keeps_the_stored_one() {
         let change = BoundsChange { groups: Some(Vec::new()), ..BoundsChange::default() };
         let changed = bounds(&["*"], &["g"], &[]).changed(&change);
         assert_eq!(changed, bounds(&["*"], &[], &[]));

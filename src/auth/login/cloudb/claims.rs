@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_is_no_id_is_named_and_is_none() {
+    fn malformed_resource_id_claim_is_not_an_id() {
         let claims = read(json!({"oid": "o", "xms_mirid": "/not/an/id"})).unwrap();
         assert!(claims.names_resource && claims.mirid.is_none() && claims.az_rid.is_none());
         assert!(!read(json!({"oid": "o", "xms_mirid": ""})).unwrap().names_resource);

@@ -107,15 +107,15 @@ impl CloudbConfig {
     ///
     /// # Errors
     /// `Invalid`, naming the field.
-    pub(crate) fn changed(standing: Option<&Self>, change: CloudbConfigChange) -> Result<Self> {
-        let mut config = standing.cloned().unwrap_or_default();
+    pub(crate) fn changed(current: Option<&Self>, change: CloudbConfigChange) -> Result<Self> {
+        let mut config = current.cloned().unwrap_or_default();
         if let Some(tenant) = &change.tenant_id {
             check_tenant(tenant)?;
         }
         if let Some(name) = &change.environment {
             find_cloud(name)?;
         }
-        let is_other = |written: &Option<String>, standing: &str| written.as_deref().is_some_and(|id| id != standing);
+        let is_other = |written: &Option<String>, current: &str| written.as_deref().is_some_and(|id| id != current);
         if change.root_password_ttl.is_some_and(|ttl| !ROOT_PASSWORD_TTL_RANGE.contains(&ttl)) {
             return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
         }
@@ -162,9 +162,9 @@ impl CloudbConfig {
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.
-    pub(super) fn effective(standing: Option<&Self>, fallback: &Fallback) -> Result<EffectiveCloudbConfig> {
+    pub(super) fn effective(current: Option<&Self>, fallback: &Fallback) -> Result<EffectiveCloudbConfig> {
         let default = Self::default();
-        let config = standing.unwrap_or(&default);
+        let config = current.unwrap_or(&default);
         let either = |own: &str, other: &str| if own.is_empty() { other.to_owned() } else { own.to_owned() };
         let tenant = either(&config.tenant_id, &fallback.tenant_id);
         let resource = either(&config.resource, &fallback.resource);
@@ -185,7 +185,7 @@ impl CloudbConfig {
             tries: RetryPolicy {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
-                longest: config.max_retry_delay,
+                max_wait: config.max_retry_delay,
                 max_retry_after: Duration::MAX,
             },
         })
@@ -210,9 +210,9 @@ impl CloudbConfig {
     }
 }
 
-fn set_if_given<T>(standing: &mut T, written: Option<T>) {
+fn set_if_given<T>(current: &mut T, written: Option<T>) {
     if let Some(written) = written {
-        *standing = written;
+        *current = written;
     }
 }
 
@@ -236,8 +236,8 @@ mod tests {
         change
     }
 
-    fn written(standing: Option<&CloudbConfig>, edit: impl FnOnce(&mut CloudbConfigChange)) -> Result<CloudbConfig> {
-        CloudbConfig::changed(standing, change(edit))
+    fn written(current: Option<&CloudbConfig>, edit: impl FnOnce(&mut CloudbConfigChange)) -> Result<CloudbConfig> {
+        CloudbConfig::changed(current, change(edit))
     }
 
     #[test]

@@ -70,9 +70,9 @@ fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
         if !is_of_tenant {
             return Err(Error::invalid("its issuer is not the tenant's"));
         }
-        let place = |url: &str| Url::parse(url).ok().map(|url| url.origin()).filter(|origin| origin.is_tuple());
-        match place(&document.jwks_uri) {
-            Some(keys) if Some(keys.clone()) == place(&authority) => Ok(()),
+        let origin_of = |url: &str| Url::parse(url).ok().map(|url| url.origin()).filter(|origin| origin.is_tuple());
+        match origin_of(&document.jwks_uri) {
+            Some(keys) if Some(keys.clone()) == origin_of(&authority) => Ok(()),
             _ => Err(Error::invalid("its jwks_uri is not at the directory")),
         }
     })

@@ -130,10 +130,9 @@ impl<'p> GraphClient<'p> {
         tracing::debug!(status, reason = reply.reason(), "the directory refused a call about an application");
         Err(match status {
             401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH_API_NAME}: refused the service's credential")),
-            404 => Error::new(
-                Kind::NotFound,
-                format!("{GRAPH_API_NAME}: the application or its secret is not there any more"),
-            ),
+            404 => {
+                Error::new(Kind::NotFound, format!("{GRAPH_API_NAME}: the application or its secret no longer exists"))
+            }
             400 => Error::invalid(format!("{GRAPH_API_NAME}: refused the request")),
             _ => invalid_response(format!("{GRAPH_API_NAME}: answered with status {status}")),
         })

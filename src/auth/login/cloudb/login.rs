@@ -109,7 +109,7 @@ async fn identify_client(
     request: &LoginRequest,
     jwt: &Jwt<'_>,
 ) -> Result<IdentifiedClient> {
-    let place = request.place()?;
+    let claimed = request.claimed_resource()?;
     let tenant = view.made().tenant(view.config(), services)?;
     let claims = tenant.directory.verified(jwt).await?;
     role.bounds.require_sufficient()?;
@@ -120,7 +120,7 @@ async fn identify_client(
         metadata.insert(name.to_owned(), String::new());
     }
     if role.bounds.name_resources() {
-        let proven = ProvenResource::new(&place, &claims, &role.bounds)?;
+        let proven = ProvenResource::new(&claimed, &claims, &role.bounds)?;
         let resource = tenant.provider.resource(&proven).await?;
         if !resource.has(&claims.oid) {
             let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;

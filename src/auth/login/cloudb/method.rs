@@ -79,8 +79,8 @@ mod tests {
             nodes.each_ref().map(|node| Arc::clone(node.view().made()))
         };
         let write = async || {
-            let same = |standing: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
-                Ok((CloudbConfig::changed(standing, CloudbConfigChange::default())?, Warnings::default()))
+            let same = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
+                Ok((CloudbConfig::changed(current, CloudbConfigChange::default())?, Warnings::default()))
             };
             nodes[0].write_config(same).await.unwrap();
             slots().await
@@ -89,7 +89,7 @@ mod tests {
         let first = write().await;
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
         let rotated =
-            |standing: Option<&CloudbConfig>| Ok((standing.cloned().unwrap().with_expiry(at), Warnings::default()));
+            |current: Option<&CloudbConfig>| Ok((current.cloned().unwrap().with_expiry(at), Warnings::default()));
         nodes[0].write_config(rotated).await.unwrap();
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;

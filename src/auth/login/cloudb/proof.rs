@@ -35,8 +35,8 @@ impl<'p> ProvenResource<'p> {
     ///
     /// # Errors
     /// `Invalid` for a missing part, `Forbidden` for a mismatch.
-    pub(super) fn new(place: &'p ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<Self> {
-        let ClaimedResource { subscription, group, selector } = place;
+    pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<Self> {
+        let ClaimedResource { subscription, group, selector } = claimed;
         if subscription.is_empty() || group.is_empty() {
             return Err(Error::invalid("subscription_id and resource_group_name are required"));
         }
@@ -180,7 +180,7 @@ mod tests {
         CloudbClaims::read(&claims).unwrap()
     }
 
-    fn place(group: &str, field: &str, value: &str) -> ClaimedResource {
+    fn claimed(group: &str, field: &str, value: &str) -> ClaimedResource {
         let mut request = LoginRequest {
             subscription_id: S1.to_owned(),
             resource_group_name: group.to_owned(),
@@ -191,15 +191,15 @@ mod tests {
             "vmss_name" => request.vmss_name = value.to_owned(),
             _ => request.resource_id = value.to_owned(),
         }
-        request.place().unwrap()
+        request.claimed_resource().unwrap()
     }
 
-    fn outcome(place: &ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<(), String> {
-        ProvenResource::new(place, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
+    fn outcome(claimed: &ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<(), String> {
+        ProvenResource::new(claimed, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
     }
 
-    fn agrees(place: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
-        outcome(place, &claims(az_rid, mirid), &Bounds::default())
+    fn agrees(claimed: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
+        outcome(claimed, &claims(az_rid, mirid), &Bounds::default())
     }
 
     fn mismatch(field: &str) -> Result<(), String> {
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn virtual_machine_name_must_match_the_claim_exactly() {
-        let web = place("rg1", "vm_name", "web");
+        let web = claimed("rg1", "vm_name", "web");
         assert_eq!(agrees(&web, "", &machine("rg1", "web")), Ok(()));
         assert_eq!(agrees(&web, &machine("RG1", "WEB"), ""), Ok(()));
         for other in ["web2", "we", "web_b"] {
             assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
-        assert_eq!(agrees(&place("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
+        assert_eq!(agrees(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
         // Occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn scale_set_name_matches_uniform_and_flexible_members() {
         let of = |rest: &str| id(S1, "rg1", &format!("Microsoft.Compute/{rest}"));
-        let web = place("rg1", "vmss_name", "web");
-        let web_b = place("rg1", "vmss_name", "web_b");
+        let web = claimed("rg1", "vmss_name", "web");
+        let web_b = claimed("rg1", "vmss_name", "web_b");
         for good in
             ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3", "virtualMachines/web_1a2b"]
         {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn group_and_subscription_must_match_the_claim() {
-        let web = |group| place(group, "vm_name", "web");
+        let web = |group| claimed(group, "vm_name", "web");
         assert_eq!(agrees(&web("rg2"), "", &machine("rg1", "web")), mismatch("resource_group_name"));
         let elsewhere = id(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
         assert_eq!(agrees(&web("rg1"), "", &elsewhere), mismatch("subscription_id"));
@@ -262,32 +262,32 @@ mod tests {
     fn resource_claims_are_not_mixed() {
         let identity = id(S1, "rg-a", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
         let vm = machine("rg-b", "web");
-        assert_eq!(agrees(&place("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
-        assert_eq!(agrees(&place("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
+        assert_eq!(agrees(&claimed("rg-a", "vm_name", "web"), &vm, &identity), mismatch("vm_name"));
+        assert_eq!(agrees(&claimed("rg-b", "vm_name", "web"), &vm, &identity), Ok(()));
     }
 
     #[test]
     fn resource_id_must_match_a_claim_exactly() {
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
-        let of = |rest: &str| place("rg1", "resource_id", &id(S1, "rg1", rest));
+        let of = |rest: &str| claimed("rg1", "resource_id", &id(S1, "rg1", rest));
         assert_eq!(agrees(&of("Microsoft.Web/sites/A"), "", &site), Ok(()));
         assert_eq!(agrees(&of("Microsoft.Web/sites/A"), &site, ""), Ok(()));
         for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
             assert_eq!(agrees(&of(other), "", &site), mismatch("resource_id"));
         }
         // The resource group of the request must match too.
-        assert_eq!(agrees(&place("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
+        assert_eq!(agrees(&claimed("rg2", "resource_id", &site), "", &site), mismatch("resource_group_name"));
     }
 
     #[test]
     fn missing_claims_and_fields_are_named() {
         let missing = Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
-        assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", ""), missing);
-        assert_eq!(agrees(&place("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
+        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", ""), missing);
+        assert_eq!(agrees(&claimed("rg1", "vm_name", "web"), "", "no id"), mismatch("subscription_id"));
         let required = Err("subscription_id and resource_group_name are required".to_owned());
-        assert_eq!(agrees(&place("", "vm_name", "web"), "", &machine("rg1", "web")), required);
+        assert_eq!(agrees(&claimed("", "vm_name", "web"), "", &machine("rg1", "web")), required);
         let selector = Err("one of vm_name, vmss_name or resource_id must be provided".to_owned());
-        assert_eq!(agrees(&place("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
+        assert_eq!(agrees(&claimed("rg1", "vm_name", ""), "", &machine("rg1", "web")), selector);
     }
 
     #[test]
@@ -299,23 +299,23 @@ mod tests {
             scale_sets: list(scale_sets),
             ..Bounds::default()
         };
-        let vm = place("rg1", "vm_name", "web");
-        let vmss = place("rg1", "vmss_name", "web");
+        let vm = claimed("rg1", "vm_name", "web");
+        let vmss = claimed("rg1", "vmss_name", "web");
         let site = id(S1, "rg1", "Microsoft.Web/sites/a");
-        let resource = place("rg1", "resource_id", &site);
+        let resource = claimed("rg1", "resource_id", &site);
         let of_vm = claims("", &machine("rg1", "web"));
         let of_set = claims("", &machine("rg1", "web_1"));
         let of_site = claims("", &site);
         let sets = |names: &[&str]| bounds(&[], &[], names);
         assert_eq!(outcome(&vmss, &of_set, &sets(&["Web"])), Ok(()));
-        for (place, claims, bounds, text) in [
+        for (claimed, claims, bounds, text) in [
             (&vmss, &of_set, sets(&["web2"]), "scale set not authorized"),
             (&vm, &of_vm, sets(&["web"]), "bound scale set defined but this vm isn't in a scale set"),
             (&resource, &of_site, sets(&["web"]), "scale set requires the vmss_name field to be set"),
             (&vm, &of_vm, bounds(&[S2], &[], &[]), "subscription not authorized"),
             (&vm, &of_vm, bounds(&[S1], &["rg2", "*"], &[]), "resource group not authorized"),
         ] {
-            assert_eq!(outcome(place, claims, &bounds), Err(text.to_owned()));
+            assert_eq!(outcome(claimed, claims, &bounds), Err(text.to_owned()));
         }
         assert_eq!(outcome(&vm, &of_vm, &bounds(&[S2, S1], &["RG1"], &[])), Ok(()));
     }

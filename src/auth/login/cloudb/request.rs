@@ -42,7 +42,7 @@ impl LoginRequest {
     ///
     /// # Errors
     /// `Invalid` for a malformed part, required or not.
-    pub(super) fn place(&self) -> Result<ClaimedResource> {
+    pub(super) fn claimed_resource(&self) -> Result<ClaimedResource> {
         check_field("subscription id", &self.subscription_id, is_subscription)?;
         check_field("resource group name", &self.resource_group_name, is_group)?;
         check_field("vmss_name", &self.vmss_name, is_machine)?;
@@ -101,7 +101,7 @@ mod tests {
     fn refusal(edit: impl FnOnce(&mut LoginRequest)) -> Option<String> {
         let mut request = LoginRequest::default();
         edit(&mut request);
-        request.place().err().map(|error| error.text().to_owned())
+        request.claimed_resource().err().map(|error| error.text().to_owned())
     }
 
     #[test]
@@ -141,11 +141,14 @@ mod tests {
     fn the_first_selector_is_meant() {
         let id = "/subscriptions/s/resourceGroups/g/providers/A.B/c/d";
         let mut request = LoginRequest { resource_id: id.to_owned(), ..LoginRequest::default() };
-        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::Resource(ArmId::parse(id).unwrap())));
+        assert_eq!(
+            request.claimed_resource().unwrap().selector,
+            Some(ResourceSelector::Resource(ArmId::parse(id).unwrap()))
+        );
         request.vm_name = "vm".to_owned();
-        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::Machine("vm".to_owned())));
+        assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::Machine("vm".to_owned())));
         request.vmss_name = "set".to_owned();
-        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::ScaleSet("set".to_owned())));
-        assert_eq!(LoginRequest::default().place().unwrap(), ClaimedResource::default());
+        assert_eq!(request.claimed_resource().unwrap().selector, Some(ResourceSelector::ScaleSet("set".to_owned())));
+        assert_eq!(LoginRequest::default().claimed_resource().unwrap(), ClaimedResource::default());
     }
 }

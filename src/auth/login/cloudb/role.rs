@@ -20,8 +20,8 @@ impl CloudbRole {
     ///
     /// # Errors
     /// `Invalid` for a role that is too permissive.
-    pub(crate) fn changed(standing: Option<&Self>, change: &BoundsChange, terms: TokenTerms) -> Result<Self> {
-        let bounds = standing.map(|role| role.bounds.clone()).unwrap_or_default().changed(change);
+    pub(crate) fn changed(current: Option<&Self>, change: &BoundsChange, terms: TokenTerms) -> Result<Self> {
+        let bounds = current.map(|role| role.bounds.clone()).unwrap_or_default().changed(change);
         bounds.check()?;
         Ok(Self { bounds, terms })
     }

@@ -53,7 +53,7 @@ pub(super) enum PendingSecret {
 pub(super) enum DueRotationStep {
     /// Remove the abandoned secret with this name.
     Abandoned(String),
-    /// Replace the current secret by this one, with this key id.
+    /// Replace the current secret with this one, with this key id.
     Promote(Secret, String),
     /// Remove the replaced secret with this key id.
     Retire(String),

@@ -50,9 +50,9 @@ pub(crate) enum KeySource {
 
 impl JwtConfig {
     /// Returns the initial value of a write: the current configuration, or an empty one.
-    pub(crate) fn for_write(standing: Option<&Self>) -> Self {
+    pub(crate) fn for_write(current: Option<&Self>) -> Self {
         let new = || Self { namespace_in_state: true, ..Self::default() };
-        Self { written: ConfigWriteId::now(), ..standing.cloned().unwrap_or_else(new) }
+        Self { written: ConfigWriteId::now(), ..current.cloned().unwrap_or_else(new) }
     }
 
     /// Sets the accepted algorithms; an empty list selects the default.

@@ -75,7 +75,7 @@ mod tests {
             nodes.each_ref().map(|node| Arc::clone(&node.view().made().0))
         };
         let write = async || {
-            let same = |standing: Option<&JwtConfig>| Ok((JwtConfig::for_write(standing), Warnings::default()));
+            let same = |current: Option<&JwtConfig>| Ok((JwtConfig::for_write(current), Warnings::default()));
             nodes[0].write_config(same).await.unwrap();
             keys().await
         };

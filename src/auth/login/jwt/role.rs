@@ -172,8 +172,8 @@ impl JwtRole {
             Some(_) => return Err(wrong()),
         };
         if groups.len() > MAX_TOKEN_GROUPS || groups.iter().any(|group| group.len() > MAX_CLAIM_BYTES) {
-            let most = format!("more than {MAX_TOKEN_GROUPS} groups, or one longer than {MAX_CLAIM_BYTES} bytes");
-            return Err(forbidden(format!("{:?} claim: {most}", self.groups_claim)));
+            let excess = format!("more than {MAX_TOKEN_GROUPS} groups, or one longer than {MAX_CLAIM_BYTES} bytes");
+            return Err(forbidden(format!("{:?} claim: {excess}", self.groups_claim)));
         }
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
     }

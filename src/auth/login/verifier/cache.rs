@@ -32,7 +32,7 @@ const MAX_REFRESH_WAIT: Duration = Duration::from_secs(1);
 const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
-    longest: Duration::from_secs(2),
+    max_wait: Duration::from_secs(2),
     max_retry_after: Duration::from_secs(2),
 };
 

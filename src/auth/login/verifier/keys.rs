@@ -15,8 +15,9 @@ use crate::x509::public_key::{self, PublicKey};
 
 /// Maximum number of keys in a published set.
 const MAX_PUBLISHED_KEYS: usize = 100;
-/// Maximum number of configured keys, and length of one in bytes.
+/// Maximum number of configured keys.
 const MAX_CONFIGURED_KEYS: usize = 32;
+/// Maximum length of a configured key, in bytes.
 const MAX_PEM_BYTES: usize = 16 * 1024;
 /// Maximum number of keys tried for a token that names none, since any client can send one.
 const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
@@ -147,7 +148,7 @@ impl JsonWebKey {
                 };
                 let x = number(&self.x)?;
                 let y = number(&self.y)?;
-                if [x.len(), y.len()] != [curve.octets(); 2] {
+                if [x.len(), y.len()] != [curve.coordinate_len(); 2] {
                     return None;
                 }
                 (KeyKind::Ec(curve), [&[4], x.as_slice(), &y].concat())

@@ -72,7 +72,7 @@ impl<'t> Jwt<'t> {
             Some(_) => return Err(forbidden("the token's kid is not a text of 1 to 1024 bytes")),
         };
         if rules.needs_kid && kid.is_none() {
-            return Err(forbidden("the token does not say which key it is signed with (kid)"));
+            return Err(forbidden("the token does not name its signing key (kid)"));
         }
         Ok(JwtHeader { algorithm, kid })
     }

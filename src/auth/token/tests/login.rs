@@ -7,7 +7,7 @@ use crate::auth::store::{AuthStore as _, AuthWrite};
 impl Fixture {
     /// Mounts an authentication method with these settings.
     async fn method(&self, config: Value) -> Arc<Mount> {
-        let body = json!({"type": MountKind::AppRole.word(), "config": config});
+        let body = json!({"type": MountKind::AppRole.name(), "config": config});
         self.auth.auth_enable("team/app", &fields(body), None).await.unwrap()
     }
 

@@ -137,16 +137,16 @@ async fn the_tokens_of_a_role_that_is_gone_are_renewed_no_more() {
     f.role("r", json!({"token_period": "2h"})).await;
     let (auth, _) = f.create_on(CreatePath::Role("r"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
     let token = auth["client_token"].as_str().unwrap();
-    let life = async || f.renew(token, 0).await.map(|(auth, _)| auth["lease_duration"].as_u64().unwrap());
-    assert_eq!(life().await.unwrap(), 7200);
+    let lifetime = async || f.renew(token, 0).await.map(|(auth, _)| auth["lease_duration"].as_u64().unwrap());
+    assert_eq!(lifetime().await.unwrap(), 7200);
     f.role("r", json!({"token_period": "1h"})).await;
-    assert_eq!(life().await.unwrap(), 3600);
+    assert_eq!(lifetime().await.unwrap(), 3600);
     f.role("r", json!({"token_period": "9h"})).await;
-    assert_eq!(life().await.unwrap(), 7200, "no more than was given");
+    assert_eq!(lifetime().await.unwrap(), 7200, "no more than was given");
     f.role("r", json!({"token_explicit_max_ttl": "30m"})).await;
-    assert_eq!(life().await.unwrap(), 1800);
+    assert_eq!(lifetime().await.unwrap(), 1800);
     f.auth.token_role_delete("r").await.unwrap();
-    assert_eq!(life().await.unwrap_err(), "original token role \"r\" could not be found, not renewing");
+    assert_eq!(lifetime().await.unwrap_err(), "original token role \"r\" could not be found, not renewing");
     f.caller(token).await;
 }
 

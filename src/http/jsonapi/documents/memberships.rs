@@ -16,7 +16,7 @@ pub(crate) fn document(member: &Member, membership: &Membership) -> Rendered {
         "id": membership.ext_id,
         "type": RESOURCE_TYPE,
         "attributes": {
-            "status": membership.status.word(),
+            "status": membership.status.name(),
             "email": membership.user.email,
             "created-at": time(membership.created_at),
         },

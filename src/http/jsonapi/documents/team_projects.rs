@@ -13,7 +13,7 @@ pub(crate) fn document(access: &ProjectAccess) -> Rendered {
         "id": access.ext_id,
         "type": "team-projects",
         "attributes": {
-            "access": access.level.word(),
+            "access": access.level.name(),
             "project-access": project,
             "workspace-access": workspace,
         },

@@ -9,7 +9,7 @@ use crate::projects::workspace_access::WorkspaceAccess;
 /// A team's access, with all keys at each access level.
 pub(crate) fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
-    attributes.insert("access".to_owned(), access.level.word().into());
+    attributes.insert("access".to_owned(), access.level.name().into());
     json!({
         "id": access.ext_id,
         "type": "team-workspaces",

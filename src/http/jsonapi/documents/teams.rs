@@ -15,7 +15,7 @@ const RESOURCE_TYPE: &str = "teams";
 /// A team.
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
-        Flag::ALL.into_iter().map(|flag| (flag.word().to_owned(), team.access.has(flag).into())).collect();
+        Flag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();
     let manages = team::may_manage(member, team);
     let changes_people = team::may_change_members(member, team);
     json!({
@@ -23,7 +23,7 @@ pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
         "type": RESOURCE_TYPE,
         "attributes": {
             "name": team.name,
-            "visibility": team.visibility.word(),
+            "visibility": team.visibility.name(),
             "users-count": team.users,
             "description": team.description,
             "sso-team-id": team.sso_team_id,

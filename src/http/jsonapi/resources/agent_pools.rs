@@ -28,8 +28,9 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
 /// Parameters that list links repeat.
 const LIST_PARAMETERS: &[&str] =
     &["q", "sort", "include", "filter[allowed_workspaces][name]", "filter[allowed_projects][name]"];
-/// Supported `include` values, and values that are accepted without effect.
+/// Supported `include` values.
 const SUPPORTED_INCLUDES: &[&str] = &["workspaces"];
+/// `include` values that are accepted without effect.
 const IGNORED_INCLUDES: &[&str] = &["hyok_configurations"];
 
 struct AgentPoolView {

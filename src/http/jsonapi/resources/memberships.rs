@@ -59,9 +59,9 @@ fn render_created((member, membership): (Member, Membership)) -> RenderedResult 
 
 fn team_ids(resource: &PrimaryResource<'_>) -> WorkResult<Vec<String>> {
     let elements = resource.to_many("teams", body::MAX_RESOURCES_PER_LIST)?.unwrap_or_default();
-    let place = |n| format!("/data/relationships/teams/data/{n}/id");
+    let pointer = |n| format!("/data/relationships/teams/data/{n}/id");
     let id =
-        |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(place(n), body::NO_ID));
+        |(n, element)| body::id_of(element).map(str::to_owned).ok_or_else(|| ApiRejection::at(pointer(n), body::NO_ID));
     Ok(elements.iter().enumerate().map(id).collect::<Result<_, _>>()?)
 }
 

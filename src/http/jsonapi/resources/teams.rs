@@ -213,7 +213,7 @@ async fn load_people(
     users.sort_unstable();
     users.dedup();
     let memberships = membership::list_for_users(tx, member, &users, includes.memberships).await?;
-    let by_user = memberships.iter().enumerate().map(|(place, one)| (one.user.id, place)).collect();
+    let by_user = memberships.iter().enumerate().map(|(index, one)| (one.user.id, index)).collect();
     Ok(Some(TeamPeople { includes, of_teams, memberships, by_user }))
 }
 

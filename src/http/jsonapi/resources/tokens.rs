@@ -93,7 +93,7 @@ async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<T
     member.require_owner()?;
     let kind = match call.query.text("token") {
         None => OrganizationTokenKind::Standard,
-        Some(word) if word == OrganizationTokenKind::AuditTrails.word() => OrganizationTokenKind::AuditTrails,
+        Some(word) if word == OrganizationTokenKind::AuditTrails.name() => OrganizationTokenKind::AuditTrails,
         Some(_) => {
             let detail = "token must be audit-trails, or be left out".into();
             let fault = Fault { title: None, detail, source: Some(FaultSource::Parameter("token".into())) };

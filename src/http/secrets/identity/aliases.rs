@@ -64,7 +64,7 @@ struct AliasSource {
 impl RowSource for AliasSource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let auth = Arc::clone(&self.auth);
         let mounts = Arc::clone(&self.mounts);
         let after = after.clone();
@@ -72,10 +72,10 @@ impl RowSource for AliasSource {
             let info = infos.then(|| rendering::alias_entry(&alias, &mounts));
             ListRow::named(alias.id.clone(), &alias.id, info)
         };
-        listing::ListPage::read(async move { auth.alias_page(after, most as u32).await }, most, row)
+        listing::ListPage::read(async move { auth.alias_page(after, max as u32).await }, max, row)
     }
 
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         listing::DETAILED_ROWS_PER_PAGE
     }
 

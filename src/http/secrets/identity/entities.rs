@@ -104,11 +104,11 @@ struct EntitySource {
 impl RowSource for EntitySource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let auth = Arc::clone(&self.auth);
         let mounts = Arc::clone(&self.mounts);
         let by_name = self.by_name;
-        let page = EntityPage { by_name, after: after.clone(), limit: most as u32 };
+        let page = EntityPage { by_name, after: after.clone(), limit: max as u32 };
         let row = move |entry: EntityEntry| {
             let info = infos.then(|| {
                 let aliases = entry.aliases.iter().map(|alias| rendering::alias_entry(alias, &mounts));
@@ -117,10 +117,10 @@ impl RowSource for EntitySource {
             let key = if by_name { entry.name } else { entry.id };
             ListRow::named(key.clone(), &key, info)
         };
-        listing::ListPage::read(async move { auth.entity_page(page).await }, most, row)
+        listing::ListPage::read(async move { auth.entity_page(page).await }, max, row)
     }
 
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         listing::DETAILED_ROWS_PER_PAGE
     }
 

@@ -76,5 +76,5 @@ fn pairs(pairs: &BTreeMap<String, String>) -> Value {
 /// Returns path and type of the mount with an accessor; empty if the mount was removed.
 fn mount<'m>(mounts: &'m MountTable, accessor: &str) -> (&'m str, &'m str) {
     let mount = mounts.iter().find(|mount| mount.accessor == accessor);
-    mount.map_or(("", ""), |mount| (&mount.path, mount.kind.word()))
+    mount.map_or(("", ""), |mount| (&mount.path, mount.kind.name()))
 }

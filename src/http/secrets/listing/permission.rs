@@ -16,13 +16,13 @@ use crate::http::sender::Sender;
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 pub(super) struct ReadPermission {
-    place: ListSlot,
+    slot: ListSlot,
     may_read: MayRead,
 }
 
 impl ReadPermission {
-    pub(super) fn new(place: ListSlot, may_read: MayRead) -> Self {
-        Self { place, may_read }
+    pub(super) fn new(slot: ListSlot, may_read: MayRead) -> Self {
+        Self { slot, may_read }
     }
 
     /// Reserves a slot for the list that a call requests.
@@ -32,7 +32,7 @@ impl ReadPermission {
     pub(super) fn of(call: &Call) -> Result<Self> {
         let shared = Arc::clone(call.state.shared());
         let caller = Arc::clone(call.caller()?);
-        let place = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
+        let slot = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
         let path = call.full_path.clone();
         let address = call.address;
         let sudo = call.route.access == RouteAccess::Sudo;
@@ -50,17 +50,17 @@ impl ReadPermission {
             }
             .boxed()
         };
-        Ok(Self::new(place, Box::new(may_read)))
+        Ok(Self::new(slot, Box::new(may_read)))
     }
 
     /// Waits until the list may read its next page.
     ///
     /// # Errors
     /// `Forbidden` when the caller may no longer list; `Busy` when the list has run for too long.
-    pub(super) async fn turn(&self) -> Result<Turn> {
-        let turn = self.place.turn().await?;
+    pub(super) async fn wait_for_read_permit(&self) -> Result<Turn> {
+        let permit = self.slot.wait_for_read_permit().await?;
         (self.may_read)().await?;
-        Ok(turn)
+        Ok(permit)
     }
 }
 

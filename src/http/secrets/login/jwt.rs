@@ -22,5 +22,5 @@ pub(crate) static ROUTES: &[Route] = &[
     .making(roles::exists::<JwtMethod>),
     Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<JwtMethod>(call))),
     Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call)))
-        .with_long_member("jwt", login::MAX_BODY),
+        .with_long_member("jwt", login::MAX_BODY_BYTES),
 ];

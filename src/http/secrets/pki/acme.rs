@@ -8,7 +8,7 @@ use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 
 /// Maximum size of an ACME request body, in bytes. It is not parsed.
-pub(super) const MAX_BODY: usize = 64 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 /// RFC 9457.
 const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 const DISABLED_ERROR: &str = "ACME is not enabled in this mount";

@@ -15,7 +15,7 @@ use serde_json::json;
 pub(super) use self::caller_supplied::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
 use crate::error::{Error, Kind, Result};
-use crate::http::secrets::handler_response::{BodyPieces, HandlerResponse, MAX_AGE, ResponseBody, Validators};
+use crate::http::secrets::handler_response::{BodyPieces, HandlerResponse, MAX_AGE_SECONDS, ResponseBody, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_signer};
@@ -121,5 +121,5 @@ fn pem_file(list: &PublishedCrl) -> BodyPieces {
 /// Validators without entity tag, because the envelope contains the request id.
 fn validators(list: &PublishedCrl, now: i64) -> Validators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
-    Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE) }
+    Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE_SECONDS) }
 }

@@ -47,12 +47,12 @@ impl RowSource for SerialListSource {
     fn page(
         &self,
         after: &SerialPosition,
-        most: usize,
+        max: usize,
         infos: bool,
     ) -> BoxFuture<'static, Result<listing::ListPage<SerialPosition>>> {
-        let found = (self.page_of)(&*self.store, self.mount, *after, most as u32);
+        let found = (self.page_of)(&*self.store, self.mount, *after, max as u32);
         let info = self.info.clone().filter(|_| infos);
-        listing::ListPage::read(found, most, move |serial| ListRow {
+        listing::ListPage::read(found, max, move |serial| ListRow {
             at: Some(serial),
             shown: Some((serial_json(serial), info.clone())),
         })
@@ -78,20 +78,20 @@ impl RowSource for CertificateSource {
     fn page(
         &self,
         after: &SerialPosition,
-        most: usize,
+        max: usize,
         infos: bool,
     ) -> BoxFuture<'static, Result<listing::ListPage<SerialPosition>>> {
-        let found = self.store.certificates(self.mount, *after, most as u32);
+        let found = self.store.certificates(self.mount, *after, max as u32);
         async move {
             let found = found.await?;
             let read = move || found.iter().map(|one| certificate_row(one, infos)).collect();
             let rows = cpu::run(read).await?;
-            Ok(listing::ListPage::of(rows, most))
+            Ok(listing::ListPage::of(rows, max))
         }
         .boxed()
     }
 
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         listing::DETAILED_ROWS_PER_PAGE
     }
 

@@ -21,9 +21,9 @@ use crate::pki::revocation::ocsp::{self, OcspOutcome, OcspReply};
 use crate::x509::ocsp::{MAX_REQUEST_BYTES, OcspRequest};
 
 /// Maximum size of a POST body, in bytes.
-pub(super) const MAX_BODY: usize = MAX_REQUEST_BYTES;
+pub(super) const MAX_BODY_BYTES: usize = MAX_REQUEST_BYTES;
 /// Maximum length of a request in a path, in characters: base64, possibly with percent-encoding.
-pub(super) const MAX_TEXT: usize = MAX_REQUEST_BYTES * 4;
+pub(super) const MAX_ENCODED_REQUEST_BYTES: usize = MAX_REQUEST_BYTES * 4;
 
 const REQUEST_MEDIA_TYPE: &str = "application/ocsp-request";
 const RESPONSE_MEDIA_TYPE: &str = "application/ocsp-response";
@@ -46,7 +46,7 @@ pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
         None => OcspReply::failure(OcspOutcome::MalformedRequest),
     };
     let answer = render(&answered);
-    Ok(match answered.lasting {
+    Ok(match answered.cacheable_times {
         Some(OcspTimes { this_update, next_update: Some(next_update), .. }) => {
             let now = call.state.engine.now().unix_timestamp();
             add_caching_headers(answer, &answered.der, this_update, next_update, now)
@@ -57,7 +57,7 @@ pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
 
 /// Decodes a request in base64 from a path.
 fn decode_path(text: &[u8]) -> Option<Vec<u8>> {
-    if text.len() > MAX_TEXT {
+    if text.len() > MAX_ENCODED_REQUEST_BYTES {
         return None;
     }
     let plain = path::decode_bytes(text).map(|octet| octet.map(|(octet, _)| if octet == b' ' { b'+' } else { octet }));
@@ -140,7 +140,7 @@ mod tests {
         for text in ["a", "a*==", "%2", "%zz", "-_--__8-AQ==", "AQ===", "\u{e4}", "AQ==/AQ=="] {
             assert_eq!(decode_path(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(decode_path(&vec![b'A'; MAX_TEXT + 4]), None);
+        assert_eq!(decode_path(&vec![b'A'; MAX_ENCODED_REQUEST_BYTES + 4]), None);
     }
 
     proptest! {

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_one_object_and_secrets_read_back_as_they_were() {
+    fn data_builder_renders_one_object_with_unchanged_secrets() {
         assert_eq!(DataBuilder::default().finish().expose(), b"{}");
         let mut data = DataBuilder::default();
         data.add("a", &1);

@@ -19,7 +19,7 @@ pub(super) async fn devices(call: Call) -> Result<HandlerResponse> {
         let options: Map<String, Value> =
             settings.options().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         let device =
-            json!({ "type": settings.word(), "path": path, "description": "", "local": true, "options": options });
+            json!({ "type": settings.kind_name(), "path": path, "description": "", "local": true, "options": options });
         (path, device)
     };
     let devices = call.state.audit.writers().iter().map(|writer| device(writer)).collect();

@@ -27,7 +27,7 @@ use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
 /// Maximum size of the body in bytes. Its parameters are compared with policy rules.
-pub(super) const MAX_BODY: usize = 64 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 
 /// Maximum length of an address, in bytes.
@@ -120,7 +120,7 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
     let auth = &call.state.auth;
     let target = ResolvedRoute::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
-    let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
+    let explanation = auth.explain(&subject.caller, target.request_path(&asked), list).await?;
     let needed = required_capability(call, subject, &target, &asked).await?;
     let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
     let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
@@ -195,7 +195,7 @@ async fn required_capability(
     let asker = call.caller()?;
     let is_own = Arc::ptr_eq(asker, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
-    let may_read = || state.auth.decide(asker, Operation::Read, target.place(asked), None).allowed;
+    let may_read = || state.auth.decide(asker, Operation::Read, target.request_path(asked), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
         return target.needs(state, &subject.caller, asked).await.map(Some);
     }
@@ -206,7 +206,7 @@ async fn required_capability(
 fn token_json(subject: &ExplainedToken) -> Value {
     let caller = &subject.caller;
     json!({
-        "state": subject.state.word(),
+        "state": subject.state.name(),
         "display_name": caller.display_name,
         "policies": caller.policies,
         "identity_policies": caller.identity_policies(),
@@ -227,11 +227,11 @@ fn rule_json(rule: &MergedRule, why: Option<&str>) -> Value {
 }
 
 fn position_json(written: &WrittenRule) -> Value {
-    let mut place = json!({ "policy": written.policy, "path": written.path });
+    let mut position = json!({ "policy": written.policy, "path": written.path });
     if let Some(comment) = &written.comment {
-        place["comment"] = comment.as_str().into();
+        position["comment"] = comment.as_str().into();
     }
-    place
+    position
 }
 
 struct Verdict {
@@ -281,7 +281,7 @@ impl Verdict {
             TokenStatus::Live if address.is_none() || subject.caller.allows_address(address) => return by_policies,
             TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
             TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
-            state => format!("the token cannot be used any more: it is {}", state.word()),
+            state => format!("the token cannot be used any more: it is {}", state.name()),
         };
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
@@ -306,8 +306,8 @@ impl Verdict {
         let needed = Capabilities::needed(operation);
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
-        let mut needs = needed.words();
-        let word = needed.words().concat();
+        let mut needs = needed.names();
+        let word = needed.names().concat();
         // A path's need for `sudo` is revealed only to callers with its other capability.
         if passes && sudo {
             needs.push("sudo");

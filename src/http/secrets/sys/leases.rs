@@ -118,21 +118,21 @@ impl RowSource for TokenLeaseSource {
     type Place = String;
 
     /// Large, because each page reads all tokens. A page has some megabytes.
-    fn most(&self) -> usize {
+    fn max_page_rows(&self) -> usize {
         50_000
     }
 
-    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let auth = Arc::clone(&self.auth);
         let prefix = self.prefix.clone();
         let from = from.clone();
         let unreadable = Arc::clone(&self.unreadable);
         let keys = async move {
-            let found = auth.token_lease_keys(&prefix, &from, most).await?;
+            let found = auth.token_lease_keys(&prefix, &from, max).await?;
             unreadable.store(found.unreadable, Ordering::Relaxed);
             Ok(found.keys)
         };
-        listing::ListPage::read(keys, most, |key: String| ListRow::named(key.clone(), &key, None))
+        listing::ListPage::read(keys, max, |key: String| ListRow::named(key.clone(), &key, None))
     }
 }
 
@@ -146,10 +146,10 @@ impl RowSource for CertificateLeaseSource {
     /// The last lease id that was read, or the end of its segment.
     type Place = String;
 
-    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         /// The segment for leases of tokens, and its end: `0` follows `/`.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
-        let found = self.keys.page(from, most as u32);
+        let found = self.keys.page(from, max as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKENS[1];
         async move {
             let (mut keys, next) = found.await?;

@@ -159,7 +159,7 @@ fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
         [("type", call.param("backend"), Spelling::KeyBackend), ("name", key_name(call), Spelling::KeyName)]
     {
         if fields.text(field)?.is_some_and(|given| *spelling.canonical(&lower(&given)) != *of_path) {
-            return Err(Error::invalid(format!("{field}: must be {of_path:?}, as the path says")));
+            return Err(Error::invalid(format!("{field}: must be {of_path:?}, as in the path")));
         }
     }
     Ok(())
@@ -246,12 +246,12 @@ fn to_json(record: &ManagedKeyRecord) -> Value {
     let shared = [
         ("UUID", json!(record.uuid)),
         ("name", json!(record.name)),
-        ("type", json!(record.kind().word())),
+        ("type", json!(record.kind().name())),
         ("allow_generate_key", json!(allow_generate_key)),
         ("allow_replace_key", json!(allow_replace_key)),
         ("allow_store_key", json!(allow_store_key)),
         ("any_mount", json!(any_mount)),
-        ("usages", json!(usages.words().collect::<Vec<_>>())),
+        ("usages", json!(usages.names().collect::<Vec<_>>())),
     ];
     let own = match &record.backend {
         BackendConfig::Pkcs11(settings) => pkcs11::to_json(settings),

@@ -10,7 +10,7 @@ use super::run_detached;
 use crate::auth::quotas::{QuotaConfigChange, RateLimitChange};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
-use crate::http::secrets::path::MAX_PATH;
+use crate::http::secrets::path::MAX_PATH_BYTES;
 use crate::http::state::ServerState;
 
 pub(super) const FIELDS: &[&str] = &["type", "path", "role", "rate", "interval", "block_interval", "inheritable"];
@@ -22,7 +22,7 @@ pub(super) const CONFIG_FIELDS: &[&str] = &[
 ];
 
 /// Limit on each list of exempt paths. Each request is compared with all of them.
-const EXEMPT_PATHS_CAP: ListLimit = ListLimit::new(64, MAX_PATH);
+const EXEMPT_PATHS_CAP: ListLimit = ListLimit::new(64, MAX_PATH_BYTES);
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.rate_limit_names();
@@ -86,17 +86,15 @@ pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
 fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
-    with_canonical_path(
-        shared,
-        begin,
-        |place| if place.path == begin { None } else { Some(format!("{}{star}", place.path)) },
-    )
+    with_canonical_path(shared, begin, |canonical| {
+        if canonical.path == begin { None } else { Some(format!("{}{star}", canonical.path)) }
+    })
     .unwrap_or(path)
 }
 
 fn change(fields: &Fields) -> Result<RateLimitChange> {
     Ok(RateLimitChange {
-        path: fields.text_within("path", MAX_PATH)?,
+        path: fields.text_within("path", MAX_PATH_BYTES)?,
         role: fields.text_within("role", MAX_NAME_LEN)?,
         rate: fields.value("rate").map(rate).transpose()?,
         interval: fields.duration("interval")?,

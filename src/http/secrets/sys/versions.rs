@@ -25,8 +25,8 @@ pub(super) async fn history(call: Call) -> Result<HandlerResponse> {
     HandlerResponse::keys(versions.into_iter().map(|known| known.version).collect(), Some(Value::Object(about)))
 }
 
-/// `GET sys/internal/status`: the last restore from a copy, and the number of root tokens that never expire. `copied_at`
-/// is null if the time of the copy is unknown.
+/// `GET sys/internal/status`: the last restore from a copy, and the number of root tokens that never expire.
+/// `copied_at` is null if the time of the copy is unknown.
 pub(super) async fn condition(call: Call) -> Result<HandlerResponse> {
     let condition = call.state.auth.store_condition().await?;
     let restore = condition.restore.map(|restore| {

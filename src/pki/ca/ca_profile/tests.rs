@@ -92,7 +92,7 @@ fn tolerated_rules_are_rules_of_the_profile() {
 #[test]
 fn violation_that_verifiers_accept_is_a_warning() {
     let key = root("ec", 256).0;
-    let place = |uri: &[u8]| {
+    let aia = |uri: &[u8]| {
         let name = [&[0x86, uri.len() as u8][..], uri].concat();
         let description = [&[0x30, name.len() as u8 + 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 48, 2][..], &name].concat();
         [&[0x30, description.len() as u8][..], &description].concat()
@@ -103,7 +103,7 @@ fn violation_that_verifiers_accept_is_a_warning() {
         (oid::SUBJECT_ALT_NAME, vec![0x30, 7, 0x82, 5, b'M', b'y', b' ', b'C', b'A']),
         (oid::SUBJECT_ALT_NAME, vec![0x30, 2, 0x82, 0]),
         (oid::AUTHORITY_INFO_ACCESS, empty.clone()),
-        (oid::AUTHORITY_INFO_ACCESS, place(b"ldap:///CN=a b")),
+        (oid::AUTHORITY_INFO_ACCESS, aia(b"ldap:///CN=a b")),
         (oid::CRL_DISTRIBUTION_POINTS, empty.clone()),
         (oid::CERTIFICATE_POLICIES, empty.clone()),
         (oid::POLICY_MAPPINGS, empty),

@@ -110,10 +110,10 @@ pub async fn write_issuer(
         .change_with_crl_warnings(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
             let old = &signer.issuer.record;
-            let standing = CurrentIssuer { view, signer };
-            let settings = merge(&standing)?;
+            let current = CurrentIssuer { view, signer };
+            let settings = merge(&current)?;
             let urls = settings.urls.checked_after(&old.urls)?;
-            let usage = standing.usage(settings.usage)?;
+            let usage = current.usage(settings.usage)?;
             if usage.crl && !old.usage.crl && !signer.issuer.may_sign_crls() {
                 return Err(Error::invalid("usage: crl-signing needs cRLSign in the certificate's keyUsage"));
             }

@@ -66,7 +66,7 @@ impl<'n> ParsedName<'n> {
 }
 
 /// Appended to "not allowed by this role".
-const NOT_A_HOST_NAME: &str = ": it is no host name, which the role's enforce_hostnames requires";
+const NOT_A_HOST_NAME: &str = ": it is not a host name, which the role's enforce_hostnames requires";
 
 impl NamePolicy<'_> {
     /// Returns the violated rule, to append to the message, unless the name is missing from the lists of allowed names.

@@ -36,13 +36,13 @@ fn request(body: &Value) -> RequestedNames {
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
     let asked = collect_for_issue(&request(request_body))?;
-    asked.held(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
+    asked.validate(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
     let asked = collect_for_sign(&role, &request(request_body), csr)?;
-    asked.held(&role, "").map(|(names, warnings)| (names.0, warnings))
+    asked.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
 /// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
@@ -125,7 +125,7 @@ fn name_policy_vectors() {
         ("N22: inner star", "x*x.foo", "glob", &[], "xerox.foo xylophone.files.pyrex.foo", ok),
         ("N23: inner star", "x*x.foo", "glob", &[], "xercex.bar.foo bar.foo *.foo *.x*x.foo *.xyx.foo", deny),
         ("N24: neither bare nor glob", "x*x.foo", "", &[], "x*x.foo", deny),
-        ("N25: a partial wildcard is no host name", "x*x.foo", "glob", &["bare"], "x*x.foo", deny),
+        ("N25: a partial wildcard is not a host name", "x*x.foo", "glob", &["bare"], "x*x.foo", deny),
         ("N25: glob", "x*x.foo", "glob !host", &["bare"], "x*x.foo", ok),
         ("N25: bare", "x*x.foo", "bare !host", &["glob"], "x*x.foo", ok),
         ("N26: star as a label", "x.*.x.foo", "glob", &[], "x.ero.x.foo x.ylophone.files.pyre.x.foo", ok),
@@ -152,7 +152,7 @@ fn name_policy_vectors() {
         ("N48: an empty entry never matches", "example.com,", "bare", &[], "example.com", ok),
         ("N49: wildcard over localhost", "", "", &["sub"], "*.localhost", ok),
         ("N61: a hyphen next to the star", "", "any", &[], "b*-c.a.com *-.a.com -*.a.com", deny),
-        ("N61: a partial wildcard is no host name", "", "any", &[], "b*c.a.com", deny),
+        ("N61: a partial wildcard is not a host name", "", "any", &[], "b*c.a.com", deny),
         ("N61: whole labels next to the star", "", "any !host", &[], "b*c.a.com", ok),
         ("names that alt_names refuses", "", "any", &[], "* 127.1 256.1.1.1 a.123", deny),
     ];
@@ -300,7 +300,7 @@ fn alternative_names() {
     assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
     for name in ["not valid", "under_score.foo.com", "a.foo.com.", "x*y.foo.com", "BÜCHER.foo.com"] {
         let refused = issue(&sub, &one(&format!("a.foo.com,{name}"))).unwrap_err();
-        assert!(refused.text().starts_with(&format!("alt_names: {name} is no host name")), "N52: {refused}");
+        assert!(refused.text().starts_with(&format!("alt_names: {name} is not a host name")), "N52: {refused}");
     }
     let excluded = |name: &str| json!({"common_name": name, "exclude_cn_from_sans": true});
     let (names, _) = issue(&sub, &excluded("a.foo.com")).unwrap();
@@ -518,7 +518,7 @@ fn csr_sans_keep_the_rules_of_the_role() {
         assert!(sign(&any, &json!({}), &csr).is_err(), "{case}");
     }
     let dotted = CsrNames { dns: own(&["a.1."]), ..base.clone() };
-    assert!(sign(&any, &json!({}), &dotted).unwrap_err().text().starts_with("csr: a.1.: a dNSName is no host name"));
+    assert!(sign(&any, &json!({}), &dotted).unwrap_err().text().starts_with("csr: a.1.: a dNSName is not a host name"));
     for name in ["127.1", "0x7f000001", "2130706433"] {
         let csr = CsrNames { dns: own(&[name]), ..base.clone() };
         assert_eq!(sign(&any, &json!({}), &csr).unwrap().0.dns[0], name, "host names are not enforced");
@@ -596,7 +596,7 @@ proptest! {
         } else {
             collect_for_issue(&asked)
         };
-        if let Ok((names, _)) = result.and_then(|asked| asked.held(&role, "")) {
+        if let Ok((names, _)) = result.and_then(|asked| asked.validate(&role, "")) {
             let policy = NamePolicy { role: &role, display_name: "" };
             for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
                 prop_assert!(policy.allows(name), "{}", name);
@@ -630,7 +630,7 @@ proptest! {
         };
         let role = CompiledRole::from(role);
         for asked in [collect_for_issue(&asked), collect_for_sign(&role, &asked, &csr)].into_iter().flatten() {
-            let _ = (asked.is_long(&role), asked.held(&role, &texts[5]));
+            let _ = (asked.is_long(&role), asked.validate(&role, &texts[5]));
         }
         let _ = collect_for_ca(&asked);
     }

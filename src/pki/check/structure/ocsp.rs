@@ -131,7 +131,7 @@ fn rfc6960_4_2_1_cert_status(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let known = answer.singles.iter().all(|s| matches!(s.status, GOOD_TAG | REVOKED_TAG | UNKNOWN_TAG));
     ensure(known, "a status must be good, revoked or unknown (RFC 6960 4.2.1)")?;
     let written = answer.singles.iter().filter_map(|s| s.reason).all(|r| matches!(r, [1..=6 | 8..=10]));
-    ensure(written, "the reason of a revocation is none of RFC 5280 5.3.1")
+    ensure(written, "the revocation reason is not one of RFC 5280 5.3.1")
 }
 
 fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {

@@ -140,11 +140,11 @@ fn draft_certificate(
 }
 
 fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()> {
-    let most = signer::remaining_path_length(signer)?;
+    let max = signer::remaining_path_length(signer)?;
     // A CA without a path length is limited by the chain above it (RFC 5280 6.1.4).
-    match (template.path_length(), most) {
-        (Some(length), Some(most)) if length > most => refuse(&format!(
-            "the template's path length is more than the issuing chain allows, {most} (RFC 5280 4.2.1.9)"
+    match (template.path_length(), max) {
+        (Some(length), Some(max)) if length > max => refuse(&format!(
+            "the template's path length is more than the issuing chain allows, {max} (RFC 5280 4.2.1.9)"
         )),
         _ => Ok(()),
     }

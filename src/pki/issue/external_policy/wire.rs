@@ -105,7 +105,7 @@ pub(super) fn encode_policy_request(
         namespace: "root",
         service_is_performance_standby: false,
         service_is_performance_secondary: false,
-        issuance_mode: asked.mode.word(),
+        issuance_mode: asked.mode.name(),
         service_generated_private_key: matches!(asked.mode, PolicyOperation::Issue(_)),
         requested_issuer_name: record.map_or("", |r| &r.name),
         requested_issuer_id: record.map_or("", |r| &r.id),
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn engine_reply_of_any_bytes_does_not_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = PolicyEngineReply::read(&body, "u");
         }
     }

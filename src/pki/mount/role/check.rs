@@ -16,7 +16,7 @@ pub struct RoleList {
     /// Name of the field.
     pub field: &'static str,
     /// Limits: every request under the role tries its patterns, and every certificate contains its subject values.
-    pub most: ListLimits,
+    pub limits: ListLimits,
     /// The list.
     pub of: fn(&Role) -> &Vec<String>,
     /// The list, mutable.
@@ -24,8 +24,8 @@ pub struct RoleList {
 }
 
 macro_rules! lists {
-    ($($most:ident: $($field:ident)+;)+) => {
-        &[$($(RoleList { field: stringify!($field), most: $most, of: |r| &r.$field, of_mut: |r| &mut r.$field }),+),+]
+    ($($limits:ident: $($field:ident)+;)+) => {
+        &[$($(RoleList { field: stringify!($field), limits: $limits, of: |r| &r.$field, of_mut: |r| &mut r.$field }),+),+]
     };
 }
 
@@ -71,7 +71,7 @@ impl Role {
     /// As [`Role::checked`].
     pub fn checked_after(mut self, before: Option<&Self>) -> Result<(Self, Warnings)> {
         for list in ROLE_LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
-            list.most.hold(list.field, (list.of)(&self))?;
+            list.limits.validate(list.field, (list.of)(&self))?;
         }
         if before.is_none_or(|before| before.key_usage != self.key_usage) {
             check_key_usage(&self.key_usage)?;
@@ -209,7 +209,7 @@ fn normalize_cn_validations(words: &mut Vec<String>) -> Result<()> {
         return refuse("an entry is given twice");
     }
     if words.len() > 1 && words.iter().any(|word| word == "disabled") {
-        return refuse("disabled must stand alone");
+        return refuse("disabled must be the only entry");
     }
     if words.is_empty() {
         *words = Role::default().cn_validations;

@@ -126,7 +126,7 @@ impl CertificatePolicies {
             }
         }
         let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
-        POLICY_LIST_LIMITS.hold(POLICY_IDENTIFIERS_FIELD, &stored)?;
+        POLICY_LIST_LIMITS.validate(POLICY_IDENTIFIERS_FIELD, &stored)?;
         Ok(Self(kept))
     }
 

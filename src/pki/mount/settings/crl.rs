@@ -126,7 +126,7 @@ impl CrlConfig {
 
     /// Maximum number of entries in a complete CRL; `None` is unlimited.
     pub fn max_crl_entries(&self) -> Option<usize> {
-        self.max_crl_entries.and_then(|most| usize::try_from(most).ok())
+        self.max_crl_entries.and_then(|max| usize::try_from(max).ok())
     }
 
     /// Validates the settings.
@@ -209,15 +209,15 @@ fn check_max_lifetime(field: &str, duration: Duration) -> Result<()> {
 mod limit {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(most: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-        match most {
-            Some(most) => serializer.serialize_u64(*most),
+    pub(super) fn serialize<S: Serializer>(max: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match max {
+            Some(max) => serializer.serialize_u64(*max),
             None => serializer.serialize_i64(-1),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-        i64::deserialize(deserializer).map(|most| u64::try_from(most).ok())
+        i64::deserialize(deserializer).map(|max| u64::try_from(max).ok())
     }
 }
 

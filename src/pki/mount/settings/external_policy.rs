@@ -67,15 +67,15 @@ impl ExternalPolicyConfig {
     /// # Errors
     /// `Invalid` naming the field and the rule, never the value.
     pub fn checked(self) -> Result<Self> {
-        for (field, text, most) in [
+        for (field, text, max) in [
             ("external_service_url", &self.url, MAX_TEXT_BYTES),
             ("trusted_ca", &self.trusted_ca, MAX_CERTIFICATES_BYTES),
             ("trusted_leaf_certificate_bundle", &self.trusted_leaves, MAX_CERTIFICATES_BYTES),
             ("entity_jmespath", &self.entity_jmespath, MAX_TEXT_BYTES),
             ("group_jmespath", &self.group_jmespath, MAX_TEXT_BYTES),
         ] {
-            if text.len() > most {
-                return Err(Error::invalid(format!("{field}: longer than {most} bytes")));
+            if text.len() > max {
+                return Err(Error::invalid(format!("{field}: longer than {max} bytes")));
             }
         }
         self.check().map(|()| self)

@@ -233,7 +233,7 @@ fn issuers_of_a_mount_are_limited() {
 }
 
 #[test]
-fn a_new_serial_is_none_of_an_issuer() {
+fn new_serial_differs_from_issuer_serials() {
     let (_, certificate) = root("ec", 256);
     let mut view = MountView::empty(MountId(1));
     view.put_issuer(record("id", certificate.der())).unwrap();

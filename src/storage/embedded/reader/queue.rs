@@ -237,8 +237,8 @@ impl ReadQueueState {
         if let Some((asker, session)) = self.sessions.take() {
             return ReadBatch::Session(asker, session);
         }
-        let most = self.reads.waiting().div_ceil(READ_CONNECTIONS).min(MAX_READS_PER_TRANSACTION);
-        ReadBatch::Reads(std::iter::from_fn(|| self.reads.take_next()).take(most).collect())
+        let max = self.reads.waiting().div_ceil(READ_CONNECTIONS).min(MAX_READS_PER_TRANSACTION);
+        ReadBatch::Reads(std::iter::from_fn(|| self.reads.take_next()).take(max).collect())
     }
 
     fn clear(&mut self) -> Vec<VecDeque<ReadWork>> {

@@ -114,7 +114,7 @@ async fn key_lost_with_the_previous_server_seals_nothing() {
     let early = Instant::now();
     let (fixture, storage, mount) = node().await;
     let of_another = Timeline { system: 1, timeline: 1 };
-    let point = LogPosition { place: 0, read_at: Some(early), course: Some(of_another) };
+    let point = LogPosition { sequence: 0, read_at: Some(early), course: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);

@@ -79,14 +79,14 @@ pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
     }
-    let (entries, octets) = CubbyholeRow::LIMITS;
+    let (entries, bytes) = CubbyholeRow::LIMITS;
     for n in 0..entries {
         put(&w, row(1, &n.to_string(), b"1")).await.unwrap();
     }
     assert_eq!(put(&w, row(1, "more", b"1")).await.unwrap_err().kind(), Kind::Conflict);
     put(&w, row(1, "0", b"another")).await.unwrap();
     assert!(read_body(&w, 1, "more").await.is_none() && read_body(&w, 1, "0").await.unwrap() == b"another");
-    let half = vec![7; usize::try_from(octets / 2).unwrap() - 100];
+    let half = vec![7; usize::try_from(bytes / 2).unwrap() - 100];
     put(&w, row(2, "a", &half)).await.unwrap();
     put(&w, row(2, "b", &half)).await.unwrap();
     assert_eq!(put(&w, row(2, "c", &[7; 300])).await.unwrap_err().kind(), Kind::Conflict);

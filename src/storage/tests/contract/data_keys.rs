@@ -130,9 +130,9 @@ pub(super) async fn bit_flip_swap_or_unknown_version_of_a_value_is_an_error(fixt
         let bodies = [1, 2].map(|n| match which(n).as_str() {
             "" => {
                 let by = if n == 1 { "ASC" } else { "DESC" };
-                fixture.octets(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
+                fixture.bytes(&format!("SELECT body FROM {table} ORDER BY body {by} LIMIT 1"))
             }
-            is => fixture.octets(&format!("SELECT body FROM {table} WHERE {is}")),
+            is => fixture.bytes(&format!("SELECT body FROM {table} WHERE {is}")),
         });
         let set = |from: &[u8], to: &[u8]| {
             assert_eq!(fixture.change(&format!("UPDATE {table} SET body = $1 WHERE body = $2"), &[to, from]), 1);
@@ -282,7 +282,7 @@ pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &i
     for n in 1..3 {
         put_all(&w, n).await;
     }
-    let body = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    let body = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
     let mut damaged = body.clone();
     damaged[20] ^= 1;
     fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&damaged, &body]);
@@ -290,7 +290,7 @@ pub(super) async fn value_that_does_not_open_is_skipped_by_resealing(fixture: &i
     fixture.clock().advance(Duration::from_secs(31));
     re_seal(&w).await;
     assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(1), (13, 1)));
-    assert!(fixture.octets("SELECT body FROM entity WHERE id = 'e1'") == damaged);
+    assert!(fixture.bytes("SELECT body FROM entity WHERE id = 'e1'") == damaged);
     fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, w.mount).await;

@@ -202,7 +202,7 @@ pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl
         let shows = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
         assert!(!shows(b"plain-policy") && !shows(b"plain-metadata"));
     }
-    let own = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    let own = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
     for (change, undo) in [
         (
             "UPDATE entity SET body = (SELECT body FROM entity WHERE id = 'e2') WHERE id = 'e1'",
@@ -217,11 +217,11 @@ pub(super) async fn bodies_of_identities_are_sealed_to_their_rows(fixture: &impl
     ] {
         assert_eq!(fixture.change(change, &[]), 1);
         assert!(w.auth.identity(by_id(1)).await.is_err(), "{change}");
-        let octets: &[&[u8]] = if undo.contains("$1") { &[&own] } else { &[] };
-        assert_eq!(fixture.change(undo, octets), 1);
+        let bytes: &[&[u8]] = if undo.contains("$1") { &[&own] } else { &[] };
+        assert_eq!(fixture.change(undo, bytes), 1);
         assert!(w.auth.identity(by_id(1)).await.is_ok());
     }
-    let old = fixture.octets("SELECT body FROM entity WHERE id = 'e1'");
+    let old = fixture.bytes("SELECT body FROM entity WHERE id = 'e1'");
     put(&w, vec![AuthWrite::EntityPut(EntityRow { version: 2, body: b"{}".to_vec(), ..entity(1) })]).await;
     fixture.change("UPDATE entity SET body = $1 WHERE id = 'e1'", &[&old]);
     assert!(w.auth.identity(by_id(1)).await.is_err(), "an older body under a newer version");

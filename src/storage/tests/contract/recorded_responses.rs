@@ -18,7 +18,7 @@ fn row(n: u32, certificate: u32, at: i64) -> RecordedResponseRow {
         request: [7; 32],
         serial: serial(certificate),
         lease: certificate.is_multiple_of(2).then(|| format!("pki/issue/web/{certificate}")),
-        expires_at: at + RecordedResponseRow::LIFE,
+        expires_at: at + RecordedResponseRow::LIFETIME_SECONDS,
     }
 }
 
@@ -35,13 +35,13 @@ pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl F
     assert_eq!(w.pki.answered(key(1)).await.unwrap(), None);
     assert_eq!(w.pki.commit(unit(&w, 1, 10, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
     assert_eq!(w.pki.commit(unit(&w, 2, 11, NOW)).await.unwrap(), [PkiOutcome::Done, PkiOutcome::Done]);
-    let taken = w.pki.commit(unit(&w, 1, 12, NOW + RecordedResponseRow::LIFE - 1)).await.unwrap();
+    let taken = w.pki.commit(unit(&w, 1, 12, NOW + RecordedResponseRow::LIFETIME_SECONDS - 1)).await.unwrap();
     assert_eq!(taken, [PkiOutcome::SerialTaken, PkiOutcome::SerialTaken]);
     assert!(!is_stored(&w, 12).await, "nothing of its unit");
     for (n, of) in [(1, 10), (2, 11)] {
         assert_eq!(w.pki.answered(key(n)).await.unwrap(), Some(row(n, of, NOW)));
     }
-    let later = NOW + RecordedResponseRow::LIFE;
+    let later = NOW + RecordedResponseRow::LIFETIME_SECONDS;
     assert!(!w.pki.commit(unit(&w, 1, 13, later)).await.unwrap().contains(&PkiOutcome::SerialTaken));
     assert_eq!(w.pki.answered(key(1)).await.unwrap(), Some(row(1, 13, later)));
     assert!(w.pki.commit(unit(&w, 3, 13, NOW)).await.unwrap().contains(&PkiOutcome::SerialTaken));
@@ -81,7 +81,7 @@ pub(super) async fn answered_requests_are_swept_by_their_end(fixture: &impl Fixt
     for n in 0..7 {
         w.put(unit(&w, n, n, NOW + i64::from(n))).await;
     }
-    let end = |n: i64| NOW + n + RecordedResponseRow::LIFE;
+    let end = |n: i64| NOW + n + RecordedResponseRow::LIFETIME_SECONDS;
     assert_eq!(w.pki.sweep_recorded_responses(end(-1), 10).await.unwrap(), 0);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 3);
     assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 2, "ended: now >= its end");

@@ -250,7 +250,7 @@ pub(super) async fn metadata_is_sealed_to_its_row(fixture: &impl Fixture) {
     let m = w.mount;
     w.put(vec![PkiWrite::Metadata(metadata(m, 1)), PkiWrite::Metadata(metadata(m, 2))]).await;
     let read = || w.pki.metadata(m, serial(1));
-    let body = |n| fixture.octets(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
+    let body = |n| fixture.bytes(&format!("SELECT body FROM certificate_metadata ORDER BY serial LIMIT 1 OFFSET {n}"));
     let one = body(0);
     let two = body(1);
     let set = |body: &[u8]| {

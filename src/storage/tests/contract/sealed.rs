@@ -8,7 +8,7 @@ pub(super) async fn bit_flip_in_any_byte_of_a_sealed_body_is_an_error(fixture: &
     w.put(vec![PkiWrite::Document(document(w.mount, "a", 0, Some("{\"secret\":1}")))]).await;
     w.auth.commit(vec![AuthWrite::TokenInsert(token(1, None))]).await.unwrap();
     for table in ["document", "token"] {
-        let sealed = fixture.octets(&format!("SELECT body FROM {table}"));
+        let sealed = fixture.bytes(&format!("SELECT body FROM {table}"));
         let set = |body: &[u8]| fixture.change(&format!("UPDATE {table} SET body = $1"), &[body]);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
@@ -37,7 +37,7 @@ pub(super) async fn swapped_or_rolled_back_rows_are_an_error(fixture: &impl Fixt
         PkiWrite::Document(document(m, "b", 0, Some("of b"))),
     ])
     .await;
-    let body = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"));
+    let body = |name| fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"));
     let set =
         |name, body: &[u8]| fixture.change(&format!("UPDATE document SET body = $1 WHERE name = '{name}'"), &[body]);
     let a = body("a");
@@ -92,7 +92,7 @@ pub(super) async fn rotation_keeps_old_bodies_readable(fixture: &impl Fixture) {
     w.put(vec![PkiWrite::Document(document(m, "a", 0, Some("old")))]).await;
     assert_eq!(w.storage.keyring().rotate(1).await.unwrap(), 2);
     w.put(vec![PkiWrite::Document(document(m, "b", 0, Some("new")))]).await;
-    let term = |name| fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
+    let term = |name| fixture.bytes(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec();
     assert_eq!((term("a"), term("b")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, m).await;

@@ -13,7 +13,7 @@ fn the_small_primes_are_all_of_them() {
 }
 
 #[test]
-fn every_small_factor_is_found_and_the_next_prime_is_none() {
+fn small_factors_are_found_up_to_the_limit() {
     // 2^2203 − 1 is prime.
     let large = (BigUint::from(1_u8) << 2203) - 1_u8;
     assert!(!has_small_factor(&large));
@@ -55,7 +55,7 @@ fn has_close_factors_of(n: impl Into<BigUint>) -> bool {
 
 proptest! {
     #[test]
-    fn small_factors_are_those_of_the_processor(n: u128) {
+    fn small_factor_search_agrees_with_division(n: u128) {
         let any = SMALL_PRIMES.iter().any(|prime| n % u128::from(*prime) == 0);
         prop_assert_eq!(has_small_factor(&n.into()), any);
     }

@@ -191,7 +191,7 @@ async fn key_description_must_match_the_key() {
     let [own, other] = [Curve::P256, Curve::P384].map(|curve| Key::generate(KeyKind::Ec(curve)));
     key(&double(described(true), &own), "alias/x", kind, false).key(false).await.unwrap();
     let error = key(&double(described(true), &other), "alias/x", kind, false).key(false).await.unwrap_err();
-    let text = "cloudakms: the public key is of another kind than the service says";
+    let text = "cloudakms: the type of the public key differs from the key spec of the service";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
     let disabled = key(&double(described(false), &own), "alias/x", kind, false);
     assert_eq!(refusal(&disabled).await, "configuration: cloudakms: the key is disabled");

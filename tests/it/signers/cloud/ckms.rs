@@ -73,10 +73,10 @@ async fn corrupt_or_mismatched_response_is_rejected() {
     let signer = actor.signer(actor.key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     for (fault, text) in [
-        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
         (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
         (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
-        (Fault::PemChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+        (Fault::PemChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
     ] {
         kms.lock().fault = Some(fault);
         let error = if fault == Fault::PemChecksum {

@@ -15,7 +15,7 @@ use crate::support::App;
 const BEGIN: Time = datetime!(2031-01-01 00:00 UTC);
 /// Backdating of certificates in seconds, and its maximum for CRLs and OCSP responses.
 const ALLOWANCE: i64 = 30;
-const LIFE: i64 = 72 * 3600;
+const LIFETIME_SECONDS: i64 = 72 * 3600;
 
 async fn started() -> Pki {
     Pki::on(App::builder().manual_clock(BEGIN).start().await).await
@@ -50,7 +50,11 @@ async fn crls_are_backdated_but_not_before_their_entries() {
     let first = leaf(&pki).await;
     assert_eq!(first.certificate.not_before(), now(&pki) - ALLOWANCE);
     for path in ["crl", "crl/delta"] {
-        assert_eq!(times(&list(&pki, path).await), (now(&pki) - ALLOWANCE, now(&pki) + LIFE, None), "{path}");
+        assert_eq!(
+            times(&list(&pki, path).await),
+            (now(&pki) - ALLOWANCE, now(&pki) + LIFETIME_SECONDS, None),
+            "{path}"
+        );
     }
     pki.app.clock.advance(Duration::from_secs(100));
     revoke(&pki, &first).await;
@@ -60,10 +64,13 @@ async fn crls_are_backdated_but_not_before_their_entries() {
         pki.app.clock.advance(Duration::from_secs(later));
         pki.get("crl/rotate-delta").await;
         let delta = times(&list(&pki, "crl/delta").await);
-        assert_eq!(delta, (this_update, now(&pki) + LIFE, Some(revoked_at)));
+        assert_eq!(delta, (this_update, now(&pki) + LIFETIME_SECONDS, Some(revoked_at)));
     }
     pki.get("crl/rotate").await;
-    assert_eq!(times(&list(&pki, "crl").await), (now(&pki) - ALLOWANCE, now(&pki) + LIFE, Some(revoked_at)));
+    assert_eq!(
+        times(&list(&pki, "crl").await),
+        (now(&pki) - ALLOWANCE, now(&pki) + LIFETIME_SECONDS, Some(revoked_at))
+    );
     pki.stop().await;
 }
 
@@ -77,7 +84,7 @@ async fn clock_set_back_builds_no_crl_older_than_its_entries() {
     pki.app.clock.set(BEGIN);
     pki.get("crl/rotate").await;
     let rotated = list(&pki, "crl").await;
-    assert_eq!(times(&rotated), (revoked_at, revoked_at + LIFE, Some(revoked_at)));
+    assert_eq!(times(&rotated), (revoked_at, revoked_at + LIFETIME_SECONDS, Some(revoked_at)));
     // The CRL is not rebuilt although its thisUpdate is in the future.
     let mount = pki.app.shared().auth.mounts().get("pki").unwrap().clone();
     let authority = pki.app.shared().mounts.authority(&mount).await.unwrap();

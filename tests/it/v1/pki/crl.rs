@@ -350,7 +350,7 @@ async fn if_modified_since_is_304_until_the_crl_changes() {
 }
 
 #[actix_web::test]
-async fn unified_crls_are_those_of_the_only_cluster() {
+async fn unified_crls_equal_the_crls_of_the_cluster() {
     let pki = Pki::start().await;
     let leaf = fresh(&pki).await;
     let paths = [

@@ -324,7 +324,7 @@ async fn text_around_the_csr_is_not_sent_to_the_engine() {
 }
 
 #[actix_web::test]
-async fn formats_are_those_of_the_plain_endpoints() {
+async fn external_policy_formats_match_the_plain_endpoints() {
     let governed = Governed::start().await;
     let client = &governed.pki.app.client;
     let body = json!({ "key_type": "ec", "format": "der", "remove_roots_from_chain": true });

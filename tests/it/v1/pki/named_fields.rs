@@ -34,12 +34,12 @@ async fn invalid_name_error_names_its_request_field() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_other_sans": "*" })).await;
     for (body, text) in [
-        (json!({ "common_name": "a.test", "alt_names": "a b@" }), "alt_names: a b@: an rfc822Name is no mailbox"),
-        (json!({ "common_name": "a..b@c.test" }), "common_name: a..b@c.test: an rfc822Name is no mailbox"),
+        (json!({ "common_name": "a.test", "alt_names": "a b@" }), "alt_names: a b@: an rfc822Name is not a mailbox"),
+        (json!({ "common_name": "a..b@c.test" }), "common_name: a..b@c.test: an rfc822Name is not a mailbox"),
         (json!({ "common_name": "\u{e9}@b.test" }), "common_name: \u{e9}@b.test must be ASCII"),
         (
             json!({ "common_name": "a.test", "other_sans": "1.3.6.1.5.5.7.8.7;UTF8:no service" }),
-            "other_sans: no service: an SRVName is no service and host",
+            "other_sans: no service: an SRVName must be _service.host",
         ),
         (
             json!({ "common_name": "a.test", "other_sans": "1.3.6.1.5.5.7.8.9;UTF8:a@b.test" }),
@@ -67,8 +67,8 @@ async fn invalid_csr_content_error_names_the_csr() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false })).await;
     for (extension, rule) in [
-        (san(0x82, b"a..b"), "a dNSName is no host name"),
-        (san(0x81, b"a..b@c.test"), "an rfc822Name is no mailbox"),
+        (san(0x82, b"a..b"), "a dNSName is not a host name"),
+        (san(0x81, b"a..b@c.test"), "an rfc822Name is not a mailbox"),
         (extension::extension(oid::EXT_KEY_USAGE, false, &[SEQUENCE, 0]), "extKeyUsage: must not be empty"),
     ] {
         let body = json!({ "csr": csr_for(&["a.test"], &[&extension]), "use_csr_values": true });
@@ -100,7 +100,7 @@ async fn invalid_field_next_to_a_csr_is_named() {
         pki.blames("root/sign-intermediate", body, "not_before_duration: ").await;
     }
     let names = json!({ "csr": csr, "common_name": "Below", "alt_names": "a@b@c" });
-    pki.blames("root/sign-intermediate", names, "alt_names: a@b@c: an rfc822Name is no mailbox").await;
+    pki.blames("root/sign-intermediate", names, "alt_names: a@b@c: an rfc822Name is not a mailbox").await;
     pki.stop().await;
 }
 

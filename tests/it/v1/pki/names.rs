@@ -305,7 +305,7 @@ async fn alt_names_are_checked_and_the_cn_can_be_excluded() {
     let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com,b.bar.com" });
     pki.deny(&role, body, "alt_names: subject alternate name b.bar.com not allowed by this role").await;
     let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com, not valid" });
-    pki.deny(&role, body, "alt_names: not valid is no host name or e-mail address").await;
+    pki.deny(&role, body, "alt_names: not valid is not a host name or e-mail address").await;
     let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "exclude_cn_from_sans": true })).await;
     assert_eq!(leaf.extension("subjectAltName"), None);
     assert_eq!(leaf.subject(), "CN=a.foo.com");
@@ -404,7 +404,7 @@ async fn invalid_alt_name_rejects_the_whole_request() {
     ] {
         pki.role(&with(&role, json!({ "use_csr_sans": false }))).await;
         for name in bad {
-            let rule = format!("alt_names: {name} is no host name or e-mail address");
+            let rule = format!("alt_names: {name} is not a host name or e-mail address");
             let body = json!({ "common_name": "a.ok.test", "alt_names": ["b.ok.test", name] });
             for (path, more) in [("issue/r", json!({})), ("sign/r", json!({ "csr": request }))] {
                 let answer = pki.app.client.post(&format!("pki/{path}"), with(&body, more)).await;
@@ -422,7 +422,7 @@ async fn invalid_alt_name_rejects_the_whole_request() {
         ("root/sign-intermediate", json!({ "csr": request })),
     ] {
         let body = json!({ "common_name": "CA", "alt_names": "ca.ok.test,a_b.ok.test" });
-        pki.refused(path, with(&body, more), "alt_names: a_b.ok.test is no host name").await;
+        pki.refused(path, with(&body, more), "alt_names: a_b.ok.test is not a host name").await;
     }
     // A common name is free text: one that is not a host name stays in the CN if the role allows it.
     let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
@@ -476,13 +476,13 @@ async fn many_names_and_patterns_are_checked_like_few() {
 async fn underscore_error_names_enforce_hostnames() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true, "use_csr_sans": true });
-    let rule = "not allowed by this role: it is no host name, which the role's enforce_hostnames requires";
+    let rule = "not allowed by this role: it is not a host name, which the role's enforce_hostnames requires";
     let common_name_san = format!("common_name: common name a_b.foo.com {rule}");
     pki.deny(&role, json!({ "common_name": "a_b.foo.com" }), &common_name_san).await;
     let request = csr("ec-256", "/CN=a.foo.com", "subjectAltName = DNS:a_b.foo.com");
     let of_csr = format!("csr: subject alternate name a_b.foo.com {rule}");
     pki.deny_sign(&role, json!({ "csr": request }), &of_csr).await;
-    let of_alt_names = "alt_names: a_b.foo.com is no host name or e-mail address; alt_names accepts nothing else, even \
+    let of_alt_names = "alt_names: a_b.foo.com is not a host name or e-mail address; alt_names accepts nothing else, even \
                         with enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
     pki.deny(&role, json!({ "common_name": "a.foo.com", "alt_names": "a_b.foo.com" }), of_alt_names).await;
     // The warning names a remedy, which works.

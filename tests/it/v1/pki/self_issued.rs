@@ -45,10 +45,10 @@ async fn certificate_must_be_a_self_issued_ca() {
         }
     };
     let leaf = ca.signs(&csr("ec-256", "/CN=a.foo", ""), "keyUsage=digitalSignature", &[]);
-    refuse(&leaf, "certificate: basicConstraints must say cA TRUE").await;
+    refuse(&leaf, "certificate: basicConstraints must have cA TRUE").await;
     let own = |extensions: &str| Ca::root_with(foreign::new_key("ec-256"), "/CN=Self", extensions, &[]).pem;
-    refuse(&own("keyUsage=digitalSignature"), "certificate: basicConstraints must say cA TRUE").await;
-    refuse(&own("basicConstraints=CA:FALSE"), "certificate: basicConstraints must say cA TRUE").await;
+    refuse(&own("keyUsage=digitalSignature"), "certificate: basicConstraints must have cA TRUE").await;
+    refuse(&own("basicConstraints=CA:FALSE"), "certificate: basicConstraints must have cA TRUE").await;
     let below = ca.intermediate("/CN=Below", &[]).pem;
     refuse(&below, "certificate: must be self-issued").await;
     let der = parse(&ca.pem).der().to_vec();

@@ -276,10 +276,11 @@ async fn invalid_name_constraints_are_rejected_everywhere() {
     let mut cases: Vec<(Vec<u8>, &str)> = Vec::new();
     let no_host = |host: &str| match host.ends_with("test.") || host.contains("..") {
         true => "a subtree has an empty label",
-        false => "a subtree is no host name or domain",
+        false => "a subtree is not a host name or domain",
     };
     cases.extend(hosts.map(|host| (base(0x82, host), no_host(host))));
-    let no_mailbox = |mailbox: &str| if mailbox.contains('@') { "a subtree is no mailbox" } else { no_host(mailbox) };
+    let no_mailbox =
+        |mailbox: &str| if mailbox.contains('@') { "a subtree is not a mailbox" } else { no_host(mailbox) };
     cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), no_mailbox(mailbox))));
     cases.extend(uris.map(|uri| (base(0x86, uri), "a subtree ")));
     cases.extend([

@@ -61,7 +61,7 @@ async fn unknown_usage_is_rejected_in_roles_and_requests() {
     let unknown: [(Value, &str); 3] = [
         (
             json!({ "key_usage": ["DigitalSignature", "Signing"] }),
-            "key_usage: entry 2 is no key usage (RFC 5280 4.2.1.3)",
+            "key_usage: entry 2 is not a key usage (RFC 5280 4.2.1.3)",
         ),
         (json!({ "ext_key_usage": "ServerAuth,WebServer" }), "ext_key_usage: entry 2 is the name of no extended"),
         (json!({ "ext_key_usage": "1.3.6.1.5.5.7.3.1" }), "ext_key_usage_oids takes any by its OID"),

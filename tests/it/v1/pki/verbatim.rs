@@ -168,7 +168,7 @@ async fn ca_csrs_and_cert_sign_usage_are_rejected() {
     for path in ["sign-verbatim", "sign-verbatim/r", "issuer/root/sign-verbatim", "issuer/root/sign-verbatim/r"] {
         for ca in ["CA:TRUE", "critical,CA:TRUE", "critical,CA:TRUE,pathlen:0"] {
             let request = of(&format!("basicConstraints = {ca}"));
-            pki.refused(path, request, "csr: basicConstraints say cA TRUE").await;
+            pki.refused(path, request, "csr: basicConstraints have cA TRUE").await;
         }
         // keyCertSign in any letter case, in the CSR and in the request.
         for usage in ["keyCertSign", "critical,digitalSignature,keyCertSign,cRLSign"] {

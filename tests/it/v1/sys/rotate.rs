@@ -68,7 +68,7 @@ async fn rotating_needs_sudo_and_its_settings_do_not() {
 }
 
 #[actix_web::test]
-async fn settings_of_rotation_are_those_of_the_clients() {
+async fn rotation_settings_are_stored_and_returned() {
     let app = App::start().await;
     let client = &app.client;
     let settings = async || client.get("sys/rotate/config").await.body["data"].clone();

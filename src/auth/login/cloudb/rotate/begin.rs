@@ -131,8 +131,8 @@ pub(super) async fn update_rotation(
     open: &MethodMount<CloudbMethod>,
     edit: impl Fn(&mut SecretRotation) -> Result<()>,
 ) -> Result<()> {
-    let merge = |standing: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
-        let mut config = standing.ok_or_else(not_configured)?.clone();
+    let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
+        let mut config = current.ok_or_else(not_configured)?.clone();
         edit(&mut config.rotation)?;
         Ok((config, Warnings::default()))
     };

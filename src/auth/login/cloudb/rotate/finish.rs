@@ -90,8 +90,8 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
 }
 
 async fn promote(open: &MethodMount<CloudbMethod>, made: &str) -> Result<()> {
-    let merge = |standing: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
-        let mut config = standing.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
+    let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
+        let mut config = current.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
         // Another node may have done it.
         if let Some(secret) = config.rotation.promote(made) {
             config.client_secret = secret;

@@ -62,7 +62,8 @@ pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -
     Ok((role, warnings))
 }
 
-/// Replaces token types that apply only to mounts and token roles by their equivalents.
+/// Replaces `default-service` and `default-batch`, which are for mounts and token roles only, with `service` and
+/// `batch`.
 fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
     let mut fields = fields.clone();
     let mut warnings = Warnings::default();

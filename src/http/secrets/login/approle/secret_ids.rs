@@ -53,9 +53,9 @@ struct SecretIdAccessorSource {
 impl RowSource for SecretIdAccessorSource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
-        let found = self.open.accessors(self.role, after.clone(), most as u32, self.now);
-        listing::ListPage::read(found, most, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
+    fn page(&self, after: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+        let found = self.open.accessors(self.role, after.clone(), max as u32, self.now);
+        listing::ListPage::read(found, max, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
     }
 
     /// Checks that the role still exists, locally and in the store. Its secret ids are removed in the background after
@@ -98,9 +98,9 @@ fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String
     let metadata =
         fields.map_within("metadata", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let (pairs, most) = MAX_METADATA_PAIRS_AND_BYTES;
-    if metadata.len() > pairs || bytes > most {
-        return Err(Error::invalid(format!("metadata: more than {pairs} pairs or {most} bytes")));
+    let (pairs, max_bytes) = MAX_METADATA_PAIRS_AND_BYTES;
+    if metadata.len() > pairs || bytes > max_bytes {
+        return Err(Error::invalid(format!("metadata: more than {pairs} pairs or {max_bytes} bytes")));
     }
     Ok(metadata)
 }

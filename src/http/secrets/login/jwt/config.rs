@@ -62,18 +62,18 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
             }
             warnings.add(what);
         }
-        let write = open.write_config(|standing| Ok((merged(&call.fields, standing)?, warnings.clone()))).await?;
+        let write = open.write_config(|current| Ok((merged(&call.fields, current)?, warnings.clone()))).await?;
         Ok(HandlerResponse::empty().with_warnings(write))
     })
     .await
 }
 
 /// Merges the fields of a request into the stored configuration. A key source in the request replaces the stored one.
-fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
+fn merged(fields: &Fields, current: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported; only logins with a JWT are supported")));
     }
-    let mut config = JwtConfig::for_write(standing);
+    let mut config = JwtConfig::for_write(current);
     config.source = merge_source(fields, config.source)?;
     if let Some(issuer) = fields.text("bound_issuer")? {
         config.bound_issuer = issuer;
@@ -90,9 +90,9 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     Ok(config)
 }
 
-fn merge_source(fields: &Fields, standing: KeySource) -> Result<KeySource> {
+fn merge_source(fields: &Fields, current: KeySource) -> Result<KeySource> {
     let (mut discovery, mut key_set, mut keys) = Default::default();
-    match standing {
+    match current {
         KeySource::None => {}
         KeySource::Discovery { url, ca_pem } => discovery = (url, ca_pem),
         KeySource::KeySet { url, ca_pem } => key_set = (url, ca_pem),

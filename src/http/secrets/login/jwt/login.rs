@@ -8,7 +8,7 @@ use crate::http::secrets::route::Call;
 pub(super) const FIELDS: &[&str] = &["role", "jwt"];
 
 /// Maximum size of a login request in bytes.
-pub(super) const MAX_BODY: usize = 64 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Creates a token for a valid JWT of another system.
 pub(super) async fn login(mut call: Call) -> Result<HandlerResponse> {

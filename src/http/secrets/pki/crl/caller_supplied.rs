@@ -71,9 +71,9 @@ fn terms(fields: &Fields) -> Result<CallerSuppliedCrlTerms> {
             Error::invalid("delta_crl_base_number: must be the number of a complete CRL, or -1 for none")
         })?),
     };
-    let terms = CallerSuppliedCrlTerms::numbered(number, base)?;
+    let terms = CallerSuppliedCrlTerms::new(number, base)?;
     match fields.text("next_update")?.filter(|text| !text.is_empty()) {
-        Some(text) => terms.lasting(parse_lifetime("next_update", &text)?),
+        Some(text) => terms.with_lifetime(parse_lifetime("next_update", &text)?),
         None => Ok(terms),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
     }
     match fields.int("max_crl_entries")? {
         Some(UNLIMITED) => config.max_crl_entries = None,
-        Some(most @ 1..) => config.max_crl_entries = u64::try_from(most).ok(),
+        Some(max @ 1..) => config.max_crl_entries = u64::try_from(max).ok(),
         // Zero and other negative numbers are ignored.
         _ => {}
     }
@@ -60,7 +60,7 @@ pub(crate) fn to_json(config: &CrlConfig) -> Value {
     let mut own = config.clone();
     let mut members = json!({
         "ocsp_unknown_serial": config.ocsp_unknown_serial.as_str(),
-        "max_crl_entries": config.max_crl_entries.map_or(json!(UNLIMITED), |most| json!(most)),
+        "max_crl_entries": config.max_crl_entries.map_or(json!(UNLIMITED), |max| json!(max)),
     });
     for (name, flag) in flags(&mut own) {
         members[name] = json!(*flag);

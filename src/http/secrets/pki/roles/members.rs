@@ -151,7 +151,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     let mut reader = RoleReader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
     reader.read(FLAG_SLOTS, |name| fields.bool(name))?;
     for list in ROLE_LISTS {
-        let cap = ListLimit::new(list.most.entries, list.most.bytes);
+        let cap = ListLimit::new(list.limits.entries, list.limits.bytes);
         let cap = if list.field == UNLIMITED_IF_EMPTY { cap.rejecting_only_empty() } else { cap };
         reader.take(list.field, list.of_mut, fields.list_within(list.field, cap)?);
     }

@@ -13,7 +13,7 @@ use crate::fields::{self, Fields, ListLimit};
 use crate::pki::mount::role::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 
 const POLICIES_FIELD: &str = "policy_identifiers";
-/// Limit on the number of policies and the length of each.
+/// Maximum number of policies in a list, and maximum length of each in bytes.
 const POLICIES_CAP: ListLimit = ListLimit::new(POLICY_LIST_LIMITS.entries, POLICY_LIST_LIMITS.bytes);
 /// Maximum number of JSON values for that many policies.
 const MAX_POLICY_VALUES: usize = 4 * POLICIES_CAP.entries + 1;

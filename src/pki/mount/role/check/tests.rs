@@ -72,11 +72,11 @@ fn a_role_takes_its_stored_form() {
 fn lists_have_an_end_but_for_those_that_are_there() {
     for list in ROLE_LISTS {
         let mut long = Role::default();
-        *(list.of_mut)(&mut long) = vec!["a".to_owned(); list.most.entries + 1];
-        assert_eq!(refusal(long), format!("{}: at most {} entries are allowed", list.field, list.most.entries));
+        *(list.of_mut)(&mut long) = vec!["a".to_owned(); list.limits.entries + 1];
+        assert_eq!(refusal(long), format!("{}: at most {} entries are allowed", list.field, list.limits.entries));
         let mut wide = Role::default();
-        *(list.of_mut)(&mut wide) = vec!["a".repeat(list.most.bytes + 1)];
-        let text = format!("{}: an entry is longer than {} bytes", list.field, list.most.bytes);
+        *(list.of_mut)(&mut wide) = vec!["a".repeat(list.limits.bytes + 1)];
+        let text = format!("{}: an entry is longer than {} bytes", list.field, list.limits.bytes);
         assert_eq!(refusal(wide), text);
     }
     let older = Role { allowed_domains: vec!["a".to_owned(); 1_001], key_usage: texts(&["Bogus"]), ..Role::default() };

@@ -175,7 +175,7 @@ async fn circuit_breaker_opens_after_failures_until_a_probe_succeeds() {
 }
 
 #[actix_web::test]
-async fn calls_on_their_way_are_bounded_and_one_more_is_busy_at_once() {
+async fn external_policy_call_beyond_the_limit_is_busy() {
     const BOUND: usize = 32;
     let governed = Governed::start().await;
     let engine = &governed.engine;

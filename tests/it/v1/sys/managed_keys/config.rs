@@ -184,8 +184,8 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored() {
         (json!({ "max_parallel": 1025 }), "max_parallel must be at most 1024"),
         (json!({ "usages": "sign,sigh" }), "invalid usage \"sigh\""),
         (json!({ "usages": ["sign", "SIGH"] }), "invalid usage \"SIGH\""),
-        (json!({ "type": "cloudakms" }), "type: must be \"pkcs11\", as the path says"),
-        (json!({ "name": "other" }), "name: must be \"web\", as the path says"),
+        (json!({ "type": "cloudakms" }), "type: must be \"pkcs11\", as in the path"),
+        (json!({ "name": "other" }), "name: must be \"web\", as in the path"),
     ] {
         refused(&app.client, "web", with(key(), members), text).await;
     }

@@ -162,7 +162,7 @@ async fn resource_must_be_a_known_dns_suffix() {
     for resource in ["evil.example", "evilvault.azure.net", "vault.azure.net.evil.example", "evilstack.example"] {
         refused(&app, KEY, with(key(), json!({ "resource": resource })), rule).await;
     }
-    let rule = "resource: must be 1 to 253 letters, digits or . -";
+    let rule = "resource: must be 1 to 253 letters, digits or any of . -";
     for resource in
         ["evil.example/vault.azure.net", "evil.example#.vault.azure.net", "vault.azure.net:1", "a@vault.azure.net"]
     {

@@ -44,7 +44,7 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     let issued = issue(&app).await;
     assert_eq!(issued.status, 200, "{}", issued.text);
     for (fault, text) in [
-        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
+        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
         (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
         (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
     ] {
