@@ -223,7 +223,7 @@ mod tests {
             ),
             (format!("{SERVICE}kms_key = \"k\"\nendpoint = \"http://kms.test\""), "seal.endpoint: must be an absolute"),
             (format!("{SERVICE}kms_key = \"k\"\nregion = \"e/\""), "seal.region: must be 1 to 32 letters"),
-            (format!("{TOKEN}key_label = \"k\"\npin_file = \"p\""), "seal.token_label: must be given"),
+            (format!("{TOKEN}key_label = \"k\"\npin_file = \"p\""), "seal.token_label: a seal of type pkcs11 needs"),
             (
                 format!("{TOKEN}slot = \"x\"\nkey_label = \"k\"\npin_file = \"p\""),
                 "seal.slot: must be a decimal number",

@@ -456,8 +456,8 @@ mod tests {
         let dated = |time: &[u8]| [&[SEQUENCE, 5 + time.len() as u8, INTEGER, 3, 0, 0x80, 7], time].concat();
         for (entry, rule) in [
             (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 8]), "removeFromCRL"),
-            (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 7]), "none of RFC 5280"),
-            (with(oid::REASON_CODE, false, &[ENUMERATED, 2, 0, 1]), "none of RFC 5280"),
+            (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 7]), "not one of RFC 5280"),
+            (with(oid::REASON_CODE, false, &[ENUMERATED, 2, 0, 1]), "not one of RFC 5280"),
             (with(oid::CERTIFICATE_ISSUER, true, &[SEQUENCE, 0]), "another issuer"),
             (with(oid::INVALIDITY_DATE, false, b"\x17\x0d700101000000Z"), "GeneralizedTime"),
             (with(oid::INVALIDITY_DATE, false, b"\x18\x0f00000101000000Z"), "year 0000"),

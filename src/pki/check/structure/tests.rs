@@ -227,7 +227,7 @@ fn each_rule_for_ca_certificates_is_enforced() {
     };
     authority().with(extension::name_constraints(&many(1000))).check(CertificateKind::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
-        ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
+        ("more than 1000 permitted or excluded subtrees", authority().with(extension::name_constraints(&many(1001)))),
         ("a CA certificate must have a subject", Parts { subject: name::name(&[]), ..authority() }),
         ("a CA certificate must have a subject", Parts { subject: named_by_nothing(), ..authority() }),
         ("a CA certificate must have keyUsage", authority().without(0)),
