@@ -1,14 +1,15 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
 //! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine
-//! rewrites `= ANY($n)` over a list, and ignores ` FOR UPDATE`, ` FOR UPDATE OF table` and ` FOR SHARE` at the end of a
-//! statement, because it has only one writer. Work on a writing session is one transaction. It may run several times
-//! after serialization conflicts, so it must have no effect outside of its session.
+//! rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement, such as ` FOR UPDATE OF table` or
+//! ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run several
+//! times after serialization conflicts, so it must have no effect outside of its session.
 
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 
+use crate::clock::Time;
 use crate::error::Error;
 
 /// A value of a row or a statement parameter.
@@ -71,6 +72,14 @@ impl From<Vec<i64>> for SqlValue {
 impl From<Vec<String>> for SqlValue {
     fn from(value: Vec<String>) -> Self {
         Self::Texts(value)
+    }
+}
+
+impl From<Time> for SqlValue {
+    /// Microseconds since the epoch, rounded down.
+    fn from(at: Time) -> Self {
+        // Years up to 9999 are at most 2.6e17 µs, within the range of i64.
+        Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
     }
 }
 
@@ -142,6 +151,30 @@ impl FromColumn for String {
 impl FromColumn for Vec<u8> {
     fn read(value: SqlValue) -> Option<Self> {
         if let SqlValue::Bytes(value) = value { Some(value) } else { None }
+    }
+}
+
+impl FromColumn for u32 {
+    fn read(value: SqlValue) -> Option<Self> {
+        i64::read(value)?.try_into().ok()
+    }
+}
+
+impl FromColumn for u64 {
+    fn read(value: SqlValue) -> Option<Self> {
+        i64::read(value)?.try_into().ok()
+    }
+}
+
+impl<const N: usize> FromColumn for [u8; N] {
+    fn read(value: SqlValue) -> Option<Self> {
+        Vec::<u8>::read(value)?.try_into().ok()
+    }
+}
+
+impl FromColumn for Time {
+    fn read(value: SqlValue) -> Option<Self> {
+        Self::from_unix_timestamp_nanos(i128::from(i64::read(value)?) * 1000).ok()
     }
 }
 

@@ -31,6 +31,7 @@ mod sealed_tables;
 mod session;
 mod statements;
 mod store;
+mod tables;
 pub mod transfer;
 pub mod verify;
 

@@ -150,18 +150,3 @@ impl Tx<'_> {
         Ok(self.session.execute(sql, values).await?)
     }
 }
-
-impl From<Time> for SqlValue {
-    /// Microseconds since the epoch, rounded down.
-    fn from(at: Time) -> Self {
-        // Years up to 9999 are at most 2.6e17 µs, within the range of i64.
-        Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
-    }
-}
-
-impl FromColumn for Time {
-    fn read(value: SqlValue) -> Option<Self> {
-        let SqlValue::Int(micros) = value else { return None };
-        Self::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
-    }
-}

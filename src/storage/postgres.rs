@@ -13,13 +13,9 @@ mod collected_rows;
 mod connect;
 pub(super) mod copy_target;
 mod crls;
-mod cubbyhole;
-mod documents;
-mod entities;
 #[cfg(test)]
 mod fixture;
 mod leases;
-mod meta;
 mod metadata;
 mod mounts;
 mod nodes;
@@ -31,7 +27,6 @@ mod reader;
 mod recorded_responses;
 mod revocations;
 mod schema;
-mod secret_ids;
 mod session;
 #[cfg(test)]
 mod tests;

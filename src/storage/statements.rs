@@ -1,7 +1,8 @@
 //! SQL statements that both engines share, by table. Statements that differ are in the engine's file of the table.
 //!
 //! They use only syntax that SQLite and PostgreSQL have in common: `$1` in order of first appearance, RETURNING, ON
-//! CONFLICT, 64-bit integers, and bytewise comparison of blobs.
+//! CONFLICT, 64-bit integers, and bytewise comparison of blobs. Those of `tables` may have lists and row locks, as in
+//! [`crate::sql`].
 
 /// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
 /// deleted, because the rows refer to it.
@@ -195,6 +196,8 @@ pub(super) mod tokens {
 
 /// Cubbyholes. The foreign key removes them together with their token.
 pub(super) mod cubbyhole {
+    /// Locks the token, so that it cannot end, and the size includes concurrent writes of other nodes.
+    pub(crate) const LOCK_TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 FOR NO KEY UPDATE";
     pub(crate) const PUT: &str = "INSERT INTO cubbyhole (token, path, body) VALUES ($1, $2, $3)
         ON CONFLICT (token, path) DO UPDATE SET body = excluded.body";
     /// The size of all entries except the one at a path.
@@ -244,10 +247,18 @@ pub(super) mod entities {
         WHERE id = $6 AND version = $7 AND NOT EXISTS (SELECT 1 FROM entity_alias o
             WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
     pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
+    /// Locks an entity until its alias is committed: a concurrent removal waits, and then finds the alias.
+    pub(crate) const LOCK: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
+    /// Concurrent sweeps of several nodes take different entities.
+    pub(crate) const SELECT_EXPIRED: &str = "SELECT id FROM entity
+        WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2 FOR UPDATE SKIP LOCKED";
+    /// The expiry of the last token of each entity that has one; `$1` if one has no expiry.
+    pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
+        WHERE entity = ANY($2) GROUP BY entity";
     /// An entity without such a time is kept permanently.
     pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
-    pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = $1";
-    pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = $1";
+    pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = ANY($1)";
+    pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
     pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
 }
 

@@ -19,7 +19,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("documents", &["error", "random"]),
     ("telemetry", &["error"]),
     ("fair_queue", &["error", "telemetry"]),
-    ("sql", &["error"]),
+    ("sql", &["clock", "error"]),
     ("templates", &["error"]),
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),

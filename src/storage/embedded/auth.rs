@@ -4,9 +4,9 @@ use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
 use super::mounts::{self, MountCache};
-use super::query::SqliteError;
+use super::query::{SqliteError, resolve};
 use super::reader::SqliteReaderPool;
-use super::{cubbyhole, documents, entities, meta, secret_ids, tokens};
+use super::tokens;
 use crate::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
     SecretIdKey, SecretIdRow, StoreCondition, TokenHash, TokenRow,
@@ -16,6 +16,7 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::restore_facts::last_restore;
 use crate::storage::store::Store;
+use crate::storage::tables::{cubbyhole, documents, done_or_absent, entities, facts, secret_ids};
 
 pub(super) fn write(
     db: &Connection,
@@ -26,7 +27,7 @@ pub(super) fn write(
     Ok(match write {
         AuthWrite::Document(write) => {
             touched.mount(db, write.key.mount)?;
-            documents::write(db, write)?;
+            resolve(documents::write(db, write))?;
             AuthOutcome::Done
         }
         AuthWrite::MountCreate(mount) => {
@@ -45,44 +46,37 @@ pub(super) fn write(
             tokens::insert(db, row)?;
             AuthOutcome::Done
         }
-        AuthWrite::TokenUpdate { hash, expires_at, body } => match tokens::update(db, hash, *expires_at, body, now)? {
-            true => AuthOutcome::Done,
-            false => AuthOutcome::Absent,
-        },
+        AuthWrite::TokenUpdate { hash, expires_at, body } => {
+            done_or_absent(tokens::update(db, hash, *expires_at, body, now)?)
+        }
         AuthWrite::TokenSpend(hash) => tokens::spend(db, hash)?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft),
         AuthWrite::TokenRevoke(hashes) => AuthOutcome::Revoked(tokens::revoke(db, hashes)?),
         AuthWrite::TokenTake(hash) => {
             tokens::take(db, hash)?;
             AuthOutcome::Done
         }
-        AuthWrite::CubbyholePut(row) => {
-            cubbyhole::put(db, row)?;
-            AuthOutcome::Done
-        }
-        AuthWrite::CubbyholeDelete { token, path } => {
-            cubbyhole::delete(db, token, path)?;
-            AuthOutcome::Done
-        }
+        AuthWrite::CubbyholePut(row) => resolve(cubbyhole::put(db, row))?,
+        AuthWrite::CubbyholeDelete { token, path } => resolve(cubbyhole::delete(db, token, path))?,
         AuthWrite::TokenRevokeAlone(hash) => AuthOutcome::Revoked(tokens::revoke_alone(db, hash)?),
         AuthWrite::TokenSweep { now, limit } => AuthOutcome::Revoked(tokens::sweep(db, *now, *limit)?),
-        AuthWrite::EntityPut(row) => {
-            entities::put(db, row)?;
-            AuthOutcome::Done
+        AuthWrite::EntityPut(row) => resolve(entities::put(db, row))?,
+        AuthWrite::AliasPut(row) => resolve(entities::put_alias(db, row))?,
+        AuthWrite::EntityPostpone { id, until } => resolve(entities::extend_retention(db, id, *until))?,
+        AuthWrite::EntityDelete(id) => resolve(entities::delete(db, id))?,
+        AuthWrite::AliasDelete(id) => resolve(entities::delete_alias(db, id))?,
+        AuthWrite::EntitySweep { now, again, limit } => resolve(entities::sweep(db, *now, *again, *limit))?,
+        AuthWrite::SecretId(write) => {
+            if let Some(mount) = secret_ids::required_mount(write) {
+                touched.mount(db, mount)?;
+            }
+            resolve(secret_ids::write(db, write, now))?
         }
-        AuthWrite::AliasPut(row) => {
-            entities::put_alias(db, row)?;
-            AuthOutcome::Done
-        }
-        AuthWrite::EntityPostpone { id, until } => done_or_absent(entities::extend_retention(db, id, *until)?),
-        AuthWrite::EntityDelete(id) => done_or_absent(entities::drop_entity(db, id)?),
-        AuthWrite::AliasDelete(id) => done_or_absent(entities::drop_alias(db, id)?),
-        AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
-        AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
 }
 
-fn done_or_absent(found: bool) -> AuthOutcome {
-    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
+fn condition(db: &Connection) -> Result<StoreCondition, SqliteError> {
+    let restore = last_restore(&resolve(facts::all(db))?);
+    Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db)? })
 }
 
 impl AuthStore for Store<SqliteReaderPool> {
@@ -111,11 +105,11 @@ impl AuthStore for Store<SqliteReaderPool> {
     }
 
     fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
-        self.open_row(self.reader.read(move |db| cubbyhole::get(db, token, path)))
+        self.open_row(self.reader.read(move |db| resolve(cubbyhole::get(db, token, path))))
     }
 
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.reader.read(move |db| cubbyhole::paths(db, &token))
+        self.reader.read(move |db| resolve(cubbyhole::paths(db, token)))
     }
 
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
@@ -123,10 +117,7 @@ impl AuthStore for Store<SqliteReaderPool> {
     }
 
     fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
-        self.reader.read(|db| {
-            let restore = last_restore(&meta::all(db)?);
-            Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db)? })
-        })
+        self.reader.read(condition)
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
@@ -138,15 +129,15 @@ impl AuthStore for Store<SqliteReaderPool> {
     }
 
     fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
-        self.open_identity(self.reader.read(move |db| entities::identity(db, &by)))
+        self.open_identity(self.reader.read(move |db| resolve(entities::identity(db, by))))
     }
 
     fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
-        self.reader.read(move |db| entities::page(db, &page))
+        self.reader.read(move |db| resolve(entities::page(db, page)))
     }
 
     fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
-        self.reader.read(move |db| entities::aliases(db, &after, limit))
+        self.reader.read(move |db| resolve(entities::aliases(db, after, limit)))
     }
 
     fn secret_id(
@@ -155,7 +146,7 @@ impl AuthStore for Store<SqliteReaderPool> {
         role: i64,
         key: SecretIdKey,
     ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
-        self.open_row(self.reader.read(move |db| secret_ids::find(db, mount, role, &key)))
+        self.open_row(self.reader.read(move |db| resolve(secret_ids::find(db, mount, role, key))))
     }
 
     fn secret_id_accessors(
@@ -166,10 +157,10 @@ impl AuthStore for Store<SqliteReaderPool> {
         now: Time,
         limit: u32,
     ) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.reader.read(move |db| secret_ids::accessors(db, mount, role, &after, now, limit))
+        self.reader.read(move |db| resolve(secret_ids::accessors(db, mount, role, after, now, limit)))
     }
 
     fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read(move |db| secret_ids::is_role_live(db, mount, role))
+        self.reader.read(move |db| resolve(secret_ids::is_role_live(db, mount, role)))
     }
 }

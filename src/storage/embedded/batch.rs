@@ -3,9 +3,10 @@
 use rusqlite::Connection;
 
 use super::mounts::MountCache;
-use super::query::SqliteError;
-use super::{auth, documents, meta, pki, session};
+use super::query::{SqliteError, resolve};
+use super::{auth, pki, session};
 use crate::storage::backend::{Outcomes, WriteUnit};
+use crate::storage::tables::{documents, facts};
 
 /// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `touched`.
 pub(super) fn apply_unit(db: &Connection, touched: &mut MountCache, unit: &WriteUnit) -> Result<Outcomes, SqliteError> {
@@ -21,12 +22,12 @@ pub(super) fn apply_unit(db: &Connection, touched: &mut MountCache, unit: &Write
         WriteUnit::Documents(writes) => {
             for write in writes {
                 touched.mount(db, write.key.mount)?;
-                documents::write(db, write)?;
+                resolve(documents::write(db, write))?;
             }
             Ok(Outcomes::Done)
         }
         WriteUnit::Facts(facts) => {
-            facts.iter().try_for_each(|fact| meta::write(db, fact))?;
+            resolve(facts::write(db, facts))?;
             Ok(Outcomes::Done)
         }
         WriteUnit::Work(_, work) => {

@@ -19,6 +19,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::access;
 use super::connection;
+use super::query::resolve;
 use super::schema;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, describe_io_error};
@@ -28,6 +29,7 @@ use crate::storage::restore_facts::{
     self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, copy_time, crl_floor, restore_fact, restore_times,
 };
 use crate::storage::statements::meta as sql;
+use crate::storage::tables::facts;
 
 /// Name of the database file in a data folder.
 pub(crate) const DATABASE_FILE: &str = "signet.db";
@@ -258,13 +260,14 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
 /// # Errors
 /// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
 pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
-    let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
+    let text = "storage: the copy cannot be made a store";
+    let failed = |e| Error::unavailable(text, e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
     if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
     let published = db.query_row(SELECT_PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
-    let facts = super::meta::all(db).map_err(failed)?;
+    let facts = resolve(facts::all(&*db)).map_err(|e| e.into_error(text))?;
     let (name, _) = restore_fact(now, published, &facts)?;
     let value = restore_times(now, copy_time(&facts));
     let tx = db.transaction().map_err(failed)?;
@@ -280,8 +283,8 @@ pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
 /// # Errors
 /// `Conflict` when it was.
 pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
-    let failed = |e| Error::unavailable("storage: the facts of the store cannot be read", e);
-    restore_facts::require_unmoved(&super::meta::all(db).map_err(failed)?)
+    let facts = resolve(facts::all(db)).map_err(|e| e.into_error("storage: the facts of the store cannot be read"))?;
+    restore_facts::require_unmoved(&facts)
 }
 
 /// Records that the store was copied into a database; no server starts on it until [`remove_move_record`]. Needs a
@@ -586,7 +589,7 @@ mod tests {
         complete_restore(&mut db, at(100)).unwrap();
         complete_restore(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
-        let restore = restore_facts::last_restore(&super::super::meta::all(&db).unwrap()).unwrap();
+        let restore = restore_facts::last_restore(&resolve(facts::all(&db)).ok().unwrap()).unwrap();
         assert_eq!((restore.restored_at, restore.copied_at), (at(100), Some(at(3))));
         // A copy of the restored store, with a CRL number from a wrong clock.
         let (name, value) = copied_fact(Some(at(3)));

@@ -4,9 +4,9 @@ use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
 use super::mounts::{self, MountCache};
-use super::query::SqliteError;
+use super::query::{SqliteError, resolve};
 use super::reader::SqliteReaderPool;
-use super::{certificates, crls, documents, leases, metadata, recorded_responses, revocations, tidy};
+use super::{certificates, crls, leases, metadata, recorded_responses, revocations, tidy};
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
@@ -14,13 +14,14 @@ use crate::pki::store::{
     RemovableRevocations, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
+use crate::storage::tables::documents;
 use crate::x509::serial::Serial;
 
 pub(super) fn write(db: &Connection, touched: &mut MountCache, write: &PkiWrite) -> Result<PkiOutcome, SqliteError> {
     Ok(match write {
         PkiWrite::Document(write) => {
             touched.mount(db, write.key.mount)?;
-            documents::write(db, write)?;
+            resolve(documents::write(db, write))?;
             PkiOutcome::Done
         }
         PkiWrite::Certificate(row) => {

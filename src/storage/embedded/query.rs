@@ -1,5 +1,6 @@
 //! Helpers for the files of the tables: statements, failures, and column types.
 
+use futures_util::FutureExt as _;
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, StatementStatus, params};
 
@@ -7,19 +8,20 @@ use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::Kind;
 use crate::storage::backend::from_micros;
+use crate::storage::tables::TableError;
 use crate::x509::serial::Serial;
 
-pub(super) enum SqliteError {
-    SerialTaken,
-    /// A precondition of the unit does not hold.
-    Conflict(&'static str),
-    Engine(rusqlite::Error),
-}
+pub(super) type SqliteError = TableError<rusqlite::Error>;
 
 impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Engine(error)
     }
+}
+
+/// Returns the result of work on a connection of this engine, which never waits.
+pub(super) fn resolve<T>(work: impl Future<Output = Result<T, SqliteError>>) -> Result<T, SqliteError> {
+    work.now_or_never().unwrap_or(Err(SqliteError::Unreadable("work on a table that waits")))
 }
 
 pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {

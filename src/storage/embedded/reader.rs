@@ -15,7 +15,8 @@ use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{connection, documents, meta, session};
+use super::query::{SqliteError, resolve};
+use super::{connection, session};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::QueueCaller;
@@ -23,6 +24,7 @@ use crate::projects::store::CallerId;
 use crate::sql::{SqlError, SqlWork};
 use crate::storage::backend::{Fact, SealedDocument, StoreReader};
 use crate::storage::checkpoint_lock::CheckpointLock;
+use crate::storage::tables::{documents, facts};
 
 use queue::{READ_CONNECTIONS, ReadJob, ReadQueue, ReadRejection};
 
@@ -74,9 +76,9 @@ impl SqliteReaderPool {
     }
 
     /// Runs `work` with a connection on a thread of the pool. Skips it if the caller has gone before it starts.
-    pub(super) fn read<T: Send + 'static>(
+    pub(super) fn read<T: Send + 'static, E: Into<SqliteError>>(
         &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let line = self.0.line.clone();
         let caller = QueueCaller::current().caller_id();
@@ -87,7 +89,7 @@ impl SqliteReaderPool {
             let job = move |db: &Connection| {
                 begins.store(true, Ordering::Release);
                 if !result.is_closed() {
-                    let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db))));
+                    let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db).map_err(Into::<SqliteError>::into))));
                 }
             };
             line.join(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
@@ -97,7 +99,7 @@ impl SqliteReaderPool {
                 Err(_) => return Err(too_many_reads_error()),
             };
             match done {
-                Ok(Ok(result)) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
+                Ok(Ok(result)) => result.map_err(|e: SqliteError| e.into_error("storage: the read failed")),
                 Ok(Err(_)) => Err(Error::internal("a read panicked")),
                 Err(_) => Err(rejection_error(line.refused())),
             }
@@ -186,11 +188,11 @@ fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<C
 
 impl StoreReader for SqliteReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.read(meta::all)
+        self.read(|db| resolve(facts::all(db)))
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.read(move |db| documents::list(db, mount, kind))
+        self.read(move |db| resolve(documents::list(db, mount, kind)))
     }
 
     fn file_hold(&self) -> Option<CheckpointLock> {
@@ -234,7 +236,7 @@ mod tests {
             let read = pool.read(move |_| {
                 there.send(()).unwrap();
                 let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                Ok(())
+                Ok::<_, rusqlite::Error>(())
             });
             tokio::spawn(read);
         }
@@ -259,7 +261,7 @@ mod tests {
         for (stored, seen) in join_all(reads).await {
             assert!((stored..=200).contains(&seen), "{seen} of {stored}");
         }
-        assert!(pool.read(|db| Ok(db.is_autocommit())).await.unwrap(), "no snapshot is kept");
+        assert!(pool.read(|db| Ok::<_, rusqlite::Error>(db.is_autocommit())).await.unwrap(), "no snapshot is kept");
     }
 
     #[tokio::test]
@@ -340,7 +342,7 @@ mod tests {
         let runs = ran.clone();
         let left = tokio::spawn(pool.read(move |_| {
             runs.store(true, Ordering::Release);
-            Ok(())
+            Ok::<_, rusqlite::Error>(())
         }));
         let read = pool.read(facts);
         let session = pool.session(0, Arc::new(|_| unreachable!()));

@@ -1,16 +1,17 @@
-//! SQL sessions on SQLite: one statement at a time on a connection of the caller.
+//! SQL sessions and shared tables on SQLite: one statement at a time on a connection of the caller.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 
 use super::query::prepare;
 use crate::error::Error;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
+use crate::storage::tables::{TableConnection, TableError, TableResult};
 
 struct SqliteSession<'c>(&'c Connection);
 
@@ -46,9 +47,24 @@ impl SqlSession for SqliteSession<'_> {
     fn fit(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
-        let changed = || prepare(self.0, &rewrite_sql(sql))?.execute(rusqlite::params_from_iter(values));
-        ready(changed().map(|rows| rows as u64).map_err(failure)).boxed_local()
+        ready(execute(self.0, sql, values).map_err(failure)).boxed_local()
     }
+}
+
+impl TableConnection for Connection {
+    type EngineError = rusqlite::Error;
+
+    fn rows<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, Vec<SqlRow>>> {
+        ready(query_rows(self, sql, values).map_err(TableError::Engine)).boxed()
+    }
+
+    fn execute<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, u64>> {
+        ready(execute(self, sql, values).map_err(TableError::Engine)).boxed()
+    }
+}
+
+fn execute(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Result<u64> {
+    Ok(prepare(db, &rewrite_sql(sql))?.execute(rusqlite::params_from_iter(values))? as u64)
 }
 
 fn query_rows(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Result<Vec<SqlRow>> {
@@ -94,7 +110,8 @@ impl ToSql for SqlValue {
 /// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, and row locks are removed.
 fn rewrite_sql(sql: &str) -> Cow<'_, str> {
     const ANY: &str = "= ANY(";
-    let lock = [" FOR UPDATE", " FOR SHARE"].into_iter().find_map(|lock| sql.split_once(lock));
+    const LOCKS: [&str; 4] = [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR SHARE", " FOR KEY SHARE"];
+    let lock = LOCKS.into_iter().find_map(|lock| sql.split_once(lock));
     let sql = lock.map_or(sql, |(sql, _)| sql);
     if !sql.contains(ANY) {
         return Cow::Borrowed(sql);
@@ -151,7 +168,10 @@ mod tests {
             rewrite_sql("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
             "SELECT t.id FROM t JOIN u ON u.id = t.u"
         );
-        assert_eq!(rewrite_sql("SELECT id FROM t WHERE a = $1 FOR SHARE"), "SELECT id FROM t WHERE a = $1");
+        for lock in ["SHARE", "KEY SHARE", "NO KEY UPDATE", "UPDATE SKIP LOCKED"] {
+            let locking = format!("SELECT id FROM t WHERE a = $1 FOR {lock}");
+            assert_eq!(rewrite_sql(&locking), "SELECT id FROM t WHERE a = $1");
+        }
         assert_eq!(rewrite_sql("SELECT 1"), "SELECT 1");
     }
 

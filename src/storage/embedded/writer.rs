@@ -151,8 +151,7 @@ fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> E
 fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
         SqliteError::SerialTaken => unit.serial_taken(),
-        SqliteError::Conflict(text) => Err(Error::new(Kind::Conflict, text)),
-        SqliteError::Engine(error) => Err(write_error(error)),
+        other => Err(other.into_error("storage: the write failed")),
     }
 }
 

@@ -7,7 +7,7 @@ use super::collected_rows::SendOrder;
 use super::query::{PostgresClient, PostgresError};
 use super::reader::PostgresReaderPool;
 use super::transaction::Transaction;
-use super::{cubbyhole, entities, meta, mounts, secret_ids, tokens};
+use super::{mounts, tokens};
 use crate::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
     SecretIdKey, SecretIdRow, StoreCondition, TokenHash, TokenRow,
@@ -17,6 +17,7 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::restore_facts::last_restore;
 use crate::storage::store::Store;
+use crate::storage::tables::{cubbyhole, done_or_absent, entities, facts, secret_ids};
 
 /// Returns when a write is sent.
 pub(super) fn send_order(write: &AuthWrite) -> SendOrder {
@@ -60,10 +61,7 @@ pub(super) async fn write(
             AuthOutcome::Done
         }
         AuthWrite::TokenUpdate { hash, expires_at, body } => {
-            match tokens::update(db, hash, *expires_at, body, now).await? {
-                true => AuthOutcome::Done,
-                false => AuthOutcome::Absent,
-            }
+            done_or_absent(tokens::update(db, hash, *expires_at, body, now).await?)
         }
         AuthWrite::TokenSpend(hash) => {
             tx.forget_token(hash);
@@ -79,46 +77,33 @@ pub(super) async fn write(
             tokens::take(db, hash).await?;
             AuthOutcome::Done
         }
-        AuthWrite::CubbyholePut(row) => {
-            cubbyhole::put(db, row).await?;
-            AuthOutcome::Done
-        }
-        AuthWrite::CubbyholeDelete { token, path } => {
-            cubbyhole::delete(db, token, path).await?;
-            AuthOutcome::Done
-        }
+        AuthWrite::CubbyholePut(row) => cubbyhole::put(db, row).await?,
+        AuthWrite::CubbyholeDelete { token, path } => cubbyhole::delete(db, token, path).await?,
         AuthWrite::TokenRevokeAlone(hash) => {
             tx.forget_token(hash);
             AuthOutcome::Revoked(tokens::revoke_alone(db, hash).await?)
         }
-        AuthWrite::SecretId(write) => secret_ids::write(tx, write, now).await?,
+        AuthWrite::SecretId(write) => {
+            if let Some(mount) = secret_ids::required_mount(write) {
+                tx.hold(mount).await?;
+            }
+            secret_ids::write(db, write, now).await?
+        }
         AuthWrite::TokenSweep { now, limit } => {
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::sweep(db, *now, *limit).await?)
         }
-        AuthWrite::EntityPut(row) => {
-            entities::put(db, row).await?;
-            AuthOutcome::Done
-        }
-        AuthWrite::AliasPut(row) => {
-            entities::put_alias(db, row).await?;
-            AuthOutcome::Done
-        }
-        AuthWrite::EntityPostpone { id, until } => done_or_absent(entities::extend_retention(db, id, *until).await?),
-        AuthWrite::EntityDelete(id) => done_or_absent(entities::drop_entity(db, id).await?),
-        AuthWrite::AliasDelete(id) => done_or_absent(entities::drop_alias(db, id).await?),
-        AuthWrite::EntitySweep { now, again, limit } => {
-            AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit).await?)
-        }
+        AuthWrite::EntityPut(row) => entities::put(db, row).await?,
+        AuthWrite::AliasPut(row) => entities::put_alias(db, row).await?,
+        AuthWrite::EntityPostpone { id, until } => entities::extend_retention(db, id, *until).await?,
+        AuthWrite::EntityDelete(id) => entities::delete(db, id).await?,
+        AuthWrite::AliasDelete(id) => entities::delete_alias(db, id).await?,
+        AuthWrite::EntitySweep { now, again, limit } => entities::sweep(db, *now, *again, *limit).await?,
     })
 }
 
-fn done_or_absent(found: bool) -> AuthOutcome {
-    if found { AuthOutcome::Done } else { AuthOutcome::Absent }
-}
-
 async fn condition(db: &PostgresClient) -> Result<StoreCondition, PostgresError> {
-    let restore = last_restore(&meta::all(db).await?);
+    let restore = last_restore(&facts::all(db).await?);
     Ok(StoreCondition { restore, endless_tokens: tokens::count_endless(db).await? })
 }
 

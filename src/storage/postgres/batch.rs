@@ -6,13 +6,17 @@
 //! mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
-use super::query::{PostgresClient, PostgresError};
+use super::query::{PostgresClient, PostgresError, execute};
 use super::transaction::Transaction;
-use super::{auth, meta, pki, recorded_responses};
+use super::{auth, pki, recorded_responses};
 use crate::documents::SYSTEM_MOUNT;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
 use crate::storage::backend::{Outcomes, WriteUnit};
+use crate::storage::tables::facts;
+
+/// Serializes changes of facts, so that concurrent transactions cannot invalidate the conditions of each other.
+const LOCK_FACTS: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
 
 pub(super) type UnitResults = Vec<Result<Outcomes>>;
 
@@ -114,7 +118,8 @@ impl<'a> WriteBatch<'a> {
                 Ok(Outcomes::Done)
             }
             WriteUnit::Facts(facts) => {
-                meta::write(tx.db, facts).await?;
+                execute(tx.db, LOCK_FACTS, &[]).await?;
+                facts::write(tx.db, facts).await?;
                 // Other nodes read the data keys again when the system scope has changed.
                 tx.marks(SYSTEM_MOUNT).documents = true;
                 Ok(Outcomes::Done)

@@ -206,10 +206,7 @@ async fn require_empty(db: &PostgresClient) -> Result<()> {
 
 /// Error with the server's message, for the operator who runs the copy.
 fn copy_error(failure: PostgresError) -> Error {
-    let said = match &failure {
-        PostgresError::Engine(error) => error.as_db_error().map(|answer| answer.message().to_owned()),
-        _ => None,
-    };
+    let said = failure.server_error().map(|answer| answer.message().to_owned());
     let error = failure.into_write_error();
     match said {
         Some(said) => Error::unavailable(format!("the database rejected the data ({said})"), error),

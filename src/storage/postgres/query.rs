@@ -7,21 +7,15 @@ use tokio_postgres::types::ToSql;
 
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::storage::backend::from_micros;
+use crate::storage::tables::TableError;
 use crate::x509::serial::Serial;
 
 /// A connection with its prepared statements.
 pub(super) type PostgresClient = ClientWrapper;
 
-pub(super) enum PostgresError {
-    SerialTaken,
-    /// A precondition of the unit does not hold.
-    Conflict(&'static str),
-    /// A stored value is invalid.
-    Unreadable(&'static str),
-    Engine(tokio_postgres::Error),
-}
+pub(super) type PostgresError = TableError<tokio_postgres::Error>;
 
 impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
@@ -33,6 +27,11 @@ impl PostgresError {
     /// The SQLSTATE code, if the server reported the failure.
     pub(super) fn code(&self) -> Option<&SqlState> {
         if let Self::Engine(error) = self { error.code() } else { None }
+    }
+
+    /// The server's report, if it reported the failure.
+    pub(super) fn server_error(&self) -> Option<&DbError> {
+        if let Self::Engine(error) = self { error.as_db_error() } else { None }
     }
 
     /// `true` for a conflict between transactions, which can be retried.
@@ -75,15 +74,10 @@ impl PostgresError {
     }
 
     pub(super) fn public(self, text: &'static str) -> Error {
-        match self {
-            Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
-            Self::Conflict(text) => Error::new(Kind::Conflict, text),
-            Self::Unreadable(what) => Error::unavailable(text, what),
-            Self::Engine(error) if error.code().is_some_and(is_value_error) => {
-                Error::invalid("storage: a value is too long, or holds a character that the database cannot keep")
-            }
-            Self::Engine(error) => Error::unavailable(text, error),
+        if self.code().is_some_and(is_value_error) {
+            return Error::invalid("storage: a value is too long, or holds a character that the database cannot keep");
         }
+        self.into_error(text)
     }
 }
 

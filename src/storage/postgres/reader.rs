@@ -14,13 +14,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use super::connect;
 use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
-use super::{connect, documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{CallerId, FairSemaphore, Permit};
 use crate::storage::backend::{Fact, SealedDocument, StoreReader};
+use crate::storage::tables::{documents, facts};
 use crate::telemetry;
 
 const READ_CONNECTIONS: usize = 4;
@@ -232,7 +233,7 @@ impl PostgresReaderPool {
 
 impl StoreReader for PostgresReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.read("meta", |db| meta::all(db).boxed())
+        self.read("meta", |db| facts::all(db).boxed())
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {

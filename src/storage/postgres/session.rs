@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::FutureExt as _;
-use futures_util::future::{LocalBoxFuture, join};
+use futures_util::future::{BoxFuture, LocalBoxFuture, join};
 use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::query::{self, PostgresClient as Connection};
+use super::query::{self, PostgresClient as Connection, PostgresError};
 use super::reader::{PooledConnection, PostgresReaderPool, READ_TIMEOUT};
 use crate::error::Error;
 use crate::fair_queue::CallerId;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
+use crate::storage::tables::{TableConnection, TableResult};
 use crate::telemetry;
 
 /// Maximum number of retries after a conflict.
@@ -37,20 +38,17 @@ struct PostgresSession<'c> {
 
 impl PostgresSession<'_> {
     /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
-    async fn ask<T>(
-        &mut self,
-        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, SqlError> {
+    async fn ask<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
         let given = if std::mem::take(&mut self.fit) {
             let (told, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
-            told.and(given)
+            told.map_err(PostgresError::from).and(given)
         } else {
             statement.await
         };
         given.map_err(|error| self.failed(error))
     }
 
-    fn failed(&mut self, error: tokio_postgres::Error) -> SqlError {
+    fn failed(&mut self, error: PostgresError) -> SqlError {
         let (gone, failure) = failure(error, self.writes);
         self.gone |= gone;
         failure
@@ -64,12 +62,7 @@ impl SqlSession for PostgresSession<'_> {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
         let db = self.db;
-        let found = async move {
-            let statement = db.prepare_cached(sql).await?;
-            let rows = db.query(&statement, &parameters(values)).await?;
-            rows.iter().map(to_sql_row).collect::<Result<Vec<SqlRow>, _>>()
-        };
-        self.ask(found).boxed_local()
+        self.ask(db.rows(sql, values)).boxed_local()
     }
 
     fn fit(&mut self) {
@@ -78,11 +71,23 @@ impl SqlSession for PostgresSession<'_> {
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         let db = self.db;
-        let changed = async move {
-            let statement = db.prepare_cached(sql).await?;
-            db.execute(&statement, &parameters(values)).await
-        };
-        self.ask(changed).boxed_local()
+        self.ask(TableConnection::execute(db, sql, values)).boxed_local()
+    }
+}
+
+impl TableConnection for Connection {
+    type EngineError = tokio_postgres::Error;
+
+    fn rows<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, Vec<SqlRow>>> {
+        async move {
+            let found = query::rows(self, sql, &parameters(values)).await?;
+            Ok(found.iter().map(to_sql_row).collect::<Result<_, _>>()?)
+        }
+        .boxed()
+    }
+
+    fn execute<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, u64>> {
+        async move { query::execute(self, sql, &parameters(values)).await }.boxed()
     }
 }
 
@@ -138,9 +143,8 @@ impl ToSql for SqlValue {
 }
 
 /// Converts an error for work that `writes` or reads, and returns whether the connection is unusable.
-fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, SqlError) {
-    let answer = error.as_db_error();
-    let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
+fn failure(error: PostgresError, writes: bool) -> (bool, SqlError) {
+    let constraint = error.server_error().and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
         (Some(&SqlState::QUERY_CANCELED), _) => SqlError::Timeout,
         (
@@ -151,12 +155,8 @@ fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, SqlError) {
         ) => SqlError::SerializationConflict,
         (Some(code), Some(name)) if code.code().starts_with("23") => SqlError::Constraint(name),
         _ => {
-            let failure = query::PostgresError::from(error);
-            let gone = failure.is_connection_lost();
-            return (
-                gone,
-                SqlError::Engine(if writes { failure.into_write_error() } else { failure.into_read_error() }),
-            );
+            let gone = error.is_connection_lost();
+            return (gone, SqlError::Engine(if writes { error.into_write_error() } else { error.into_read_error() }));
         }
     };
     (false, said)
@@ -223,7 +223,7 @@ async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> Se
     match (begun, outcome) {
         (Err(error), _) => {
             loan.close();
-            SessionAttempt::ConnectionLost(failure(error, writes).1)
+            SessionAttempt::ConnectionLost(failure(error.into(), writes).1)
         }
         (Ok(()), Err(failure)) if gone => {
             loan.close();
@@ -243,7 +243,7 @@ async fn end(loan: PooledConnection, outcome: Result<(), SqlError>, writes: bool
         }
         Err(error) => {
             loan.close();
-            SessionAttempt::Ended(outcome.and(Err(failure(error, writes).1)))
+            SessionAttempt::Ended(outcome.and(Err(failure(error.into(), writes).1)))
         }
     }
 }

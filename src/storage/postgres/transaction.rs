@@ -10,11 +10,12 @@ use super::collected_rows::{CollectedMark, CollectedRows, OutcomePosition};
 use super::mounts::PostgresInsertCounts;
 use super::query::{PostgresClient, PostgresError};
 use super::revocations::InsertedRevocation;
-use super::{changes, documents, leases, mounts, revocations};
+use super::{changes, leases, mounts, revocations};
 use crate::auth::store::TokenHash;
 use crate::documents::{DocumentWrite, MountId};
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::statements::conflict;
+use crate::storage::tables::documents;
 
 pub(super) struct Transaction<'a> {
     pub(super) db: &'a PostgresClient,
