@@ -144,11 +144,19 @@ impl Error {
         let path = file.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::invalid(format!("{named_by}: file does not exist: {path}")),
-            kind => Self::unavailable(
-                format!("{named_by}: {path}: cannot be {action} ({})", describe_io_error(kind)),
-                error,
-            ),
+            _ => Self::of_io(format_args!("{named_by}: {path}"), action, error),
         }
+    }
+
+    /// [`Kind::Unavailable`] for a failed operation on a file or folder. `subject` contains its path; `action` is a
+    /// participle such as `read`.
+    pub fn of_io(subject: impl fmt::Display, action: &str, error: std::io::Error) -> Self {
+        Self::unavailable(format!("{subject}: cannot be {action} ({})", describe_io_error(error.kind())), error)
+    }
+
+    /// [`Kind::Conflict`] for a file that exists and must stay. `subject` contains its path.
+    pub fn file_exists(subject: impl fmt::Display) -> Self {
+        Self::new(Kind::Conflict, format!("{subject}: exists, and is never overwritten"))
     }
 
     /// Returns the same error with another kind.

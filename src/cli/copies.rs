@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signet::clock::Time;
-use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::error::{Error, Kind, Result};
 use signet::storage::backup::PARTIAL_SUFFIX;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -51,12 +51,12 @@ pub(super) fn prune(folder: &Path, keep: usize, made: &Path) -> Result<()> {
     others.sort_unstable_by(|a, b| b.cmp(a));
     for name in others.into_iter().skip(keep.saturating_sub(1)) {
         let copy = folder.join(name);
-        std::fs::remove_file(&copy).map_err(|e| removal_error(&copy, e))?;
+        std::fs::remove_file(&copy).map_err(|e| Error::of_io(copy.display(), "removed", e))?;
         try_print(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
     }
     for name in names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_copy(copy))) {
         let partial = folder.join(name);
-        std::fs::remove_dir_all(&partial).map_err(|e| removal_error(&partial, e))?;
+        std::fs::remove_dir_all(&partial).map_err(|e| Error::of_io(partial.display(), "removed", e))?;
         let text = format!("{}: removed, left by a command that was killed", partial.display());
         try_print(&json!({ "removed": partial }), text);
     }
@@ -68,22 +68,15 @@ fn is_copy(name: &str) -> bool {
 }
 
 fn list_names(folder: &Path) -> Result<Vec<String>> {
-    let unread = |e: std::io::Error| {
-        let problem = match e.kind() {
-            ErrorKind::NotFound => "is not there".to_owned(),
-            kind => format!("cannot be read ({})", describe_io_error(kind)),
-        };
-        Error::unavailable(format!("{}: {problem}", folder.display()), e)
+    let unread = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound => Error::unavailable(format!("{}: is not there", folder.display()), e),
+        _ => Error::of_io(folder.display(), "read", e),
     };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unread)? {
         names.extend(entry.map_err(unread)?.file_name().into_string());
     }
     Ok(names)
-}
-
-fn removal_error(path: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be removed ({})", path.display(), describe_io_error(e.kind())), e)
 }
 
 #[cfg(test)]

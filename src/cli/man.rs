@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_mangen::Man;
-use signet::error::{Error, Result, describe_io_error};
+use signet::error::{Error, Result};
 
 /// An empty date. Without the quotes, the next field of the header would be its date.
 const NO_DATE: &str = "\"\"";
@@ -19,9 +19,7 @@ pub(crate) fn run(arguments: &ManArguments, definition: Command) -> Result<()> {
     let folder = &arguments.folder;
     let mut definition = definition.disable_help_subcommand(true);
     definition.build();
-    write_pages(&definition, folder).map_err(|e| {
-        Error::unavailable(format!("{}: cannot be written to ({})", folder.display(), describe_io_error(e.kind())), e)
-    })
+    write_pages(&definition, folder).map_err(|e| Error::of_io(folder.display(), "written to", e))
 }
 
 /// Writes the page of a command and those of its subcommands. The synopsis is the usage of `--help`.

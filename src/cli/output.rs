@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Result as IoResult, Stderr, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use signet::error::{Error, Result, describe_io_error};
+use signet::error::{Error, Result};
 use signet::fields::is_control_or_bidi;
 
 /// Set once from `--json`, before a command runs.
@@ -64,7 +64,7 @@ fn escape_control_characters(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_
 }
 
 pub(super) fn stdout_error(e: std::io::Error) -> Error {
-    Error::unavailable(format!("standard output: cannot be written ({})", describe_io_error(e.kind())), e)
+    Error::of_io("standard output", "written", e)
 }
 
 /// Ignores a closed stream: the work continues when its output is not read any more.

@@ -39,7 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Time;
-use crate::error::{Error, Result, describe_io_error};
+use crate::error::{Error, Result};
 #[cfg(test)]
 pub(super) use fixture::Embedded;
 use reader::SqliteReaderPool;
@@ -53,12 +53,7 @@ pub(super) fn sqlite_message(cause: &(dyn std::error::Error + 'static)) -> Optio
 /// Opens or creates the database of a folder, upgrades its schema, completes a restore at `now` if it is a copy, and
 /// returns writer and readers. Does not create a database next to an interrupted restore.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(SqliteWriter, SqliteReaderPool)> {
-    let failed = |e: std::io::Error| {
-        Error::unavailable(
-            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )
-    };
+    let failed = |e| Error::of_io(format_args!("data folder {}", folder.display()), "used", e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     access::require_writable(folder)?;
     let lock = Arc::new(connection::lock(folder)?);

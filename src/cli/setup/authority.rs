@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signet::auth::mounts::MountKind;
 use signet::config::{Config, TlsRenewal};
-use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::error::{Error, Kind, Result};
 use signet::x509::pem;
 
 use super::admin;
@@ -306,9 +306,7 @@ async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
 }
 
 fn contains_certificate(file: &Path, wanted: &PemCertificate) -> Result<bool> {
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        Error::unavailable(format!("{}: cannot be read ({})", file.display(), describe_io_error(e.kind())), e)
-    })?;
+    let text = std::fs::read_to_string(file).map_err(|e| Error::of_io(file.display(), "read", e))?;
     let wanted = pem::parse_first_block(&wanted.text)?.map(|(_, der)| der);
     Ok(pem::parse_blocks(&text).unwrap_or_default().into_iter().any(|(_, der)| Some(der) == wanted))
 }

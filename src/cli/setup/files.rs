@@ -142,7 +142,7 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
     let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
     let others = [&plan.admin_token_file, &plan.root_file];
     if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
-        return Err(exists_error(file));
+        return Err(Error::file_exists(file.display()));
     }
     if let StoreLocation::Embedded(folder) = &config.store
         && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
@@ -227,9 +227,7 @@ pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &In
 pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
     for (folder, mode) in config_folders(config, file) {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
-        made.map_err(|e| {
-            Error::unavailable(format!("{}: cannot be made ({})", folder.display(), describe_io_error(e.kind())), e)
-        })?;
+        made.map_err(|e| Error::of_io(folder.display(), "made", e))?;
     }
     Ok(())
 }
@@ -248,11 +246,7 @@ fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item 
 /// `Conflict` when it exists; `Unavailable` when it cannot be written.
 pub(super) fn write_new(file: &Path, bytes: &[u8], content: FileContent) -> Result<()> {
     files::write_new(file, &[bytes], content)
-        .map_err(|e| if e.kind() == Kind::Conflict { exists_error(file) } else { e })
-}
-
-fn exists_error(file: &Path) -> Error {
-    Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", file.display()))
+        .map_err(|e| if e.kind() == Kind::Conflict { Error::file_exists(file.display()) } else { e })
 }
 
 /// Absolute, because the server may start in another folder than its setup.

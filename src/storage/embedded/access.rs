@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, describe_io_error};
+use crate::error::{Error, Result};
 
 const STORE_FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "signet.db-shm"];
 
@@ -57,12 +57,6 @@ pub(super) fn require_not_world_writable(path: &Path) -> Result<()> {
 fn check_access(path: &Path, rights: Access) -> Result<()> {
     match access(path, rights) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(e) => {
-            let e = std::io::Error::from(e);
-            Err(Error::unavailable(
-                format!("{}: cannot be written ({})", path.display(), describe_io_error(e.kind())),
-                e,
-            ))
-        }
+        Err(e) => Err(Error::of_io(path.display(), "written", e.into())),
     }
 }

@@ -30,9 +30,7 @@ const STATEMENT_CACHE_CAPACITY: usize = 256;
 /// `Conflict` when another process has the lock.
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("signet.lock");
-    let failed = |e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), describe_io_error(e.kind())), e)
-    };
+    let failed = |e| Error::of_io(path.display(), "opened", e);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         let rule = "in use by another signet process: stop that first";

@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 
 use super::reader::SqliteReaderPool;
 use super::{access, connection, copy, log, schema};
-use crate::error::{Error, Result, describe_io_error};
+use crate::error::{Error, Result};
 
 /// The contents of a folder.
 pub(crate) enum FolderInspection {
@@ -45,10 +45,7 @@ pub(crate) fn store_exists(folder: &Path) -> Result<bool> {
     let is_there = match std::fs::metadata(&path) {
         Ok(found) => found.len() > 0,
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
-        Err(e) => {
-            let text = format!("{}: cannot be read ({})", path.display(), describe_io_error(e.kind()));
-            return Err(Error::unavailable(text, e));
-        }
+        Err(e) => return Err(Error::of_io(path.display(), "read", e)),
     };
     if !is_there {
         copy::require_no_interrupted_restore(folder)?;
@@ -65,9 +62,7 @@ pub(super) fn require_store_or_new(folder: &Path) -> Result<()> {
 }
 
 fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
-    let failed = |path: &Path, e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), describe_io_error(e.kind())), e)
-    };
+    let failed = |path: &Path, e| Error::of_io(path.display(), "opened", e);
     let path = folder.join("signet.db");
     match File::open(&path) {
         Ok(_) => {}
