@@ -4,10 +4,11 @@
 //! is overwritten when dropped. [`PartlySecret`] is a buffer for a text with some secret parts, such as a response with
 //! a private key. Documents that storage seals contain secrets through [`sealed`].
 
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 /// The rule that [`is_private`] checks, for messages.
 pub const PRIVATE_FILE_RULE: &str =
@@ -34,6 +35,36 @@ impl Secret {
     /// Takes ownership of secret bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
+    }
+
+    /// Reads at most `max` bytes, into a buffer of this size: a growing buffer leaves copies of the secret in memory.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn read(source: impl Read, max: u64) -> io::Result<Self> {
+        Self::read_into(Vec::with_capacity(max as usize), source, max)
+    }
+
+    /// Reads at most `max` bytes of a file; `None` if the file is not [private](is_private).
+    ///
+    /// # Errors
+    /// The errors of the file.
+    pub fn read_private_file(path: &Path, max: u64) -> io::Result<Option<Self>> {
+        let file = File::open(path)?;
+        // Checks the open file, so that it cannot be replaced after the check.
+        let found = file.metadata()?;
+        if !is_private(&found) {
+            return Ok(None);
+        }
+        // A pipe has no length.
+        let capacity = found.len().max(1024).min(max);
+        Self::read_into(Vec::with_capacity(capacity as usize), file, max).map(Some)
+    }
+
+    fn read_into(mut buffer: Vec<u8>, source: impl Read, max: u64) -> io::Result<Self> {
+        let read = source.take(max).read_to_end(&mut buffer);
+        let secret = Self(buffer);
+        read.map(|_| secret)
     }
 
     /// Exposes the bytes.

@@ -218,15 +218,11 @@ pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
 
 /// As [`read_text`], for an open file.
 pub(super) fn read_open_file(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
-    use std::io::Read as _;
-    // Allocated in full: the length of a pipe is unknown, and a growing buffer leaves copies of secrets in memory.
-    let mut bytes = Vec::with_capacity(MAX_FILE_BYTES as usize + 1);
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
-    let text = Secret::new(bytes);
-    match read.map_err(|e| Error::of_file(named_by, file, "read", e))? as u64 {
-        ..=MAX_FILE_BYTES => Ok(text),
-        _ => Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display()))),
+    let text = Secret::read(opened, MAX_FILE_BYTES + 1).map_err(|e| Error::of_file(named_by, file, "read", e))?;
+    if text.expose().len() as u64 > MAX_FILE_BYTES {
+        return Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display())));
     }
+    Ok(text)
 }
 
 struct IssueFiles {

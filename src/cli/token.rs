@@ -3,7 +3,8 @@
 //! Arguments take precedence over variables. Of the variables, the file takes precedence, because another process may
 //! renew the token in it.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use signet::error::{Error, Kind, Result};
@@ -98,7 +99,8 @@ impl ClientTokenSource {
         let (source, text) = match self {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
-                let text = read_token_file(&file)
+                let text = File::open(&file)
+                    .and_then(|opened| Secret::read(opened, MAX_TOKEN_BYTES))
                     .map_err(|e| Error::of_file(name, &file, "read", e).with_kind(Kind::Invalid))?;
                 (format!("{name}: {}", file.display()), text)
             }
@@ -109,13 +111,4 @@ impl ClientTokenSource {
             _ => Err(Error::invalid(format!("{source}: invalid characters"))),
         }
     }
-}
-
-fn read_token_file(file: &Path) -> std::io::Result<Secret> {
-    use std::io::Read as _;
-    // Allocated in full: a growing buffer leaves copies of the secret in memory.
-    let mut bytes = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
-    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut bytes));
-    let text = Secret::new(bytes);
-    read.map(|_| text)
 }

@@ -5,8 +5,6 @@
 //! ([`cloudakms`](super::cloudakms)) with a symmetric key. The seal is used when a store is opened, when its seal
 //! changes, and by a node that was offline during such a change.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
 /// Maximum duration of one call, retries included.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -65,13 +63,9 @@ impl SecretSource {
             Self::File(path) => path,
         };
         let failed = |e| Error::of_file(name, path, "read", e).with_kind(Kind::Unavailable);
-        let file = File::open(path).map_err(failed)?;
-        if !is_private(&file.metadata().map_err(failed)?) {
+        let Some(whole) = Secret::read_private_file(path, MAX_SECRET_BYTES).map_err(failed)? else {
             return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE_RULE}", path.display())));
-        }
-        let mut bytes = Vec::with_capacity(MAX_SECRET_BYTES as usize);
-        file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-        let whole = Secret::new(bytes);
+        };
         let trimmed = whole.expose().trim_ascii_end();
         if trimmed.is_empty() || whole.expose().len() as u64 == MAX_SECRET_BYTES {
             return Err(Error::invalid(format!("{name}: {} must contain 1 to 1023 bytes", path.display())));

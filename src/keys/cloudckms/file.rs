@@ -5,11 +5,9 @@
 //! checked before anything is opened, and each component again while it is opened.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
-use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 use crate::keys::cloud::GoogleSettings;
@@ -72,12 +70,11 @@ impl CredentialFile {
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(unreadable_error());
         }
-        let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content).map_err(|_| unreadable_error())?;
-        if content.len() as u64 > MAX_FILE_BYTES {
+        let content = Secret::read(file, MAX_FILE_BYTES + 1).map_err(|_| unreadable_error())?;
+        if content.expose().len() as u64 > MAX_FILE_BYTES {
             return Err(Error::invalid("credentials: the file is larger than 64 KiB"));
         }
-        Ok(Secret::new(content.as_slice()))
+        Ok(content)
     }
 }
 

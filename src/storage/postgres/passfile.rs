@@ -1,15 +1,13 @@
 //! Passwords in libpq's file format (`.pgpass`): lines `host:port:database:user:password`, with `*` as a wildcard and
 //! `\` before a literal colon or backslash. The first matching line counts.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
 /// Folders of unix sockets that `localhost` matches as well, as in libpq.
 const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
@@ -19,18 +17,9 @@ const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/t
 /// # Errors
 /// `Invalid` naming the file and the rule.
 pub(super) fn read(path: &Path) -> Result<Secret> {
-    let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
     let unreadable = |error| Error::of_file("passfile", path, "read", error).with_kind(Kind::Invalid);
-    let mut file = File::open(path).map_err(unreadable)?;
-    // Checks the open file, so that it cannot be replaced after the check.
-    if !is_private(&file.metadata().map_err(unreadable)?) {
-        return Err(refused(PRIVATE_FILE_RULE));
-    }
-    let mut content = Vec::new();
-    let read = file.read_to_end(&mut content);
-    let content = Secret::new(content);
-    read.map_err(unreadable)?;
-    Ok(content)
+    let content = Secret::read_private_file(path, u64::MAX).map_err(unreadable)?;
+    content.ok_or_else(|| Error::invalid(format!("passfile: {}: {PRIVATE_FILE_RULE}", path.display())))
 }
 
 /// Finds the password for the single server of `config`.
