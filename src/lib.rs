@@ -28,7 +28,8 @@
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
 //! fair_queue      fair queues, and the queue for CPU work
-//! shared by all   budget caller_network clock derived_values documents error fields random secret templates users
+//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates
+//!                 users
 //! ```
 //!
 //! `foo.rs` has the documentation and the public interface of a module, `foo/` its parts. Dependencies point in one
@@ -155,6 +156,7 @@ pub mod documents;
 pub mod error;
 pub mod fair_queue;
 pub mod fields;
+pub mod files;
 pub mod http;
 pub mod keyring;
 pub mod keys;

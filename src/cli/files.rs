@@ -11,9 +11,9 @@ mod staged;
 use std::path::Path;
 
 use signet::error::{Error, Result};
+pub(super) use signet::files::folder_of;
 
 pub(super) use self::lock::FolderLock;
-pub(super) use self::resolved_path::folder_of;
 pub(super) use self::staged::{FileContent, OnExisting, StagedFile, exists_error, write_new};
 
 /// Requires that the file exists which the flag or argument `named_by` names.

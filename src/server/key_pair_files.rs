@@ -5,13 +5,15 @@
 //! partial file.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::config::TlsFiles;
-use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::error::{Error, Result};
+use crate::files::{self, folder_of};
+
+const KEY_SETTING: &str = "tls_key_file";
+const CERTIFICATE_SETTING: &str = "tls_certificate_file";
 
 #[derive(Clone, Copy)]
 pub(super) struct KeyPairContents<'p> {
@@ -26,11 +28,10 @@ pub(super) struct KeyPairContents<'p> {
 /// only the last rename failed.
 pub(super) fn replace(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> {
     require_distinct_files(files)?;
-    write(&sibling_path(&files.key), pair.key, 0o600).map_err(|e| write_error("tls_key_file", &files.key, e))?;
-    write(&sibling_path(&files.certificate), pair.certificate, 0o644)
-        .map_err(|e| write_error("tls_certificate_file", &files.certificate, e))?;
-    rename(&files.key).map_err(|e| write_error("tls_key_file", &files.key, e))?;
-    rename(&files.certificate).map_err(|e| write_error("tls_certificate_file", &files.certificate, e))
+    write_new_version(KEY_SETTING, &files.key, pair.key, 0o600)?;
+    write_new_version(CERTIFICATE_SETTING, &files.certificate, pair.certificate, 0o644)?;
+    publish(KEY_SETTING, &files.key)?;
+    publish(CERTIFICATE_SETTING, &files.certificate)
 }
 
 /// Rejects a key and certificate, or their `.new` files, that are the same file: the second
@@ -67,8 +68,7 @@ pub(super) fn create(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> 
 pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
     for file in [&files.key, &files.certificate] {
         if file.exists() {
-            let text = format!("{}: exists, and is never overwritten", file.display());
-            return Err(Error::new(Kind::Conflict, text));
+            return Err(Error::file_exists(file.display()));
         }
     }
     Ok(())
@@ -82,43 +82,33 @@ pub(super) fn finish_interrupted(files: &TlsFiles) -> Result<bool> {
     if !sibling_path(&files.certificate).exists() || sibling_path(&files.key).exists() {
         return Ok(false);
     }
-    rename(&files.certificate).map_err(|e| write_error("tls_certificate_file", &files.certificate, e))?;
-    Ok(true)
+    publish(CERTIFICATE_SETTING, &files.certificate).map(|()| true)
 }
 
 fn write_error(setting: &str, file: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{setting}: {}: cannot be written ({})", file.display(), describe_io_error(e.kind())), e)
+    Error::of_io(format_args!("{setting}: {}", file.display()), "written", e)
 }
 
 fn sibling_path(file: &Path) -> PathBuf {
-    let mut name = file.file_name().map_or_else(OsString::new, OsString::from);
-    name.push(".new");
-    file.with_file_name(name)
+    files::append_suffix(file, ".new")
 }
 
-/// Writes a new file, replacing one that an earlier attempt left.
-fn write(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
-    out.write_all(bytes)?;
-    out.sync_all()
+/// Writes the `.new` file, replacing one that an earlier attempt left.
+fn write_new_version(setting: &str, file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let new = sibling_path(file);
+    let created = files::remove_if_exists(&new).and_then(|()| files::create_new(&new, mode));
+    created.and_then(|new| files::write_synced(&new, &[bytes])).map_err(|e| write_error(setting, file, e))
 }
 
-fn rename(file: &Path) -> std::io::Result<()> {
-    std::fs::rename(sibling_path(file), file)?;
-    File::open(folder_of(file))?.sync_all()
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Renames the `.new` file.
+fn publish(setting: &str, file: &Path) -> Result<()> {
+    files::replace(&sibling_path(file), file).map_err(|e| write_error(setting, file, e))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn key_pair_replacement_is_atomic_and_finished_after_a_crash() {
@@ -144,7 +134,7 @@ mod tests {
         assert!(!finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c2", "k2"]);
         // Interrupted between the two renames.
-        rename(&files.key).unwrap();
+        publish(KEY_SETTING, &files.key).unwrap();
         assert!(finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c3", "k3"]);
         let nowhere = TlsFiles { certificate: folder.path().join("no/c.pem"), key: folder.path().join("no/k.pem") };

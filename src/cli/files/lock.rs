@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::files::folder_of;
 
-use super::resolved_path::{ResolvedPath, folder_of, write_error};
+use super::resolved_path::{ResolvedPath, write_error};
 use super::staged::{FileContent, OnExisting, StagedFile};
 
 const LOCK_FILE_NAME: &str = ".signet.lock";

@@ -13,7 +13,7 @@ use std::path::{Component, Path};
 
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::error::{Error, Kind, Result};
 
 /// Maximum number of symbolic links on one path, as in the kernel.
 const MAX_SYMLINKS: usize = 40;
@@ -115,11 +115,7 @@ fn split_path(way: &Path) -> Vec<PathStep> {
 }
 
 pub(super) fn write_error(file: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be written ({})", file.display(), describe_io_error(e.kind())), e)
-}
-
-pub(in crate::cli) fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    Error::of_io(file.display(), "written", e)
 }
 
 fn foreign_link_error(file: &Path, user: u32) -> Error {

@@ -2,14 +2,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
-use std::io::Write as _;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
-use rustix::io::Errno;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::files;
 use signet::random;
 
 use super::resolved_path::{ResolvedPath, file_type, write_error};
@@ -135,9 +136,8 @@ impl StagedFile {
     ///
     /// # Errors
     /// `Unavailable` when it cannot be written.
-    pub(in crate::cli) fn filled(mut self, parts: &[&[u8]]) -> Result<Self> {
-        let written = parts.iter().try_for_each(|part| self.out.write_all(part)).and_then(|()| self.out.sync_all());
-        written.map_err(|e| write_error(&self.file, e))?;
+    pub(in crate::cli) fn filled(self, parts: &[&[u8]]) -> Result<Self> {
+        files::write_synced(&self.out, parts).map_err(|e| write_error(&self.file, e))?;
         Ok(self)
     }
 
@@ -146,25 +146,17 @@ impl StagedFile {
     /// # Errors
     /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
     pub(in crate::cli) fn persist(self) -> Result<()> {
-        let folder = &self.spot.folder;
-        let from = &self.temporary;
-        let to = &self.spot.name;
+        let folder = self.spot.folder.as_fd();
+        let [from, to] = [&self.temporary, &self.spot.name].map(Path::new);
         let placed = if self.is_over {
-            fs::renameat(folder, from, folder, to)
+            fs::renameat(folder, from, folder, to).map_err(io::Error::from)
         } else {
-            match fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-                // Some file systems do not support this flag; a hard link has the same effect.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                    fs::linkat(folder, from, folder, to, AtFlags::empty())
-                }
-                placed => placed,
-            }
+            files::rename_new(folder, from, to)
         };
-        placed.map_err(|e| match e {
-            Errno::EXIST => exists_error(&self.file),
-            e => write_error(&self.file, e.into()),
-        })?;
-        self.folder.sync_all().map_err(|e| write_error(&self.file, e))
+        placed.and_then(|()| self.folder.sync_all()).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => exists_error(&self.file),
+            _ => write_error(&self.file, e),
+        })
     }
 
     /// Opens the file that it will replace, but only the one that was found when this was created.
@@ -175,10 +167,7 @@ impl StagedFile {
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = fs::openat(&self.spot.folder, &self.spot.name, how, Mode::empty());
         let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));
-        let (stat, opened) = opened.map_err(|e| {
-            let e = std::io::Error::from(e);
-            Error::unavailable(format!("{}: cannot be read ({})", self.file.display(), describe_io_error(e.kind())), e)
-        })?;
+        let (stat, opened) = opened.map_err(|e| Error::of_io(self.file.display(), "read", e.into()))?;
         if self.spot.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
             let text = format!("{}: another file has its name by now", self.file.display());
             return Err(Error::new(Kind::Conflict, text));

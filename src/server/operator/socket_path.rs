@@ -2,12 +2,14 @@
 //! socket is reached through a file descriptor of the folder.
 
 use std::fs::{File, Permissions};
-use std::io::{ErrorKind, Result};
+use std::io::Result;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
+
+use crate::files::remove_if_exists;
 
 /// Name of the socket in the data folder.
 pub(super) const SOCKET_NAME: &str = "signet.sock";
@@ -42,10 +44,7 @@ impl SocketFolder {
 pub(super) fn bind(folder: &Path) -> Result<UnixListener> {
     let socket_folder = SocketFolder::of(folder)?;
     let new = socket_folder.folder.join(TEMPORARY_SOCKET_NAME);
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_exists(&new)?;
     let listener = UnixListener::bind(&new)?;
     std::fs::set_permissions(&new, Permissions::from_mode(0o600))?;
     std::fs::rename(&new, socket_folder.socket_path())?;

@@ -5,24 +5,25 @@
 //! ends. Plain file reads are used, because a database connection would block the writer's recovery from a failed sync.
 //! A copy appears under its name only when it is complete and synced, and never replaces a file.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::CWD;
 
 use super::access;
 use super::connection;
 use super::query::resolve;
 use super::schema;
 use crate::clock::Time;
-use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::error::{Error, Kind, Result};
+use crate::files::{self, append_suffix};
 use crate::storage::backend::Fact;
 use crate::storage::progress::ProgressCounters;
 use crate::storage::restore_facts::{
@@ -115,7 +116,7 @@ impl PartialCopy {
     /// Creates the folder, in which only this user may create files, even if others can write next to it.
     fn beside(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
-            return Err(already_exists_error(to));
+            return Err(Error::file_exists(to.display()));
         }
         let folder = append_suffix(to, &format!("{PARTIAL_SUFFIX}{}", crate::random::base62(8)));
         DirBuilder::new().mode(0o700).create(&folder).map_err(|e| create_error(&folder, e))?;
@@ -125,8 +126,7 @@ impl PartialCopy {
     /// Creates a file of the copy: the database, or another file by its suffix.
     fn create(&self, end: &str) -> Result<File> {
         let path = append_suffix(&self.part, end);
-        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        created.map_err(|e| create_error(&path, e))
+        files::create_new(&path, 0o600).map_err(|e| create_error(&path, e))
     }
 
     /// Merges the log into the file, marks it as a copy of `now`, and renames it to its final name. Returns its size in
@@ -156,23 +156,16 @@ impl PartialCopy {
         db.execute(sql::INSERT, params![name, value]).map_err(failed)?;
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => already_exists_error(&self.to),
-            kind => {
-                Error::unavailable(format!("{}: cannot be written ({})", self.to.display(), describe_io_error(kind)), e)
-            }
+            ErrorKind::AlreadyExists => Error::file_exists(self.to.display()),
+            _ => Error::of_io(self.to.display(), "written", e),
         })
     }
 
     fn publish(&self) -> IoResult<u64> {
         let file = File::open(&self.part)?;
         file.sync_all()?;
-        match renameat_with(CWD, &self.part, CWD, &self.to, RenameFlags::NOREPLACE) {
-            // For file systems without this flag. A hard link does not replace a file either.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => std::fs::hard_link(&self.part, &self.to)?,
-            renamed => renamed?,
-        }
-        let folder = self.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()?;
+        files::rename_new(CWD, &self.part, &self.to)?;
+        files::sync_folder(&self.to)?;
         Ok(file.metadata()?.len())
     }
 }
@@ -227,12 +220,7 @@ pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
 /// `Conflict` when the folder has files of a database or is in use; `Invalid` when the file is not a store of a known
 /// version; `Unavailable` from the disk.
 pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -> Result<u64> {
-    let failed = |e: io::Error| {
-        Error::unavailable(
-            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )
-    };
+    let failed = |e| Error::of_io(format_args!("data folder {}", folder.display()), "used", e);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     access::require_not_world_writable(folder)?;
     let _lock = connection::lock(folder)?;
@@ -322,12 +310,8 @@ pub(crate) fn remove_move_record(folder: &Path) -> Result<bool> {
 /// Opens an unused store, runs `change` on its facts, and returns its result; 0 for an empty database.
 fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
     let path = folder.join(DATABASE_FILE);
-    super::log::rewrite_log(&path).map_err(|e| {
-        Error::unavailable(
-            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )
-    })?;
+    super::log::rewrite_log(&path)
+        .map_err(|e| Error::of_io(format_args!("data folder {}", folder.display()), "used", e))?;
     let db = connection::open_writer(&path)?;
     if schema::known_version(&db)?.is_none() {
         return Ok(0);
@@ -335,21 +319,11 @@ fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Res
     change(&db).map_err(|e| Error::unavailable(format!("{}: cannot be changed ({e})", path.display()), e))
 }
 
-fn already_exists_error(path: &Path) -> Error {
-    Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", path.display()))
-}
-
-fn append_suffix(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
-}
-
 fn open_database(folder: &Path) -> Result<File> {
     let path = folder.join(DATABASE_FILE);
     File::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
-        kind => Error::unavailable(format!("{}: cannot be read ({})", path.display(), describe_io_error(kind)), e),
+        _ => Error::of_io(path.display(), "read", e),
     })
 }
 
@@ -361,14 +335,14 @@ fn copy_error(from: &Path, to: &Path, error: io::Error) -> Error {
         FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
         _ => (from, "copied"),
     };
-    Error::unavailable(format!("{}: cannot be {what} ({})", path.display(), describe_io_error(error.kind())), error)
+    Error::of_io(path.display(), what, error)
 }
 
 fn create_error(path: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::NotFound {
         return Error::unavailable(format!("{}: cannot be made: its folder does not exist", path.display()), error);
     }
-    Error::unavailable(format!("{}: cannot be made ({})", path.display(), describe_io_error(error.kind())), error)
+    Error::of_io(path.display(), "made", error)
 }
 
 /// The log of a database, with its size at the start of the copy.

@@ -10,6 +10,8 @@ use std::io::{ErrorKind, Result};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::files::append_suffix;
+
 /// Size in bytes of the log header and of a frame header (SQLite file format, section 4.1).
 const LOG_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -17,9 +19,7 @@ const FRAME_HEADER_BYTES: usize = 24;
 const FRAMES_PER_BUFFER: usize = 256;
 
 pub(super) fn log_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    PathBuf::from(name)
+    append_suffix(path, "-wal")
 }
 
 /// Rewrites the used part of the log with the same bytes, and syncs it.

@@ -1,8 +1,8 @@
 //! The seal key: its location, and the format of a key file.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroize;
 
-use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::error::{Error, Kind, Result};
+use crate::files;
 use crate::keys::store::SealDevice;
-use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
 const SEAL_KEY_BYTES: usize = 32;
 /// Maximum size of a key file in bytes, more than any form of a key needs.
@@ -97,17 +98,12 @@ impl SealKey {
     /// Reads a key file: 32 raw bytes, or a text for [`SealKey::from_text`].
     ///
     /// # Errors
-    /// `Invalid` when it is [not private](is_private) or contains no key; `Unavailable` when it cannot be read.
+    /// `Invalid` when it is [not private](crate::secret::is_private) or contains no key; `Unavailable` when it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let failed = |e| read_error(path, e);
-        let file = File::open(path).map_err(failed)?;
-        // Checks the open file, so that it cannot be replaced after the check.
-        if !is_private(&file.metadata().map_err(failed)?) {
+        let Some(content) = Secret::read_private_file(path, MAX_KEY_FILE_BYTES).map_err(|e| read_error(path, e))?
+        else {
             return Err(Error::invalid(format!("seal key file {}: {PRIVATE_FILE_RULE}", path.display())));
-        }
-        let mut bytes = Vec::with_capacity(MAX_KEY_FILE_BYTES as usize);
-        file.take(MAX_KEY_FILE_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-        let content = Secret::new(bytes);
+        };
         let text = || std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok());
         let key = if content.expose().len() == SEAL_KEY_BYTES { Some(Self::of_bytes(content.clone())) } else { text() };
         key.map(|key| Self { file: Some(path.to_owned()), ..key }).ok_or_else(|| {
@@ -126,12 +122,8 @@ impl SealKey {
         Self::create(path, None)
     }
 
-    /// As [`SealKey::create_file`], with another owner.
-    pub(super) fn create_owned_file(path: &Path, owner: FileOwner) -> Result<Self> {
-        Self::create(path, Some(owner))
-    }
-
-    fn create(path: &Path, owner: Option<FileOwner>) -> Result<Self> {
+    /// As [`SealKey::create_file`], with the owner of another file.
+    pub(super) fn create(path: &Path, owner: Option<&Metadata>) -> Result<Self> {
         let key = Self { file: Some(path.to_owned()), ..Self::random() };
         let mut text = Vec::with_capacity(2 * SEAL_KEY_BYTES + 1);
         for byte in key.bytes().map(Secret::expose).unwrap_or_default() {
@@ -157,63 +149,42 @@ impl SealKey {
     }
 }
 
-fn read_error(path: &Path, error: std::io::Error) -> Error {
+pub(super) fn read_error(path: &Path, error: io::Error) -> Error {
     Error::of_file("seal key file", path, "read", error).with_kind(Kind::Unavailable)
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct FileOwner {
-    user: u32,
-    group: u32,
+pub(super) fn file_error(path: &Path, action: &str, error: io::Error) -> Error {
+    Error::of_io(format_args!("seal key file {}", path.display()), action, error)
 }
 
-impl FileOwner {
-    pub(super) fn of(path: &Path) -> Result<Self> {
-        let found = std::fs::metadata(path).map_err(|e| read_error(path, e))?;
-        Ok(Self { user: found.uid(), group: found.gid() })
-    }
-
-    pub(super) fn give(self, file: &File, path: &Path) -> Result<()> {
-        std::os::unix::fs::fchown(file, Some(self.user), Some(self.group)).map_err(|e| {
-            let text = format!(
-                "seal key file {}: cannot change the owner to user {}, group {} (the owner of the previous key); run \
-                 this command as that user",
-                path.display(),
-                self.user,
-                self.group
-            );
-            Error::unavailable(text, e)
-        })
-    }
+/// Changes the owner of a file to the one of the previous key.
+pub(super) fn change_owner(file: &File, path: &Path, owner: &Metadata) -> Result<()> {
+    fchown(file, Some(owner.uid()), Some(owner.gid())).map_err(|e| {
+        let text = format!(
+            "seal key file {}: cannot change the owner to user {}, group {} (the owner of the previous key); run this \
+             command as that user",
+            path.display(),
+            owner.uid(),
+            owner.gid()
+        );
+        Error::unavailable(text, e)
+    })
 }
 
 /// Writes a new file of mode 0600 and syncs it; removes it on failure.
-pub(super) fn write_new(path: &Path, owner: Option<FileOwner>, content: &[u8]) -> Result<()> {
-    write_new_with(path, owner, |file| file.write_all(content).and_then(|()| file.sync_all()))
+pub(super) fn write_new(path: &Path, owner: Option<&Metadata>, content: &[u8]) -> Result<()> {
+    write_new_with(path, owner, |file| files::write_synced(file, &[content]))
 }
 
-fn write_new_with(
-    path: &Path,
-    owner: Option<FileOwner>,
-    write: impl FnOnce(&mut File) -> std::io::Result<()>,
-) -> Result<()> {
-    let failed = |e: std::io::Error| match e.kind() {
-        ErrorKind::AlreadyExists => {
-            Error::new(Kind::Conflict, format!("seal key file {}: exists, and is never overwritten", path.display()))
-        }
-        kind => Error::unavailable(
-            format!("seal key file {}: cannot be written ({})", path.display(), describe_io_error(kind)),
-            e,
-        ),
-    };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
-    let written = given.and_then(|()| write(&mut file).map_err(failed)).and_then(|()| {
-        // Without this, a power failure could lose the only key of a store.
-        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            Some(folder) => File::open(folder).and_then(|f| f.sync_all()).map_err(failed),
-            None => Ok(()),
-        }
+fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
+    let file = files::create_new(path, 0o600).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Error::file_exists(format_args!("seal key file {}", path.display())),
+        _ => file_error(path, "written", e),
+    })?;
+    let given = owner.map_or(Ok(()), |owner| change_owner(&file, path, owner));
+    let written = given.and_then(|()| {
+        // Without the sync of the folder, a power failure could lose the only key of a store.
+        write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });
     if written.is_err() {
         // An incomplete file would block the next attempt.
@@ -260,7 +231,7 @@ mod tests {
     fn a_file_that_could_not_be_written_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
-        let full = |file: &mut File| file.write_all(b"5a5a").and(Err(ErrorKind::StorageFull.into()));
+        let full = |file: &File| files::write_synced(file, &[b"5a5a"]).and(Err(ErrorKind::StorageFull.into()));
         assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Unavailable);
         assert!(!path.exists());
         SealKey::create_file(&path).unwrap();

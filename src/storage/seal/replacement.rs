@@ -6,10 +6,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::key::{FileOwner, SealKey, write_new};
-use crate::error::{Error, Kind, Result, describe_io_error};
+use super::key::{SealKey, change_owner, file_error, read_error, write_new};
+use crate::error::{Error, Kind, Result};
+use crate::files::{append_suffix, folder_of, sync_folder};
 use crate::secret::{Secret, is_private};
 
+/// Suffixes of the new key's file, and of the previous key's, before its name.
+const NEW_SUFFIX: &str = ".new";
+const OLD_SUFFIX: &str = ".old-";
 /// Minimum length in bytes of a key as text: base64 without padding.
 const MIN_KEY_TEXT_BYTES: u64 = 43;
 
@@ -27,7 +31,7 @@ impl SealKeyReplacement {
     /// The errors of the key file; `Conflict` when another key has the name; `Unavailable` when a file cannot be
     /// written or given to the owner of the previous one, because then the server could not read it.
     pub fn prepare(file: &Path) -> Result<Self> {
-        Self::prepare_with(file, hard_link)
+        Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
     }
 
     /// Continues an earlier attempt whose key the store may have taken, if there is one.
@@ -35,23 +39,27 @@ impl SealKeyReplacement {
     /// # Errors
     /// As [`SealKeyReplacement::prepare`].
     pub fn left(file: &Path) -> Result<Option<Self>> {
-        if read_earlier_key(&sibling_path(file, "new"))?.is_some() { Self::prepare(file).map(Some) } else { Ok(None) }
+        if read_earlier_key(&append_suffix(file, NEW_SUFFIX))?.is_some() {
+            Self::prepare(file).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn prepare_with(file: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<Self> {
         let before = SealKey::from_file(file)?;
-        let owner = FileOwner::of(file)?;
-        let fresh = sibling_path(file, "new");
-        let old = sibling_path(file, &format!("old-{}", before.about().key));
+        let owner = std::fs::metadata(file).map_err(|e| read_error(file, e))?;
+        let fresh = append_suffix(file, NEW_SUFFIX);
+        let old = append_suffix(file, &format!("{OLD_SUFFIX}{}", before.about().key));
         let key = match read_earlier_key(&fresh)? {
             Some(key) => {
                 // The earlier attempt may not have synced it, or another user may have made it.
                 let opened = File::open(&fresh).map_err(|e| file_error(&fresh, "read", e))?;
-                owner.give(&opened, &fresh)?;
+                change_owner(&opened, &fresh, &owner)?;
                 opened.sync_all().map_err(|e| file_error(&fresh, "written", e))?;
                 key
             }
-            None => SealKey::create_owned_file(&fresh, owner)?,
+            None => SealKey::create(&fresh, Some(&owner))?,
         };
         match read_earlier_key(&old)? {
             Some(kept) if kept.bytes() == before.bytes() => {}
@@ -63,7 +71,7 @@ impl SealKeyReplacement {
             None if link(file, &old).is_ok() => {}
             None => {
                 let content = Secret::new(std::fs::read(file).map_err(|e| file_error(file, "read", e))?);
-                write_new(&old, Some(owner), content.expose())?;
+                write_new(&old, Some(&owner), content.expose())?;
             }
         }
         let prepared = Self { file: file.to_owned(), fresh, old, key };
@@ -91,8 +99,7 @@ impl SealKeyReplacement {
     }
 
     fn sync(&self) -> Result<()> {
-        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| file_error(folder, "written", e))
+        sync_folder(&self.file).map_err(|e| file_error(folder_of(&self.file), "written", e))
     }
 }
 
@@ -108,15 +115,15 @@ pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
 /// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let name = file.file_name()?.to_str()?;
-    let fresh = sibling_path(file, "new");
+    let fresh = append_suffix(file, NEW_SUFFIX);
     let is_ours = |path: &PathBuf| {
         let end = path.file_name().and_then(OsStr::to_str).and_then(|found| found.strip_prefix(name));
-        *path == fresh || end.is_some_and(|end| end.starts_with(".old-"))
+        *path == fresh || end.is_some_and(|end| end.starts_with(OLD_SUFFIX))
     };
     let holds_another = |path: &PathBuf| SealKey::from_file(path).is_ok_and(|other| other.bytes() != key.bytes());
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Spelled like the path of the key file, for the comparison with `fresh`.
-    let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
+    let names =
+        std::fs::read_dir(folder_of(file)).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
     let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
     others.sort();
     let told = others.iter().map(|path| match *path == fresh {
@@ -142,24 +149,6 @@ fn read_earlier_key(file: &Path) -> Result<Option<SealKey>> {
         }
         found => found.map(Some),
     }
-}
-
-fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::hard_link(from, to)
-}
-
-fn file_error(file: &Path, what: &str, error: io::Error) -> Error {
-    Error::unavailable(
-        format!("seal key file {}: cannot be {what} ({})", file.display(), describe_io_error(error.kind())),
-        error,
-    )
-}
-
-/// Appends another extension to the file name.
-fn sibling_path(file: &Path, word: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{word}"));
-    PathBuf::from(name)
 }
 
 #[cfg(test)]
@@ -228,7 +217,7 @@ mod tests {
             replacement.finish().unwrap();
             assert_eq!(owner(&file), expected);
         }
-        SealKey::create_file(&sibling_path(&file, "new")).unwrap();
+        SealKey::create_file(&append_suffix(&file, NEW_SUFFIX)).unwrap();
         SealKeyReplacement::prepare(&file).unwrap().finish().unwrap();
         assert_eq!(owner(&file), expected);
     }
@@ -239,7 +228,7 @@ mod tests {
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
         // An incomplete copy from an earlier attempt is replaced.
-        torn(&sibling_path(&file, &format!("old-{}", before.about().key)), "5a5a");
+        torn(&append_suffix(&file, &format!("{OLD_SUFFIX}{}", before.about().key)), "5a5a");
         for _ in 0..2 {
             let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
             assert!(is(replacement.old(), &before));
@@ -251,11 +240,11 @@ mod tests {
     fn partly_written_new_key_file_is_replaced() {
         for content in ["", "5a5a5a"] {
             let (_dir, file) = folder();
-            torn(&sibling_path(&file, "new"), content);
+            torn(&append_suffix(&file, NEW_SUFFIX), content);
             assert!(SealKeyReplacement::left(&file).unwrap().is_none(), "{content}");
-            torn(&sibling_path(&file, "new"), content);
+            torn(&append_suffix(&file, NEW_SUFFIX), content);
             let replacement = SealKeyReplacement::prepare(&file).unwrap();
-            assert!(is(&sibling_path(&file, "new"), replacement.key()), "{content}");
+            assert!(is(&append_suffix(&file, NEW_SUFFIX), replacement.key()), "{content}");
         }
     }
 
@@ -278,7 +267,7 @@ mod tests {
     #[test]
     fn a_file_that_may_hold_a_key_is_never_removed() {
         let (_dir, file) = folder();
-        let fresh = sibling_path(&file, "new");
+        let fresh = append_suffix(&file, NEW_SUFFIX);
         torn(&fresh, &"x".repeat(64));
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         std::fs::write(&fresh, [7; 32]).unwrap();
@@ -286,7 +275,7 @@ mod tests {
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         assert_eq!(std::fs::read(&fresh).unwrap(), [7; 32]);
         std::fs::remove_file(&fresh).unwrap();
-        let old = sibling_path(&file, &format!("old-{}", SealKey::from_file(&file).unwrap().about().key));
+        let old = append_suffix(&file, &format!("{OLD_SUFFIX}{}", SealKey::from_file(&file).unwrap().about().key));
         let other = SealKey::create_file(&old).unwrap();
         assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
         assert!(is(&old, &other));
