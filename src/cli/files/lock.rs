@@ -34,12 +34,7 @@ impl FolderLock {
     /// # Errors
     /// `Unavailable` when the folder is not writable.
     pub(in crate::cli) async fn awaited(file: &Path) -> Result<Self> {
-        loop {
-            match Self::at_once(file)? {
-                Some(lock) => return Ok(lock),
-                None => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
-            }
-        }
+        Self::within(Duration::MAX, file).await
     }
 
     /// Locks the folder of a file, with a limited wait.
@@ -47,12 +42,16 @@ impl FolderLock {
     /// # Errors
     /// `Conflict` on timeout, `Unavailable` when the folder is not writable.
     pub(in crate::cli) async fn of(file: &Path) -> Result<Self> {
+        Self::within(LOCK_TIMEOUT, file).await
+    }
+
+    async fn within(timeout: Duration, file: &Path) -> Result<Self> {
         let begun = Instant::now();
         loop {
             if let Some(lock) = Self::at_once(file)? {
                 return Ok(lock);
             }
-            if begun.elapsed() > LOCK_TIMEOUT {
+            if begun.elapsed() > timeout {
                 let folder = folder_of(file).display();
                 let text = format!(
                     "{folder}: another signet command replaces files there at this moment, or left {LOCK_FILE_NAME} there that is \
