@@ -180,7 +180,7 @@ fn check_reports_seal_key_that_does_not_open_the_store() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     seal("set its mode to 0600");
     std::fs::remove_file(&key).unwrap();
-    seal("put the seal key back");
+    seal("restore the seal key");
     std::fs::write(&key, &good).unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     assert!(check(&site).output().unwrap().status.success());
