@@ -18,37 +18,6 @@ use crate::error::{Error, Result};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
 
-/// Size limits of a stored list. Every use of the list iterates over it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListLimits {
-    /// Maximum number of entries.
-    pub entries: usize,
-    /// Maximum length of an entry, bytes.
-    pub bytes: usize,
-}
-
-impl ListLimits {
-    /// Limits with `entries` entries of `bytes` bytes each.
-    pub const fn new(entries: usize, bytes: usize) -> Self {
-        Self { entries, bytes }
-    }
-
-    /// Rejects a list that exceeds the limits.
-    ///
-    /// # Errors
-    /// `Invalid` naming `field` and the rule.
-    pub(crate) fn hold(self, field: &str, list: &[String]) -> Result<()> {
-        let Self { entries, bytes } = self;
-        if list.len() > entries {
-            return Err(Error::invalid(format!("{field}: at most {entries} entries are allowed")));
-        }
-        if list.iter().any(|entry| entry.len() > bytes) {
-            return Err(Error::invalid(format!("{field}: an entry is longer than {bytes} bytes")));
-        }
-        Ok(())
-    }
-}
-
 /// Escapes and truncates a name for error messages.
 pub(crate) fn escape_for_message(name: &str) -> String {
     name.chars().take(300).flat_map(char::escape_debug).collect()
