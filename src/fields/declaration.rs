@@ -86,7 +86,7 @@ pub trait Resource: Default + 'static {
 }
 
 /// Declares a resource. Each row has the documentation and serde attributes of a member of the struct, its kind, its
-/// name and its default. Rows have the order of the stored members.
+/// name and its default; without a default, that of its type. Rows have the order of the stored members.
 ///
 /// | kind | type | fields |
 /// |---|---|---|
@@ -95,6 +95,8 @@ pub trait Resource: Default + 'static {
 /// | `value NAME: TYPE` | any | the member, read and rendered by code of its own |
 /// | `stored NAME: TYPE` | any | none, or those named `as [NAMES]`; read and rendered by code of their own |
 macro_rules! resource {
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
     (
         $(#[$header:meta])*
         $visibility:vis struct $resource:ident {
@@ -109,7 +111,7 @@ macro_rules! resource {
                 $(stored $stored:ident)?
                 $(: $type:ty)?
                 $(as [$($name:expr),+])?
-                = $default:expr;
+                $(= $default:expr)?;
             )+
         }
     ) => {
@@ -131,7 +133,10 @@ macro_rules! resource {
         impl Default for $resource {
             fn default() -> Self {
                 Self {
-                    $($($flag)? $($seconds)? $($text)? $($secret)? $($list)? $($value)? $($stored)?: $default,)+
+                    $(
+                        $($flag)? $($seconds)? $($text)? $($secret)? $($list)? $($value)? $($stored)?:
+                            $crate::fields::resource!(@default $($default)?),
+                    )+
                 }
             }
         }

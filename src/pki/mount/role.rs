@@ -52,7 +52,7 @@ resource! {
         /// Allows `localhost` and `localdomain`.
         flag allow_localhost = true;
         /// Domains for `allow_bare_domains`, `allow_subdomains` and `allow_glob_domains`.
-        list(PATTERN_LIST_LIMITS) allowed_domains = Vec::new();
+        list(PATTERN_LIST_LIMITS) allowed_domains;
         /// Treats `allowed_domains` as identity templates.
         flag allowed_domains_template = false;
         /// Permits `*` in values from identity templates; not implemented, always false.
@@ -72,17 +72,17 @@ resource! {
         /// Allows IP SANs.
         flag allow_ip_sans = true;
         /// Networks that IP SANs must belong to, in canonical form; empty allows all.
-        list(PATTERN_LIST_LIMITS.rejecting_only_empty()) allowed_ip_sans_cidr = Vec::new();
+        list(PATTERN_LIST_LIMITS.rejecting_only_empty()) allowed_ip_sans_cidr;
         /// Patterns for URI SANs; empty allows none.
-        list(PATTERN_LIST_LIMITS) allowed_uri_sans = Vec::new();
+        list(PATTERN_LIST_LIMITS) allowed_uri_sans;
         /// Treats `allowed_uri_sans` as identity templates.
         flag allowed_uri_sans_template = false;
         /// `<oid>;UTF8:<pattern>` for otherName SANs, or the single entry `*`; empty allows none.
-        list(PATTERN_LIST_LIMITS) allowed_other_sans = Vec::new();
+        list(PATTERN_LIST_LIMITS) allowed_other_sans;
         /// Patterns for the subject's serialNumber attribute; empty allows none.
-        list(PATTERN_LIST_LIMITS) allowed_serial_numbers = Vec::new();
+        list(PATTERN_LIST_LIMITS) allowed_serial_numbers;
         /// Patterns for the subject's UID attributes; empty allows none.
-        list(PATTERN_LIST_LIMITS) allowed_user_ids = Vec::new();
+        list(PATTERN_LIST_LIMITS) allowed_user_ids;
         /// Allows the caller's display name as a name.
         flag allow_token_displayname = false;
         /// Adds serverAuth to extKeyUsage.
@@ -108,27 +108,27 @@ resource! {
         /// `true` if a write set `key_usage`; not returned on reads.
         stored key_usage_is_named: bool = false;
         /// Extended key usage names, in addition to the flags.
-        list(KEYWORD_LIST_LIMITS) ext_key_usage = Vec::new();
+        list(KEYWORD_LIST_LIMITS) ext_key_usage;
         /// Extended key usages as dotted OIDs.
-        list(KEYWORD_LIST_LIMITS) ext_key_usage_oids = Vec::new();
+        list(KEYWORD_LIST_LIMITS) ext_key_usage_oids;
         /// `sign` uses the common name of the CSR.
         flag use_csr_common_name = true;
         /// `sign` uses the SANs of the CSR.
         flag use_csr_sans = true;
         /// Subject: OU values.
-        list(SUBJECT_LIST_LIMITS) ou = Vec::new();
+        list(SUBJECT_LIST_LIMITS) ou;
         /// Subject: O values.
-        list(SUBJECT_LIST_LIMITS) organization = Vec::new();
+        list(SUBJECT_LIST_LIMITS) organization;
         /// Subject: C values.
-        list(SUBJECT_LIST_LIMITS) country = Vec::new();
+        list(SUBJECT_LIST_LIMITS) country;
         /// Subject: L values.
-        list(SUBJECT_LIST_LIMITS) locality = Vec::new();
+        list(SUBJECT_LIST_LIMITS) locality;
         /// Subject: ST values.
-        list(SUBJECT_LIST_LIMITS) province = Vec::new();
+        list(SUBJECT_LIST_LIMITS) province;
         /// Subject: STREET values.
-        list(SUBJECT_LIST_LIMITS) street_address = Vec::new();
+        list(SUBJECT_LIST_LIMITS) street_address;
         /// Subject: postalCode values.
-        list(SUBJECT_LIST_LIMITS) postal_code = Vec::new();
+        list(SUBJECT_LIST_LIMITS) postal_code;
         /// Rejects subjects that exceed the types and bounds of RFC 5280 A.1, instead of warning.
         flag strict_subject = false;
         /// Encodes each value of a subject attribute as its own RDN, in list order. Otherwise all values of an

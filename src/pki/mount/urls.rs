@@ -16,13 +16,13 @@ resource! {
     #[serde(default)]
     pub struct Urls {
         /// caIssuers of authorityInfoAccess.
-        list(URL_LIST_LIMITS) issuing_certificates = Vec::new();
+        list(URL_LIST_LIMITS) issuing_certificates;
         /// cRLDistributionPoints, one per URL.
-        list(URL_LIST_LIMITS) crl_distribution_points = Vec::new();
+        list(URL_LIST_LIMITS) crl_distribution_points;
         /// freshestCRL, one per URL.
-        list(URL_LIST_LIMITS) delta_crl_distribution_points = Vec::new();
+        list(URL_LIST_LIMITS) delta_crl_distribution_points;
         /// OCSP of authorityInfoAccess.
-        list(URL_LIST_LIMITS) ocsp_servers = Vec::new();
+        list(URL_LIST_LIMITS) ocsp_servers;
         /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The field has another name
         /// for the mount than for an issuer.
         stored templating: bool = false;
