@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Fields, ListLimit};
+use crate::clock::DurationText;
 use crate::error::Result;
 use crate::secret::Secret;
 
@@ -57,6 +58,8 @@ pub trait Resource: Default + 'static {
     const FLAGS: &'static [FieldSlot<Self, bool>];
     /// The durations in whole seconds.
     const SECONDS: &'static [FieldSlot<Self, u64>];
+    /// The durations that are kept as written.
+    const DURATIONS: &'static [FieldSlot<Self, DurationText>];
     /// The texts.
     const TEXTS: &'static [FieldSlot<Self, String>];
     /// The lists of texts.
@@ -75,13 +78,14 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Renders the flags, durations, texts and lists.
+    /// Renders all simple fields except the secrets.
     fn to_members(&self) -> Map<String, Value> {
         let flags = Self::FLAGS.iter().map(|slot| slot.to_member(self));
         let seconds = Self::SECONDS.iter().map(|slot| slot.to_member(self));
+        let durations = Self::DURATIONS.iter().map(|slot| slot.to_member(self));
         let texts = Self::TEXTS.iter().map(|slot| slot.to_member(self));
         let lists = Self::LISTS.iter().map(|list| list.slot.to_member(self));
-        flags.chain(seconds).chain(texts).chain(lists).collect()
+        flags.chain(seconds).chain(durations).chain(texts).chain(lists).collect()
     }
 }
 
@@ -90,13 +94,18 @@ pub trait Resource: Default + 'static {
 ///
 /// | kind | type | fields |
 /// |---|---|---|
-/// | `flag`, `seconds`, `text`, `secret` | `bool`, `u64`, `String`, `Secret` | the member |
+/// | `flag` | `bool` | the member |
+/// | `seconds` | `u64` | the member |
+/// | `duration` | [`DurationText`] | the member |
+/// | `text` | `String` | the member |
+/// | `secret` | [`Secret`] | the member |
 /// | `list(LIMIT)` | `Vec<String>` | the member |
 /// | `value NAME: TYPE` | any | the member, read and rendered by code of its own |
 /// | `stored NAME: TYPE` | any | none, or those named `as [NAMES]`; read and rendered by code of their own |
 macro_rules! resource {
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
+    (@slot $name:ident) => { $crate::fields::FieldSlot::new(stringify!($name), |r| &r.$name, |r| &mut r.$name) };
     (
         $(#[$header:meta])*
         $visibility:vis struct $resource:ident {
@@ -104,6 +113,7 @@ macro_rules! resource {
                 $(#[$attribute:meta])*
                 $(flag $flag:ident)?
                 $(seconds $seconds:ident)?
+                $(duration $duration:ident)?
                 $(text $text:ident)?
                 $(secret $secret:ident)?
                 $(list($limit:expr) $list:ident)?
@@ -121,6 +131,7 @@ macro_rules! resource {
                 $(#[$attribute])*
                 $($visibility $flag: bool)?
                 $($visibility $seconds: u64)?
+                $($visibility $duration: $crate::clock::DurationText)?
                 $($visibility $text: String)?
                 $($visibility $secret: $crate::secret::Secret)?
                 $($visibility $list: Vec<String>)?
@@ -134,7 +145,7 @@ macro_rules! resource {
             fn default() -> Self {
                 Self {
                     $(
-                        $($flag)? $($seconds)? $($text)? $($secret)? $($list)? $($value)? $($stored)?:
+                        $($flag)? $($seconds)? $($duration)? $($text)? $($secret)? $($list)? $($value)? $($stored)?:
                             $crate::fields::resource!(@default $($default)?),
                     )+
                 }
@@ -145,6 +156,7 @@ macro_rules! resource {
             const FIELDS: &'static [&'static str] = &[$(
                 $(stringify!($flag),)?
                 $(stringify!($seconds),)?
+                $(stringify!($duration),)?
                 $(stringify!($text),)?
                 $(stringify!($secret),)?
                 $(stringify!($list),)?
@@ -152,17 +164,18 @@ macro_rules! resource {
                 $($($name,)+)?
             )+];
             const FLAGS: &'static [$crate::fields::FieldSlot<Self, bool>] =
-                &[$($($crate::fields::FieldSlot::new(stringify!($flag), |r| &r.$flag, |r| &mut r.$flag),)?)+];
+                &[$($($crate::fields::resource!(@slot $flag),)?)+];
             const SECONDS: &'static [$crate::fields::FieldSlot<Self, u64>] =
-                &[$($($crate::fields::FieldSlot::new(stringify!($seconds), |r| &r.$seconds, |r| &mut r.$seconds),)?)+];
+                &[$($($crate::fields::resource!(@slot $seconds),)?)+];
+            const DURATIONS: &'static [$crate::fields::FieldSlot<Self, $crate::clock::DurationText>] =
+                &[$($($crate::fields::resource!(@slot $duration),)?)+];
             const TEXTS: &'static [$crate::fields::FieldSlot<Self, String>] =
-                &[$($($crate::fields::FieldSlot::new(stringify!($text), |r| &r.$text, |r| &mut r.$text),)?)+];
+                &[$($($crate::fields::resource!(@slot $text),)?)+];
             const SECRETS: &'static [$crate::fields::FieldSlot<Self, $crate::secret::Secret>] =
-                &[$($($crate::fields::FieldSlot::new(stringify!($secret), |r| &r.$secret, |r| &mut r.$secret),)?)+];
-            const LISTS: &'static [$crate::fields::ListFieldSlot<Self>] = &[$($($crate::fields::ListFieldSlot {
-                slot: $crate::fields::FieldSlot::new(stringify!($list), |r| &r.$list, |r| &mut r.$list),
-                limit: $limit,
-            },)?)+];
+                &[$($($crate::fields::resource!(@slot $secret),)?)+];
+            const LISTS: &'static [$crate::fields::ListFieldSlot<Self>] = &[$($(
+                $crate::fields::ListFieldSlot { slot: $crate::fields::resource!(@slot $list), limit: $limit },
+            )?)+];
         }
     };
 }

@@ -1,7 +1,7 @@
 //! Values shared by roles, requests and settings: parsing and validation. Nothing here depends on roles or requests.
 //!
-//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), durations and times
-//! kept as written ([`original_text`]), and renewal times ([`renewal`]).
+//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), times kept as
+//! written ([`original_text`]), and renewal times ([`renewal`]).
 
 pub mod glob;
 pub mod oid;
