@@ -80,12 +80,13 @@ pub trait Resource: Default + 'static {
 
     /// Renders all simple fields except the secrets.
     fn to_members(&self) -> Map<String, Value> {
-        let flags = Self::FLAGS.iter().map(|slot| slot.to_member(self));
-        let seconds = Self::SECONDS.iter().map(|slot| slot.to_member(self));
-        let durations = Self::DURATIONS.iter().map(|slot| slot.to_member(self));
-        let texts = Self::TEXTS.iter().map(|slot| slot.to_member(self));
-        let lists = Self::LISTS.iter().map(|list| list.slot.to_member(self));
-        flags.chain(seconds).chain(durations).chain(texts).chain(lists).collect()
+        let mut members = Map::new();
+        members.extend(Self::FLAGS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::SECONDS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::DURATIONS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::TEXTS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::LISTS.iter().map(|list| list.slot.to_member(self)));
+        members
     }
 }
 
@@ -105,7 +106,9 @@ pub trait Resource: Default + 'static {
 macro_rules! resource {
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
-    (@slot $name:ident) => { $crate::fields::FieldSlot::new(stringify!($name), |r| &r.$name, |r| &mut r.$name) };
+    (@slot $name:ident) => {
+        $crate::fields::FieldSlot::<Self, _>::new(stringify!($name), |r| &r.$name, |r| &mut r.$name)
+    };
     (
         $(#[$header:meta])*
         $visibility:vis struct $resource:ident {
