@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use time::format_description::well_known::Rfc3339;
 
 use crate::error::{Error, Kind, Result};
@@ -147,6 +148,30 @@ pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
 /// Maximum length in bytes of a duration text that is stored as written.
 pub const MAX_DURATION_TEXT_BYTES: usize = 64;
 
+/// A duration as it was written, such as `72h` or `90`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DurationText(String);
+
+impl DurationText {
+    /// Accepts a text of at most [`MAX_DURATION_TEXT_BYTES`] bytes that [`parse_duration`] reads; `None` otherwise.
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The duration.
+    pub fn duration(&self) -> Duration {
+        // `new` accepts only texts that parse.
+        parse_duration(&self.0).unwrap_or_default()
+    }
+}
+
 /// Maximum duration in seconds: 10,000 years, which keeps later sums inside the range of [`Time`].
 const MAX_DURATION_SECONDS: f64 = 315_576_000_000.0;
 
@@ -261,6 +286,15 @@ mod tests {
             assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn original_duration_text_is_kept() {
+        for text in ["72h", "90", "", " 1h "] {
+            assert_eq!(DurationText::new(text).unwrap().as_str(), text);
+        }
+        assert_eq!(DurationText::new("90").unwrap().duration(), Duration::from_secs(90));
+        assert!(DurationText::new("soon").is_none() && DurationText::new("0".repeat(65)).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! The values of a body are counted while it is parsed ([`Fields::parse`]). Lists inside of texts are limited when they
 //! are read ([`ListLimit`]), so both forms of a list have the same limit.
 
+mod declaration;
 mod list;
 mod suggestions;
 
@@ -23,6 +24,8 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use crate::clock::{parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
+pub(crate) use declaration::resource;
+pub use declaration::{FieldSlot, ListFieldSlot, Resource};
 pub use list::ListLimit;
 pub use suggestions::closest_name;
 

@@ -24,10 +24,12 @@ pub mod store;
 pub mod test_sign;
 
 pub use actor::{KeyBackend, SignerActor, SignerLimits};
-pub use cloud::{AzureSettings, CloudServices, CloudSettings, GoogleSettings};
-pub use cloudakms::{CloudAkmsChange, CloudAkmsConfig};
-pub use cloudbkeyvault::{CloudBkeyvaultChange, CloudBkeyvaultConfig};
-pub use cloudckms::{CloudCkmsChange, CloudCkmsConfig};
+pub use cloud::{
+    AzureSettings, CloudKeyConfig, CloudServices, CloudSettings, GoogleSettings, MAX_CLOUD_PARAMETER_BYTES,
+};
+pub use cloudakms::CloudAkmsConfig;
+pub use cloudbkeyvault::CloudBkeyvaultConfig;
+pub use cloudckms::CloudCkmsConfig;
 pub use local::{KeySpec, PrivateKey};
 pub use managed::{Devices, ManagedKeys};
 pub use pkcs11::{Libraries, Pkcs11Config, Pkcs11Key};

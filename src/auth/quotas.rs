@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub use self::limiter::RateDecision;
 use self::rule::RateLimit;
-pub use self::rule::{QuotaConfig, QuotaConfigChange, RateLimitChange};
+pub use self::rule::{QuotaConfig, RateLimitChange};
 use self::view::StoredQuotas;
 pub use self::view::{QuotaRequest, Quotas};
 use super::Auth;
@@ -131,9 +131,9 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn quota_config_write(&self, change: QuotaConfigChange) -> Result<()> {
+    pub async fn quota_config_write(&self, change: impl Fn(&mut QuotaConfig)) -> Result<()> {
         self.quotas_change(|stored, _| {
-            stored.config = stored.config.merged(change.clone());
+            change(&mut stored.config);
             Ok(())
         })
         .await

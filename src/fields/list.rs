@@ -10,7 +10,7 @@ use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
 
 use super::{BoundedValueSeed, MAX_VALUES, TOO_DEEP, TOO_MANY_VALUES, scalar_text, type_error};
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Limits of a list or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,20 @@ impl ListLimit {
     /// entries, as an unset variable produces it, is rejected: dropping the entries would lift the restriction.
     pub const fn rejecting_only_empty(self) -> Self {
         Self { limits: true, ..self }
+    }
+
+    /// Validates a list that was read before.
+    ///
+    /// # Errors
+    /// `Invalid` naming `field`, for too many or too long entries.
+    pub fn check(self, field: &str, list: &[String]) -> Result<()> {
+        if list.len() > self.entries {
+            return Err(ListError::TooManyEntries.of(field, "a list of strings", self));
+        }
+        if list.iter().any(|entry| entry.len() > self.bytes) {
+            return Err(ListError::EntryTooLong.of(field, "a list of strings", self));
+        }
+        Ok(())
     }
 }
 

@@ -11,4 +11,17 @@ pub(super) mod rules;
 mod services;
 
 pub(super) use self::key::{CloudKey, CloudKeyService};
+pub use self::rules::MAX_CLOUD_PARAMETER_BYTES;
 pub use self::services::{AzureSettings, CloudServices, CloudSettings, GoogleSettings};
+use crate::fields::Resource;
+
+/// The configuration of a key: texts, `""` for an absent one, and secrets.
+pub trait CloudKeyConfig: Resource + Clone {
+    /// Returns the stored spelling of a parameter that is written.
+    fn normalize(name: &str, text: String) -> String;
+
+    /// Returns the value that reads show for an absent parameter.
+    fn default_of(&self, _name: &str) -> String {
+        String::new()
+    }
+}

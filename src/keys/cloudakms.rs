@@ -16,7 +16,7 @@ mod service;
 
 use std::sync::Arc;
 
-pub use self::config::{CloudAkmsChange, CloudAkmsConfig};
+pub use self::config::CloudAkmsConfig;
 pub use self::seal::{AkmsSealSettings, seal_device};
 use super::actor::AsyncBackend;
 use crate::error::Result;

@@ -10,7 +10,7 @@ mod suffixes;
 
 use std::sync::Arc;
 
-pub use self::config::{CloudBkeyvaultChange, CloudBkeyvaultConfig};
+pub use self::config::CloudBkeyvaultConfig;
 use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;

@@ -12,7 +12,7 @@ mod service;
 
 use std::sync::Arc;
 
-pub use self::config::{CloudCkmsChange, CloudCkmsConfig};
+pub use self::config::CloudCkmsConfig;
 use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Values shared by roles, requests and settings: parsing and validation. Nothing here depends on roles or requests.
 //!
-//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), durations and times
-//! kept as written ([`original_text`]), and renewal times ([`renewal`]).
+//! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), times kept as
+//! written ([`original_text`]), and renewal times ([`renewal`]).
 
 pub mod glob;
 pub mod oid;
@@ -17,37 +17,6 @@ use self::oid::is_dotted_oid;
 use crate::error::{Error, Result};
 use crate::x509::extension;
 use crate::x509::usage::KeyUsage;
-
-/// Size limits of a stored list. Every use of the list iterates over it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListLimits {
-    /// Maximum number of entries.
-    pub entries: usize,
-    /// Maximum length of an entry, bytes.
-    pub bytes: usize,
-}
-
-impl ListLimits {
-    /// Limits with `entries` entries of `bytes` bytes each.
-    pub const fn new(entries: usize, bytes: usize) -> Self {
-        Self { entries, bytes }
-    }
-
-    /// Rejects a list that exceeds the limits.
-    ///
-    /// # Errors
-    /// `Invalid` naming `field` and the rule.
-    pub(crate) fn validate(self, field: &str, list: &[String]) -> Result<()> {
-        let Self { entries, bytes } = self;
-        if list.len() > entries {
-            return Err(Error::invalid(format!("{field}: at most {entries} entries are allowed")));
-        }
-        if list.iter().any(|entry| entry.len() > bytes) {
-            return Err(Error::invalid(format!("{field}: an entry is longer than {bytes} bytes")));
-        }
-        Ok(())
-    }
-}
 
 /// Escapes and truncates a name for error messages.
 pub(crate) fn escape_for_message(name: &str) -> String {

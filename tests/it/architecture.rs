@@ -25,7 +25,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
     ("outbound", &["error", "fair_queue", "random", "secret", "x509"]),
-    ("keys", &["clock", "documents", "error", "fair_queue", "outbound", "random", "secret", "telemetry", "x509"]),
+    (
+        "keys",
+        &["clock", "documents", "error", "fair_queue", "fields", "outbound", "random", "secret", "telemetry", "x509"],
+    ),
     ("keyring", &["clock", "documents", "error", "telemetry"]),
     (
         "auth",

@@ -42,7 +42,7 @@ fn private_keys_stay_in_secret_types_in_source() {
             "fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret>",
         ),
         ("http/secrets/pki/import.rs", "fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
-        ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
+        ("pki/mount/settings/external_policy.rs", "stored client_bundle: Secret as"),
         ("server/renewal.rs", "fn encode_key(key: &Secret) -> Secret"),
         ("keys/pool/stock.rs", "ready: VecDeque<PrivateKey>,"),
         ("http/secrets/handler_response.rs", "Rendered(PartlySecret),"),

@@ -23,7 +23,7 @@ mod rotate;
 mod rotation;
 mod settings;
 
-pub(crate) use self::bounds::BoundsChange;
+pub(crate) use self::bounds::Bounds;
 pub(crate) use self::config::{CloudbConfig, CloudbConfigChange};
 pub(crate) use self::login::log_in;
 pub(crate) use self::method::CloudbMethod;

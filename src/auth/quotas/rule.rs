@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::mounts::{Mount, MountClass, MountKind};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
+use crate::fields::{ListLimit, resource};
 
 /// Paths exempt by default, which an operator needs when all other requests are rejected.
 const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
@@ -19,6 +20,9 @@ const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
     "sys/seal-status",
     "sys/unseal",
 ];
+
+/// Limits of a list of exempt paths. Each request is compared with all of them.
+const EXEMPT_PATH_LIMITS: ListLimit = ListLimit::new(64, 2_048);
 
 /// The requests that a quota applies to. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,65 +66,23 @@ pub struct RateLimitChange {
     pub inheritable: Option<bool>,
 }
 
-/// Settings of all quotas.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct QuotaConfig {
-    /// Exempt paths, with everything below them; a final `*` matches any suffix.
-    pub rate_limit_exempt_paths: Vec<String>,
-    /// Exempt paths relative to the root namespace, which is the only one.
-    pub absolute_rate_limit_exempt_paths: Vec<String>,
-    /// `true` to write rejected requests to the audit log.
-    pub enable_rate_limit_audit_logging: bool,
-    /// `true` to add the remaining requests to response headers.
-    pub enable_rate_limit_response_headers: bool,
-}
-
-/// A change of [`QuotaConfig`]; `None` keeps a value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QuotaConfigChange {
-    /// See [`QuotaConfig`].
-    pub rate_limit_exempt_paths: Option<Vec<String>>,
-    /// See [`QuotaConfig`].
-    pub absolute_rate_limit_exempt_paths: Option<Vec<String>>,
-    /// See [`QuotaConfig`].
-    pub enable_rate_limit_audit_logging: Option<bool>,
-    /// See [`QuotaConfig`].
-    pub enable_rate_limit_response_headers: Option<bool>,
-}
-
-impl Default for QuotaConfig {
-    fn default() -> Self {
-        Self {
-            rate_limit_exempt_paths: DEFAULT_EXEMPT_PATHS.map(str::to_owned).to_vec(),
-            absolute_rate_limit_exempt_paths: Vec::new(),
-            enable_rate_limit_audit_logging: false,
-            enable_rate_limit_response_headers: false,
-        }
+resource! {
+    /// Settings of all quotas.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct QuotaConfig {
+        /// Exempt paths, with everything below them; a final `*` matches any suffix.
+        list(EXEMPT_PATH_LIMITS) rate_limit_exempt_paths = DEFAULT_EXEMPT_PATHS.map(str::to_owned).to_vec();
+        /// Exempt paths relative to the root namespace, which is the only one.
+        list(EXEMPT_PATH_LIMITS) absolute_rate_limit_exempt_paths;
+        /// `true` to write rejected requests to the audit log.
+        flag enable_rate_limit_audit_logging = false;
+        /// `true` to add the remaining requests to response headers.
+        flag enable_rate_limit_response_headers = false;
     }
 }
 
 impl QuotaConfig {
-    pub(super) fn merged(&self, change: QuotaConfigChange) -> Self {
-        let paths = |given: Option<Vec<String>>, known: &Vec<String>| given.unwrap_or_else(|| known.clone());
-        let flag = |given: Option<bool>, known: bool| given.unwrap_or(known);
-        Self {
-            rate_limit_exempt_paths: paths(change.rate_limit_exempt_paths, &self.rate_limit_exempt_paths),
-            absolute_rate_limit_exempt_paths: paths(
-                change.absolute_rate_limit_exempt_paths,
-                &self.absolute_rate_limit_exempt_paths,
-            ),
-            enable_rate_limit_audit_logging: flag(
-                change.enable_rate_limit_audit_logging,
-                self.enable_rate_limit_audit_logging,
-            ),
-            enable_rate_limit_response_headers: flag(
-                change.enable_rate_limit_response_headers,
-                self.enable_rate_limit_response_headers,
-            ),
-        }
-    }
-
     /// `true` if no quota applies to a path.
     pub(super) fn exempts(&self, path: &str) -> bool {
         let all = self.rate_limit_exempt_paths.iter().chain(&self.absolute_rate_limit_exempt_paths);

@@ -9,76 +9,47 @@ use crate::auth::mounts::Mount;
 use crate::auth::names::{any_matches, contains, normalize_names};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Fields, ListLimit};
+use crate::fields::{Fields, ListFieldSlot, ListLimit, Resource as _, resource};
 
 /// Maximum length of a path suffix in bytes.
 const MAX_PATH_SUFFIX_BYTES: usize = 128;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::auth) struct TokenRole {
-    pub(super) allowed_policies: Vec<String>,
-    pub(super) disallowed_policies: Vec<String>,
-    pub(super) allowed_policies_glob: Vec<String>,
-    pub(super) disallowed_policies_glob: Vec<String>,
-    pub(super) orphan: bool,
-    /// Suffix of the recorded path of its tokens.
-    pub(super) path_suffix: String,
-    pub(super) renewable: bool,
-    /// Names or patterns of the entity aliases that its tokens can have.
-    pub(super) allowed_entity_aliases: Vec<String>,
-    pub(super) terms: TokenTerms,
-}
+/// Limits of a list of policies. An empty list restricts nothing.
+const POLICY_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
-impl Default for TokenRole {
-    fn default() -> Self {
-        Self {
-            allowed_policies: Vec::new(),
-            disallowed_policies: Vec::new(),
-            allowed_policies_glob: Vec::new(),
-            disallowed_policies_glob: Vec::new(),
-            orphan: false,
-            path_suffix: String::new(),
-            renewable: true,
-            allowed_entity_aliases: Vec::new(),
-            terms: TokenTerms { kind: TokenKind::DefaultService, ..TokenTerms::default() },
-        }
+resource! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub(in crate::auth) struct TokenRole {
+        list(POLICY_LIST_LIMITS) allowed_policies;
+        list(POLICY_LIST_LIMITS) disallowed_policies;
+        list(POLICY_LIST_LIMITS) allowed_policies_glob;
+        list(POLICY_LIST_LIMITS) disallowed_policies_glob;
+        flag orphan = false;
+        /// Suffix of the recorded path of its tokens.
+        text path_suffix;
+        flag renewable = true;
+        /// Names or patterns of the entity aliases that its tokens can have.
+        value allowed_entity_aliases: Vec<String>;
+        stored terms: TokenTerms as [
+            "token_explicit_max_ttl",
+            "token_period",
+            "token_bound_cidrs",
+            "token_num_uses",
+            "token_no_default_policy",
+            "token_type",
+            "explicit_max_ttl",
+            "period",
+            "bound_cidrs"
+        ] = TokenTerms { kind: TokenKind::DefaultService, ..TokenTerms::default() };
     }
 }
 
 /// The fields of a token role.
-pub const TOKEN_ROLE_FIELDS: &[&str] = &[
-    "allowed_policies",
-    "disallowed_policies",
-    "allowed_policies_glob",
-    "disallowed_policies_glob",
-    "orphan",
-    "path_suffix",
-    "renewable",
-    "allowed_entity_aliases",
-    "token_explicit_max_ttl",
-    "token_period",
-    "token_bound_cidrs",
-    "token_num_uses",
-    "token_no_default_policy",
-    "token_type",
-    "explicit_max_ttl",
-    "period",
-    "bound_cidrs",
-];
+pub const TOKEN_ROLE_FIELDS: &[&str] = TokenRole::FIELDS;
 
 /// Pairs of [`TOKEN_ROLE_FIELDS`] that are treated as one field; the deprecated name first.
 pub const TOKEN_ROLE_SYNONYMS: &[(&str, &str)] =
     &[("explicit_max_ttl", "token_explicit_max_ttl"), ("period", "token_period"), ("bound_cidrs", "token_bound_cidrs")];
-
-/// Accessor of a list of policies of a role.
-type PolicyListAccessor = fn(&mut TokenRole) -> &mut Vec<String>;
-
-const POLICY_LISTS: [(&str, PolicyListAccessor); 4] = [
-    ("allowed_policies", |role| &mut role.allowed_policies),
-    ("disallowed_policies", |role| &mut role.disallowed_policies),
-    ("allowed_policies_glob", |role| &mut role.allowed_policies_glob),
-    ("disallowed_policies_glob", |role| &mut role.disallowed_policies_glob),
-];
 
 impl TokenRole {
     /// Applies the given fields; absent fields change nothing.
@@ -90,16 +61,15 @@ impl TokenRole {
         if role.terms.kind == TokenKind::Default {
             role.terms.kind = TokenKind::DefaultService;
         }
-        for (name, of) in POLICY_LISTS {
-            if let Some(names) = fields.list_within(name, ListLimit::LIST.rejecting_only_empty())? {
-                *of(&mut role) = normalize_names(name, names)?;
+        for ListFieldSlot { slot, limit } in Self::LISTS {
+            if let Some(names) = fields.list_within(slot.name, *limit)? {
+                *(slot.get_mut)(&mut role) = normalize_names(slot.name, names)?;
             }
         }
         if let Some(names) = fields.list("allowed_entity_aliases")? {
             role.allowed_entity_aliases = normalize_names("allowed_entity_aliases", names)?;
         }
-        role.orphan = fields.bool("orphan")?.unwrap_or(role.orphan);
-        role.renewable = fields.bool("renewable")?.unwrap_or(role.renewable);
+        role.merge_flags(fields)?;
         if let Some(suffix) = fields.text_within("path_suffix", MAX_PATH_SUFFIX_BYTES)? {
             role.path_suffix = validate_suffix(suffix)?;
         }
@@ -176,19 +146,9 @@ impl TokenRole {
         for older in ["period", "explicit_max_ttl"] {
             shown.entry(older).or_insert_with(|| 0.into());
         }
-        for (name, value) in [
-            ("name", json!(name)),
-            ("allowed_policies", json!(self.allowed_policies)),
-            ("disallowed_policies", json!(self.disallowed_policies)),
-            ("allowed_policies_glob", json!(self.allowed_policies_glob)),
-            ("disallowed_policies_glob", json!(self.disallowed_policies_glob)),
-            ("orphan", json!(self.orphan)),
-            ("path_suffix", json!(self.path_suffix)),
-            ("renewable", json!(self.renewable)),
-            ("allowed_entity_aliases", json!(self.allowed_entity_aliases)),
-        ] {
-            shown.insert(name.to_owned(), value);
-        }
+        shown.extend(self.to_members());
+        shown.insert("name".to_owned(), json!(name));
+        shown.insert("allowed_entity_aliases".to_owned(), json!(self.allowed_entity_aliases));
         Value::Object(shown)
     }
 }

@@ -20,7 +20,7 @@ use crate::http::request_id::RequestId;
 use crate::http::state::WorkerState;
 use crate::telemetry::Exposition;
 
-/// Concatenates lists of fields. `N` is the total number of fields.
+/// Concatenates lists of fields. A name that is in several lists is taken once. `N` is the number of names.
 pub(super) const fn concat_fields<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
     let mut list = 0;
@@ -28,13 +28,35 @@ pub(super) const fn concat_fields<const N: usize>(lists: &[&[&'static str]]) -> 
     while list < lists.len() {
         let mut at = 0;
         while at < lists[list].len() {
-            all[to] = lists[list][at];
-            (at, to) = (at + 1, to + 1);
+            if !contains_name(&all, lists[list][at]) {
+                all[to] = lists[list][at];
+                to += 1;
+            }
+            at += 1;
         }
         list += 1;
     }
     assert!(to == N);
     all
+}
+
+const fn contains_name(names: &[&str], name: &str) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        if are_equal(names[at].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn are_equal(one: &[u8], other: &[u8]) -> bool {
+    match (one, other) {
+        ([], []) => true,
+        ([a, one @ ..], [b, other @ ..]) => *a == *b && are_equal(one, other),
+        _ => false,
+    }
 }
 
 /// Returns the word for an operation in metrics, logs and capability lists.

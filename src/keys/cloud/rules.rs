@@ -3,21 +3,7 @@
 use crate::error::{Error, Result};
 
 /// Maximum length of a parameter, in bytes.
-pub(in crate::keys) const MAX_PARAMETER_BYTES: usize = 2048;
-
-/// Replaces `current` if a value is given.
-pub(in crate::keys) fn replace_if_given(current: &mut String, written: Option<String>) {
-    if let Some(written) = written {
-        *current = written;
-    }
-}
-
-pub(in crate::keys) fn check_lengths<'t>(texts: impl IntoIterator<Item = (&'static str, &'t [u8])>) -> Result<()> {
-    match texts.into_iter().find(|(_, text)| text.len() > MAX_PARAMETER_BYTES) {
-        Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {MAX_PARAMETER_BYTES} bytes"))),
-        None => Ok(()),
-    }
-}
+pub const MAX_CLOUD_PARAMETER_BYTES: usize = 2048;
 
 pub(in crate::keys) fn require_value(name: &str, text: &str) -> Result<()> {
     if text.is_empty() { Err(Error::invalid(format!("{name} is required"))) } else { Ok(()) }

@@ -4,78 +4,54 @@ use serde::{Deserialize, Serialize};
 
 use super::endpoints::is_aws_endpoint;
 use crate::error::{Error, Result};
-use crate::keys::cloud::rules;
+use crate::fields::resource;
+use crate::keys::cloud::{CloudKeyConfig, rules};
 use crate::keys::redaction;
 use crate::outbound::EgressPolicy;
-use crate::secret::{Secret, sealed};
+use crate::secret::sealed;
 use crate::x509::algorithm::{Curve, KeyKind};
 
 pub(super) const NAME: &str = "cloudakms";
 
-/// The configuration of one key.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CloudAkmsConfig {
-    /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
-    /// profile, container or machine.
-    #[serde(with = "sealed")]
-    pub access_key: Secret,
-    /// Secret access key.
-    #[serde(with = "sealed")]
-    pub secret_key: Secret,
-    /// `RSA` or `ECDSA`.
-    pub key_type: String,
-    /// Size of an RSA key in bits, decimal.
-    pub key_bits: String,
-    /// `P256`, `P384` or `P521`.
-    pub curve: String,
-    /// Key ID, key ARN, alias or alias ARN.
-    pub kms_key: String,
-    /// URL of the service; overrides that of the region. Without `access_key` it must be an AWS endpoint, or on this
-    /// machine if that is allowed, because the process's own credential is sent nowhere else.
-    pub endpoint: String,
-    /// The region; default: that of the environment, or `us-east-1`.
-    pub region: String,
+resource! {
+    /// The configuration of one key.
+    #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct CloudAkmsConfig {
+        /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
+        /// profile, container or machine.
+        #[serde(with = "sealed")]
+        secret access_key;
+        /// Secret access key.
+        #[serde(with = "sealed")]
+        secret secret_key;
+        /// `RSA` or `ECDSA`.
+        text key_type;
+        /// Size of an RSA key in bits, decimal.
+        text key_bits;
+        /// `P256`, `P384` or `P521`.
+        text curve;
+        /// Key ID, key ARN, alias or alias ARN.
+        text kms_key;
+        /// URL of the service; overrides that of the region. Without `access_key` it must be an AWS endpoint, or on
+        /// this machine if that is allowed, because the process's own credential is sent nowhere else.
+        text endpoint;
+        /// The region; default: that of the environment, or `us-east-1`.
+        text region;
+    }
 }
 
-/// A change of a configuration. `None` keeps the current value.
-#[derive(Default)]
-#[allow(missing_docs)] // As the members of [`CloudAkmsConfig`].
-pub struct CloudAkmsChange {
-    pub access_key: Option<Secret>,
-    pub secret_key: Option<Secret>,
-    pub key_type: Option<String>,
-    pub key_bits: Option<String>,
-    pub curve: Option<String>,
-    pub kms_key: Option<String>,
-    pub endpoint: Option<String>,
-    pub region: Option<String>,
+impl CloudKeyConfig for CloudAkmsConfig {
+    fn normalize(name: &str, text: String) -> String {
+        match name {
+            "key_type" => text.to_ascii_uppercase(),
+            "key_bits" if text == "0" => String::new(),
+            "curve" => text.to_ascii_uppercase().replace('-', ""),
+            _ => text,
+        }
+    }
 }
 
 impl CloudAkmsConfig {
-    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the errors below,
-    /// [`CloudAkmsConfig::check`] validates the result.
-    ///
-    /// # Errors
-    /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
-    pub fn changed(current: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
-        let mut config = current.cloned().unwrap_or_default();
-        redaction::replace_secret("access_key", &mut config.access_key, change.access_key)?;
-        redaction::replace_secret("secret_key", &mut config.secret_key, change.secret_key)?;
-        rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
-        rules::replace_if_given(
-            &mut config.key_bits,
-            change.key_bits.map(|text| if text == "0" { String::new() } else { text }),
-        );
-        rules::replace_if_given(&mut config.curve, change.curve.map(|text| text.to_ascii_uppercase().replace('-', "")));
-        rules::replace_if_given(&mut config.kms_key, change.kms_key);
-        rules::replace_if_given(&mut config.endpoint, change.endpoint);
-        rules::replace_if_given(&mut config.region, change.region);
-        let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
-        let secrets = [("access_key", config.access_key.expose()), ("secret_key", config.secret_key.expose())];
-        rules::check_lengths(texts.into_iter().chain(secrets))?;
-        Ok(config)
-    }
-
     /// Validates the parameters. `generate` allows generating the key; `reach` restricts the endpoint.
     ///
     /// # Errors
@@ -117,7 +93,7 @@ impl CloudAkmsConfig {
     }
 
     fn check_kms_key(&self, generate: bool) -> Result<()> {
-        rules::validate_url_part("kms_key", &self.kms_key, ":/_-", 1..=rules::MAX_PARAMETER_BYTES)?;
+        rules::validate_url_part("kms_key", &self.kms_key, ":/_-", 1..=rules::MAX_CLOUD_PARAMETER_BYTES)?;
         let is_alias = self.alias().is_some_and(|alias| !alias.starts_with("alias/aws/"));
         if generate && !is_alias {
             return Err(Error::invalid("kms_key must be an alias when allow_generate_key is true"));
@@ -149,29 +125,12 @@ impl CloudAkmsConfig {
             _ => self.curve().map(KeyKind::Ec),
         }
     }
-
-    /// The parameters for reading; secrets are redacted.
-    pub fn shown(&self) -> Vec<(&'static str, String)> {
-        let secrets = [("access_key", &self.access_key), ("secret_key", &self.secret_key)];
-        let secrets = secrets.map(|(name, secret)| (name, redaction::redact(secret).to_owned()));
-        secrets.into_iter().chain(self.parameters().map(|(name, text)| (name, text.clone()))).collect()
-    }
-
-    fn parameters(&self) -> [(&'static str, &String); 6] {
-        [
-            ("key_type", &self.key_type),
-            ("key_bits", &self.key_bits),
-            ("curve", &self.curve),
-            ("kms_key", &self.kms_key),
-            ("endpoint", &self.endpoint),
-            ("region", &self.region),
-        ]
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     const USUAL: EgressPolicy = EgressPolicy { loopback: false };
 
@@ -280,39 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_leaves_out_and_hides_its_secrets() {
-        let change = CloudAkmsChange {
-            access_key: Some(Secret::new("AK")),
-            secret_key: Some(Secret::new("SK")),
-            key_type: Some("ecdsa".to_owned()),
-            curve: Some("p-256".to_owned()),
-            kms_key: Some("alias/x".to_owned()),
-            ..CloudAkmsChange::default()
+    fn stored_parameters_read_back() {
+        let config = CloudAkmsConfig {
+            key_type: "ECDSA".to_owned(),
+            key_bits: String::new(),
+            curve: "P256".to_owned(),
+            access_key: Secret::new("AK"),
+            secret_key: Secret::new("SK"),
+            ..rsa()
         };
-        let config = CloudAkmsConfig::changed(None, change).unwrap();
         config.check(true, USUAL).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
-        let change = CloudAkmsChange {
-            secret_key: Some(Secret::new(redaction::REDACTED)),
-            region: Some("eu-central-1".to_owned()),
-            ..CloudAkmsChange::default()
-        };
-        let config = CloudAkmsConfig::changed(Some(&config), change).unwrap();
-        let shown = config.shown();
-        let of = |name| shown.iter().find(|(found, _)| *found == name).unwrap().1.as_str();
-        assert_eq!(
-            ["access_key", "secret_key", "key_type", "curve", "region", "key_bits"].map(of),
-            ["redacted", "redacted", "ECDSA", "P256", "eu-central-1", ""]
-        );
         let stored = serde_json::to_string(&config).unwrap();
         assert!(serde_json::from_str::<CloudAkmsConfig>(&stored).unwrap() == config);
-        assert!(config.secret_key.expose() == b"SK");
-        let change = CloudAkmsChange { access_key: Some(Secret::new("redacted")), ..CloudAkmsChange::default() };
-        assert!(CloudAkmsConfig::changed(None, change).is_err());
-        let change = CloudAkmsChange { region: Some("x".repeat(3000)), ..CloudAkmsChange::default() };
-        assert_eq!(
-            CloudAkmsConfig::changed(None, change).map(drop).unwrap_err().text(),
-            "region: longer than 2048 bytes"
-        );
     }
 }

@@ -43,7 +43,7 @@ impl AkmsSealSettings {
         };
         let kms_key = match self.kms_key.as_str() {
             "" => Err(Error::invalid("must be given with a seal of type cloudakms")),
-            key => word("kms_key", key, ":/_-", 1..=rules::MAX_PARAMETER_BYTES),
+            key => word("kms_key", key, ":/_-", 1..=rules::MAX_CLOUD_PARAMETER_BYTES),
         };
         let names = ["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key"];
         let problems = names.into_iter().zip([kms_key, region, endpoint, both]);

@@ -4,79 +4,62 @@ use serde::{Deserialize, Serialize};
 
 use super::suffixes::is_trusted;
 use crate::error::{Error, Result};
-use crate::keys::cloud::{CloudServices, rules};
+use crate::fields::resource;
+use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
 use crate::keys::redaction;
 use crate::outbound::cloudb::{Cloud, check_tenant};
-use crate::secret::{Secret, sealed};
+use crate::secret::sealed;
 
 pub(super) const NAME: &str = "cloudbkeyvault";
 /// The only supported type of key.
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 
-/// The configuration of one key.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CloudBkeyvaultConfig {
-    /// The tenant of the directory, a GUID or a domain.
-    pub tenant_id: String,
-    /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
-    pub client_id: String,
-    /// The client secret.
-    #[serde(with = "sealed")]
-    pub client_secret: Secret,
-    /// The cloud; default: the public one.
-    pub environment: String,
-    /// Name of the vault.
-    pub vault_name: String,
-    /// Name of the key in the vault.
-    pub key_name: String,
-    /// DNS suffix of the vault; default: that of the environment.
-    pub resource: String,
-    /// Size of the key in bits, decimal.
-    pub key_bits: String,
-    /// `RSA-HSM`.
-    pub key_type: String,
+resource! {
+    /// The configuration of one key.
+    #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct CloudBkeyvaultConfig {
+        /// The tenant of the directory, a GUID or a domain.
+        text tenant_id;
+        /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
+        text client_id;
+        /// The client secret.
+        #[serde(with = "sealed")]
+        secret client_secret;
+        /// The cloud; default: the public one.
+        text environment;
+        /// Name of the vault.
+        text vault_name;
+        /// Name of the key in the vault.
+        text key_name;
+        /// DNS suffix of the vault; default: that of the environment.
+        text resource;
+        /// Size of the key in bits, decimal.
+        text key_bits;
+        /// `RSA-HSM`.
+        text key_type;
+    }
 }
 
-/// A change of a configuration. `None` keeps the current value.
-#[derive(Default)]
-#[allow(missing_docs)] // As the members of [`CloudBkeyvaultConfig`].
-pub struct CloudBkeyvaultChange {
-    pub tenant_id: Option<String>,
-    pub client_id: Option<String>,
-    pub client_secret: Option<Secret>,
-    pub environment: Option<String>,
-    pub vault_name: Option<String>,
-    pub key_name: Option<String>,
-    pub resource: Option<String>,
-    pub key_bits: Option<String>,
-    pub key_type: Option<String>,
+impl CloudKeyConfig for CloudBkeyvaultConfig {
+    fn normalize(name: &str, text: String) -> String {
+        match name {
+            "resource" => text.to_ascii_lowercase(),
+            "key_bits" if text == "0" => String::new(),
+            "key_type" => text.to_ascii_uppercase(),
+            _ => text,
+        }
+    }
+
+    fn default_of(&self, name: &str) -> String {
+        match name {
+            "environment" => Cloud::named("").map_or("", |cloud| cloud.name).to_ascii_uppercase(),
+            "resource" => self.resource().to_owned(),
+            _ => String::new(),
+        }
+    }
 }
 
 impl CloudBkeyvaultConfig {
-    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the errors below,
-    /// [`CloudBkeyvaultConfig::check`] validates the result.
-    ///
-    /// # Errors
-    /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
-    pub fn changed(current: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
-        let mut config = current.cloned().unwrap_or_default();
-        rules::replace_if_given(&mut config.tenant_id, change.tenant_id);
-        rules::replace_if_given(&mut config.client_id, change.client_id);
-        redaction::replace_secret("client_secret", &mut config.client_secret, change.client_secret)?;
-        rules::replace_if_given(&mut config.environment, change.environment);
-        rules::replace_if_given(&mut config.vault_name, change.vault_name);
-        rules::replace_if_given(&mut config.key_name, change.key_name);
-        rules::replace_if_given(&mut config.resource, change.resource.map(|text| text.to_ascii_lowercase()));
-        rules::replace_if_given(
-            &mut config.key_bits,
-            change.key_bits.map(|text| if text == "0" { String::new() } else { text }),
-        );
-        rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
-        let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
-        rules::check_lengths(texts.into_iter().chain([("client_secret", config.client_secret.expose())]))?;
-        Ok(config)
-    }
-
     /// Validates the parameters. `generate` allows generating the key.
     ///
     /// # Errors
@@ -122,53 +105,28 @@ impl CloudBkeyvaultConfig {
     pub(super) fn bits(&self) -> u32 {
         rules::parse_rsa_bits(&self.key_bits, false).unwrap_or_default()
     }
-
-    /// The parameters for reading, with a redacted secret and with defaults for absent values.
-    pub fn shown(&self) -> Vec<(&'static str, String)> {
-        let environment = Cloud::named(&self.environment).map_or("", |cloud| cloud.name).to_ascii_uppercase();
-        let effective = |(name, text): (&'static str, &String)| match name {
-            "environment" if text.is_empty() => (name, environment.clone()),
-            "resource" => (name, self.resource().to_owned()),
-            _ => (name, text.clone()),
-        };
-        let shown = self.parameters().map(effective);
-        shown.into_iter().chain([("client_secret", redaction::redact(&self.client_secret).to_owned())]).collect()
-    }
-
-    fn parameters(&self) -> [(&'static str, &String); 8] {
-        [
-            ("tenant_id", &self.tenant_id),
-            ("client_id", &self.client_id),
-            ("environment", &self.environment),
-            ("vault_name", &self.vault_name),
-            ("key_name", &self.key_name),
-            ("resource", &self.resource),
-            ("key_bits", &self.key_bits),
-            ("key_type", &self.key_type),
-        ]
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keys::cloud::CloudSettings;
+    use crate::secret::Secret;
 
     fn services() -> std::sync::Arc<CloudServices> {
         CloudServices::new(CloudSettings::default(), crate::clock::Clock::system()).unwrap()
     }
 
     fn good() -> CloudBkeyvaultConfig {
-        let change = CloudBkeyvaultChange {
-            tenant_id: Some("11111111-2222-3333-4444-555555555555".to_owned()),
-            client_id: Some("app".to_owned()),
-            client_secret: Some(Secret::new("hunter2")),
-            vault_name: Some("store".to_owned()),
-            key_name: Some("key".to_owned()),
-            key_type: Some("rsa-hsm".to_owned()),
-            ..CloudBkeyvaultChange::default()
-        };
-        CloudBkeyvaultConfig::changed(None, change).unwrap()
+        CloudBkeyvaultConfig {
+            tenant_id: "11111111-2222-3333-4444-555555555555".to_owned(),
+            client_id: "app".to_owned(),
+            client_secret: Secret::new("hunter2"),
+            vault_name: "store".to_owned(),
+            key_name: "key".to_owned(),
+            key_type: "RSA-HSM".to_owned(),
+            ..CloudBkeyvaultConfig::default()
+        }
     }
 
     #[test]
@@ -212,25 +170,5 @@ mod tests {
         }
         let managed = CloudBkeyvaultConfig { client_id: String::new(), client_secret: Secret::default(), ..good() };
         managed.check(false, &services()).unwrap();
-    }
-
-    #[test]
-    fn client_secret_is_redacted_and_survives_a_rewrite() {
-        let change = CloudBkeyvaultChange {
-            client_secret: Some(Secret::new(redaction::REDACTED)),
-            environment: Some("azurechinacloud".to_owned()),
-            ..CloudBkeyvaultChange::default()
-        };
-        let config = CloudBkeyvaultConfig::changed(Some(&good()), change).unwrap();
-        assert!(config.client_secret.expose() == b"hunter2");
-        let shown =
-            |config: &CloudBkeyvaultConfig| config.shown().into_iter().collect::<std::collections::BTreeMap<_, _>>();
-        assert_eq!(
-            (&shown(&config)["resource"][..], &shown(&config)["client_secret"][..]),
-            ("vault.azure.cn", "redacted")
-        );
-        let shown = shown(&good());
-        assert_eq!((&shown["environment"][..], &shown["resource"][..]), ("AZUREPUBLICCLOUD", "vault.azure.net"));
-        assert!(!shown.values().any(|text| text.contains("hunter2")));
     }
 }

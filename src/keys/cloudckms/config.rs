@@ -5,63 +5,45 @@ use serde::{Deserialize, Serialize};
 use super::algorithm::CkmsAlgorithm;
 use super::file::CredentialFile;
 use crate::error::{Error, Result};
-use crate::keys::cloud::{CloudServices, rules};
+use crate::fields::resource;
+use crate::keys::cloud::{CloudKeyConfig, CloudServices, rules};
 
 pub(super) const NAME: &str = "cloudckms";
 /// The version number of a new key.
 const FIRST_VERSION: &str = "1";
 
-/// The configuration of one key.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CloudCkmsConfig {
-    /// Path of the credential file on the server.
-    pub credentials: String,
-    /// Name of the key.
-    pub crypto_key: String,
-    /// Version of the key; default: the first.
-    pub crypto_key_version: String,
-    /// Name of the key ring.
-    pub key_ring: String,
-    /// The project; default: that of the environment.
-    pub project: String,
-    /// The region of the key ring; default: that of the environment.
-    pub region: String,
-    /// The algorithm, as the service names it.
-    pub algorithm: String,
+resource! {
+    /// The configuration of one key.
+    #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct CloudCkmsConfig {
+        /// Path of the credential file on the server.
+        text credentials;
+        /// Name of the key.
+        text crypto_key;
+        /// Version of the key; default: the first.
+        text crypto_key_version;
+        /// Name of the key ring.
+        text key_ring;
+        /// The project; default: that of the environment.
+        text project;
+        /// The region of the key ring; default: that of the environment.
+        text region;
+        /// The algorithm, as the service names it.
+        text algorithm;
+    }
 }
 
-/// A change of a configuration. `None` keeps the current value.
-#[derive(Default)]
-#[allow(missing_docs)] // As the members of [`CloudCkmsConfig`].
-pub struct CloudCkmsChange {
-    pub credentials: Option<String>,
-    pub crypto_key: Option<String>,
-    pub crypto_key_version: Option<String>,
-    pub key_ring: Option<String>,
-    pub project: Option<String>,
-    pub region: Option<String>,
-    pub algorithm: Option<String>,
+impl CloudKeyConfig for CloudCkmsConfig {
+    fn normalize(name: &str, text: String) -> String {
+        if name == "algorithm" { text.to_ascii_uppercase() } else { text }
+    }
+
+    fn default_of(&self, name: &str) -> String {
+        if name == "crypto_key_version" { FIRST_VERSION.to_owned() } else { String::new() }
+    }
 }
 
 impl CloudCkmsConfig {
-    /// Applies `change` to the configuration `current`, and normalizes the spelling. Except for the error below,
-    /// [`CloudCkmsConfig::check`] validates the result.
-    ///
-    /// # Errors
-    /// `Invalid` for a text that is too long.
-    pub fn changed(current: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
-        let mut config = current.cloned().unwrap_or_default();
-        rules::replace_if_given(&mut config.credentials, change.credentials);
-        rules::replace_if_given(&mut config.crypto_key, change.crypto_key);
-        rules::replace_if_given(&mut config.crypto_key_version, change.crypto_key_version);
-        rules::replace_if_given(&mut config.key_ring, change.key_ring);
-        rules::replace_if_given(&mut config.project, change.project);
-        rules::replace_if_given(&mut config.region, change.region);
-        rules::replace_if_given(&mut config.algorithm, change.algorithm.map(|text| text.to_ascii_uppercase()));
-        rules::check_lengths(config.parameters().map(|(name, text)| (name, text.as_bytes())))?;
-        Ok(config)
-    }
-
     /// Validates the parameters. `generate` allows generating the key. Of a credential file only the path is checked.
     ///
     /// # Errors
@@ -107,27 +89,6 @@ impl CloudCkmsConfig {
         CkmsAlgorithm::named(&self.algorithm)
             .ok_or_else(|| Error::invalid(format!("algorithm must be one of {}", CkmsAlgorithm::names())))
     }
-
-    /// The parameters for reading, with the default for an absent version.
-    pub fn shown(&self) -> Vec<(&'static str, String)> {
-        let shown = self.parameters().map(|(name, text)| match name {
-            "crypto_key_version" => (name, self.version().to_owned()),
-            _ => (name, text.clone()),
-        });
-        shown.into()
-    }
-
-    fn parameters(&self) -> [(&'static str, &String); 7] {
-        [
-            ("credentials", &self.credentials),
-            ("crypto_key", &self.crypto_key),
-            ("crypto_key_version", &self.crypto_key_version),
-            ("key_ring", &self.key_ring),
-            ("project", &self.project),
-            ("region", &self.region),
-            ("algorithm", &self.algorithm),
-        ]
-    }
 }
 
 #[cfg(test)]
@@ -143,15 +104,14 @@ mod tests {
     }
 
     fn good() -> CloudCkmsConfig {
-        let change = CloudCkmsChange {
-            crypto_key: Some("key".to_owned()),
-            key_ring: Some("ring".to_owned()),
-            project: Some("project".to_owned()),
-            region: Some("europe-west3".to_owned()),
-            algorithm: Some("ec_sign_p256_sha256".to_owned()),
-            ..CloudCkmsChange::default()
-        };
-        CloudCkmsConfig::changed(None, change).unwrap()
+        CloudCkmsConfig {
+            crypto_key: "key".to_owned(),
+            key_ring: "ring".to_owned(),
+            project: "project".to_owned(),
+            region: "europe-west3".to_owned(),
+            algorithm: "EC_SIGN_P256_SHA256".to_owned(),
+            ..CloudCkmsConfig::default()
+        }
     }
 
     #[test]
@@ -201,6 +161,5 @@ mod tests {
         let (_, key) = config.named(&services(google.clone())).unwrap();
         assert_eq!(key, "projects/other/locations/global/keyRings/ring/cryptoKeys/key");
         assert!(good().named(&services(google)).unwrap().1.starts_with("projects/project/locations/europe-west3/"));
-        assert!(good().shown().contains(&("crypto_key_version", "1".to_owned())));
     }
 }

@@ -6,7 +6,7 @@ use super::key::Pkcs11Config;
 use super::mechanism::{self, KeyFamily};
 use super::token::TokenAddress;
 use crate::error::{Error, Result};
-use crate::secret::Secret;
+use crate::fields::resource;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
@@ -22,53 +22,36 @@ const MAX_PARALLEL: i64 = 1024;
 
 const MAX_MECHANISM_DIGITS: usize = 8;
 
-/// The parameters of a key. Absent values are empty or 0, as clients send them.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Pkcs11Settings {
-    /// Name of a configured library.
-    pub library: String,
-    /// Number of the slot, if the token is found by slot.
-    pub slot: Option<u64>,
-    /// Label of the token, if it is found by label.
-    pub token_label: String,
-    /// Label of the key (`CKA_LABEL`), also of a generated one.
-    pub key_label: String,
-    /// Identifier of the key (`CKA_ID`), hexadecimal.
-    pub key_id: String,
-    /// Number of the mechanism, a `CKM_` constant.
-    pub mechanism: Option<u64>,
-    /// PIN of the token's user.
-    #[serde(with = "crate::secret::sealed")]
-    pub pin: Secret,
-    /// Curve of a generated EC key: `P256`, `P384` or `P521`.
-    pub curve: String,
-    /// Size of a generated RSA key, in bits.
-    pub key_bits: u32,
-    /// `true` to open read-write sessions even if read-only ones suffice.
-    pub force_rw_session: bool,
-    /// Maximum number of concurrent calls to the module.
-    pub max_parallel: u32,
-    /// The public key as PEM, for a token that does not return it.
-    #[serde(default)]
-    pub public_key: String,
-}
-
-impl Default for Pkcs11Settings {
-    fn default() -> Self {
-        Self {
-            library: String::new(),
-            slot: None,
-            token_label: String::new(),
-            key_label: String::new(),
-            key_id: String::new(),
-            mechanism: None,
-            pin: Secret::default(),
-            curve: String::new(),
-            key_bits: 0,
-            force_rw_session: false,
-            max_parallel: 1,
-            public_key: String::new(),
-        }
+resource! {
+    /// The parameters of a key. Absent values are empty or 0, as clients send them.
+    #[derive(Clone, Serialize, Deserialize)]
+    pub struct Pkcs11Settings {
+        /// Name of a configured library.
+        text library;
+        /// Number of the slot, if the token is found by slot.
+        value slot: Option<u64>;
+        /// Label of the token, if it is found by label.
+        text token_label;
+        /// Label of the key (`CKA_LABEL`), also of a generated one.
+        text key_label;
+        /// Identifier of the key (`CKA_ID`), hexadecimal.
+        text key_id;
+        /// Number of the mechanism, a `CKM_` constant.
+        value mechanism: Option<u64>;
+        /// PIN of the token's user.
+        #[serde(with = "crate::secret::sealed")]
+        secret pin;
+        /// Curve of a generated EC key: `P256`, `P384` or `P521`.
+        text curve;
+        /// Size of a generated RSA key, in bits.
+        value key_bits: u32;
+        /// `true` to open read-write sessions even if read-only ones suffice.
+        flag force_rw_session;
+        /// Maximum number of concurrent calls to the module.
+        value max_parallel: u32 = 1;
+        /// The public key as PEM, for a token that does not return it.
+        #[serde(default)]
+        text public_key;
     }
 }
 
@@ -253,6 +236,7 @@ impl Pkcs11Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     fn good() -> Pkcs11Settings {
         Pkcs11Settings {

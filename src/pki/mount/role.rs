@@ -16,10 +16,10 @@ mod templates;
 use serde::{Deserialize, Serialize};
 
 pub use self::allowed::{AllowedNames, CompiledRole};
-pub use self::check::{ROLE_LISTS, RoleList, SUBJECT_LIST_LIMITS};
 pub use self::field_types::{NotAfterBound, NotBeforeBound, RoleKeys, SerialNumberSource, SignatureBits};
 pub use self::policies::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 use crate::error::Result;
+use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 use crate::pki::values::original_text::{Rfc3339Text, or_empty};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::oid;
@@ -31,195 +31,138 @@ pub const DEFAULT_NOT_BEFORE_DURATION: u64 = 30;
 /// Value of `key_usage` in a role that sets none.
 const DEFAULT_KEY_USAGE: [&str; 3] = ["DigitalSignature", "KeyAgreement", "KeyEncipherment"];
 
-/// A role. Durations are whole seconds, 0 for unset; lists are empty for none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Role {
-    /// Issuer for requests that name only the role: id, name or `default`; resolved at each use.
-    pub issuer_ref: String,
-    /// Lifetime if the request sets none; 0 uses the mount's default.
-    pub ttl: u64,
-    /// Maximum lifetime; 0 uses the mount's.
-    pub max_ttl: u64,
-    /// Allows `localhost` and `localdomain`.
-    pub allow_localhost: bool,
-    /// Domains for `allow_bare_domains`, `allow_subdomains` and `allow_glob_domains`.
-    pub allowed_domains: Vec<String>,
-    /// Treats `allowed_domains` as identity templates.
-    pub allowed_domains_template: bool,
-    /// Permits `*` in values from identity templates; not implemented, always false.
-    pub allow_globs_in_identity_templates: bool,
-    /// Allows the domains themselves.
-    pub allow_bare_domains: bool,
-    /// Allows subdomains at any depth, and wildcards directly below the domains.
-    pub allow_subdomains: bool,
-    /// Treats domains with `*` as patterns for the whole name.
-    pub allow_glob_domains: bool,
-    /// Allows wildcard names.
-    pub allow_wildcard_certificates: bool,
-    /// Lifts the domain rules; the rules for wildcards and host names still apply.
-    pub allow_any_name: bool,
-    /// Requires host name syntax in common names, DNS names and the hosts of e-mail addresses.
-    pub enforce_hostnames: bool,
-    /// Allows IP SANs.
-    pub allow_ip_sans: bool,
-    /// Networks that IP SANs must belong to, in canonical form; empty allows all.
-    pub allowed_ip_sans_cidr: Vec<String>,
-    /// Patterns for URI SANs; empty allows none.
-    pub allowed_uri_sans: Vec<String>,
-    /// Treats `allowed_uri_sans` as identity templates.
-    pub allowed_uri_sans_template: bool,
-    /// `<oid>;UTF8:<pattern>` for otherName SANs, or the single entry `*`; empty allows none.
-    pub allowed_other_sans: Vec<String>,
-    /// Patterns for the subject's serialNumber attribute; empty allows none.
-    pub allowed_serial_numbers: Vec<String>,
-    /// Patterns for the subject's UID attributes; empty allows none.
-    pub allowed_user_ids: Vec<String>,
-    /// Allows the caller's display name as a name.
-    pub allow_token_displayname: bool,
-    /// Adds serverAuth to extKeyUsage.
-    pub server_flag: bool,
-    /// Adds clientAuth to extKeyUsage.
-    pub client_flag: bool,
-    /// Adds codeSigning to extKeyUsage.
-    pub code_signing_flag: bool,
-    /// Adds emailProtection to extKeyUsage.
-    pub email_protection_flag: bool,
-    /// Keys to certify; stored as `key_type` and `key_bits`.
-    #[serde(flatten)]
-    pub keys: RoleKeys,
-    /// `key_bits` written with a key type that has no sizes: returned on reads, otherwise unused.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub unused_key_bits: u32,
-    /// Hash size of signatures by an RSA issuer.
-    pub signature_bits: SignatureBits,
-    /// Use RSASSA-PSS for signatures by an RSA issuer.
-    pub use_pss: bool,
-    /// Key usage names; see [`Role::key_usage_for`].
-    pub key_usage: Vec<String>,
-    /// `true` if a write set `key_usage`; not returned on reads.
-    pub key_usage_is_named: bool,
-    /// Extended key usage names, in addition to the flags.
-    pub ext_key_usage: Vec<String>,
-    /// Extended key usages as dotted OIDs.
-    pub ext_key_usage_oids: Vec<String>,
-    /// `sign` uses the common name of the CSR.
-    pub use_csr_common_name: bool,
-    /// `sign` uses the SANs of the CSR.
-    pub use_csr_sans: bool,
-    /// Subject: OU values.
-    pub ou: Vec<String>,
-    /// Subject: O values.
-    pub organization: Vec<String>,
-    /// Subject: C values.
-    pub country: Vec<String>,
-    /// Subject: L values.
-    pub locality: Vec<String>,
-    /// Subject: ST values.
-    pub province: Vec<String>,
-    /// Subject: STREET values.
-    pub street_address: Vec<String>,
-    /// Subject: postalCode values.
-    pub postal_code: Vec<String>,
-    /// Rejects subjects that exceed the types and bounds of RFC 5280 A.1, instead of warning.
-    pub strict_subject: bool,
-    /// Encodes each value of a subject attribute as its own RDN, in list order. Otherwise all values of an attribute
-    /// form one RDN, a SET in DER order, as in compatible servers.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub separate_rdns: bool,
-    /// Requires a common name.
-    pub require_cn: bool,
-    /// Kinds of common name: `email` and `hostname`, or only `disabled`.
-    pub cn_validations: Vec<String>,
-    /// Certificate policies (RFC 5280 4.2.1.4).
-    pub policy_identifiers: CertificatePolicies,
-    /// Adds basicConstraints with cA FALSE to leaf certificates.
-    pub basic_constraints_valid_for_non_ca: bool,
-    /// Backdating of the start of validity, seconds; 0 is 30 seconds.
-    pub not_before_duration: u64,
-    /// Fixed start of validity.
-    #[serde(with = "or_empty")]
-    pub not_before: Option<Rfc3339Text>,
-    /// Controls `not_before` in requests.
-    pub not_before_bound: NotBeforeBound,
-    /// Fixed end of validity.
-    #[serde(with = "or_empty")]
-    pub not_after: Option<Rfc3339Text>,
-    /// Controls `not_after` in requests.
-    pub not_after_bound: NotAfterBound,
-    /// Creates a lease for every certificate; excludes `no_store`.
-    pub generate_lease: bool,
-    /// Does not store certificates.
-    pub no_store: bool,
-    /// Rejects `cert_metadata`.
-    pub no_store_metadata: bool,
-    /// Source of the subject's serialNumber.
-    pub serial_number_source: SerialNumberSource,
-}
+/// Limits of lists whose entries are all tried for every request.
+const PATTERN_LIST_LIMITS: ListLimit = ListLimit::new(1_000, 1_024);
+const KEYWORD_LIST_LIMITS: ListLimit = ListLimit::new(64, 128);
+/// Limits of the values of a subject attribute, which every certificate contains. The largest upper bounds of RFC 5280
+/// appendix A.1 are 256 characters.
+pub const SUBJECT_LIST_LIMITS: ListLimit = ListLimit::new(64, 1_024);
 
-impl Default for Role {
-    /// The role that a write without fields creates.
-    fn default() -> Self {
-        let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect();
-        Self {
-            issuer_ref: "default".to_owned(),
-            ttl: 0,
-            max_ttl: 0,
-            allow_localhost: true,
-            allowed_domains: Vec::new(),
-            allowed_domains_template: false,
-            allow_globs_in_identity_templates: false,
-            allow_bare_domains: false,
-            allow_subdomains: false,
-            allow_glob_domains: false,
-            allow_wildcard_certificates: true,
-            allow_any_name: false,
-            enforce_hostnames: true,
-            allow_ip_sans: true,
-            allowed_ip_sans_cidr: Vec::new(),
-            allowed_uri_sans: Vec::new(),
-            allowed_uri_sans_template: false,
-            allowed_other_sans: Vec::new(),
-            allowed_serial_numbers: Vec::new(),
-            allowed_user_ids: Vec::new(),
-            allow_token_displayname: false,
-            server_flag: true,
-            client_flag: true,
-            code_signing_flag: false,
-            email_protection_flag: false,
-            keys: RoleKeys::DEFAULT,
-            unused_key_bits: 0,
-            signature_bits: SignatureBits::SHA_256,
-            use_pss: false,
-            key_usage: words(&DEFAULT_KEY_USAGE),
-            key_usage_is_named: false,
-            ext_key_usage: Vec::new(),
-            ext_key_usage_oids: Vec::new(),
-            use_csr_common_name: true,
-            use_csr_sans: true,
-            ou: Vec::new(),
-            organization: Vec::new(),
-            country: Vec::new(),
-            locality: Vec::new(),
-            province: Vec::new(),
-            street_address: Vec::new(),
-            postal_code: Vec::new(),
-            strict_subject: false,
-            separate_rdns: false,
-            require_cn: true,
-            cn_validations: words(&["email", "hostname"]),
-            policy_identifiers: CertificatePolicies::default(),
-            basic_constraints_valid_for_non_ca: false,
-            not_before_duration: DEFAULT_NOT_BEFORE_DURATION,
-            not_before: None,
-            not_before_bound: NotBeforeBound::Permit,
-            not_after: None,
-            not_after_bound: NotAfterBound::Permit,
-            generate_lease: false,
-            no_store: false,
-            no_store_metadata: false,
-            serial_number_source: SerialNumberSource::JsonCsr,
-        }
+resource! {
+    /// A role. Durations are whole seconds, 0 for unset; lists are empty for none.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Role {
+        /// Issuer for requests that name only the role: id, name or `default`; resolved at each use.
+        text issuer_ref = "default".to_owned();
+        /// Lifetime if the request sets none; 0 uses the mount's default.
+        seconds ttl = 0;
+        /// Maximum lifetime; 0 uses the mount's.
+        seconds max_ttl = 0;
+        /// Allows `localhost` and `localdomain`.
+        flag allow_localhost = true;
+        /// Domains for `allow_bare_domains`, `allow_subdomains` and `allow_glob_domains`.
+        list(PATTERN_LIST_LIMITS) allowed_domains;
+        /// Treats `allowed_domains` as identity templates.
+        flag allowed_domains_template = false;
+        /// Permits `*` in values from identity templates; not implemented, always false.
+        flag allow_globs_in_identity_templates = false;
+        /// Allows the domains themselves.
+        flag allow_bare_domains = false;
+        /// Allows subdomains at any depth, and wildcards directly below the domains.
+        flag allow_subdomains = false;
+        /// Treats domains with `*` as patterns for the whole name.
+        flag allow_glob_domains = false;
+        /// Allows wildcard names.
+        flag allow_wildcard_certificates = true;
+        /// Lifts the domain rules; the rules for wildcards and host names still apply.
+        flag allow_any_name = false;
+        /// Requires host name syntax in common names, DNS names and the hosts of e-mail addresses.
+        flag enforce_hostnames = true;
+        /// Allows IP SANs.
+        flag allow_ip_sans = true;
+        /// Networks that IP SANs must belong to, in canonical form; empty allows all.
+        list(PATTERN_LIST_LIMITS.rejecting_only_empty()) allowed_ip_sans_cidr;
+        /// Patterns for URI SANs; empty allows none.
+        list(PATTERN_LIST_LIMITS) allowed_uri_sans;
+        /// Treats `allowed_uri_sans` as identity templates.
+        flag allowed_uri_sans_template = false;
+        /// `<oid>;UTF8:<pattern>` for otherName SANs, or the single entry `*`; empty allows none.
+        list(PATTERN_LIST_LIMITS) allowed_other_sans;
+        /// Patterns for the subject's serialNumber attribute; empty allows none.
+        list(PATTERN_LIST_LIMITS) allowed_serial_numbers;
+        /// Patterns for the subject's UID attributes; empty allows none.
+        list(PATTERN_LIST_LIMITS) allowed_user_ids;
+        /// Allows the caller's display name as a name.
+        flag allow_token_displayname = false;
+        /// Adds serverAuth to extKeyUsage.
+        flag server_flag = true;
+        /// Adds clientAuth to extKeyUsage.
+        flag client_flag = true;
+        /// Adds codeSigning to extKeyUsage.
+        flag code_signing_flag = false;
+        /// Adds emailProtection to extKeyUsage.
+        flag email_protection_flag = false;
+        /// Keys to certify; stored as `key_type` and `key_bits`.
+        #[serde(flatten)]
+        stored keys: RoleKeys as ["key_type", "key_bits"] = RoleKeys::DEFAULT;
+        /// `key_bits` written with a key type that has no sizes: returned on reads, otherwise unused.
+        #[serde(skip_serializing_if = "is_zero")]
+        stored unused_key_bits: u32 = 0;
+        /// Hash size of signatures by an RSA issuer.
+        value signature_bits: SignatureBits = SignatureBits::SHA_256;
+        /// Use RSASSA-PSS for signatures by an RSA issuer.
+        flag use_pss = false;
+        /// Key usage names; see [`Role::key_usage_for`].
+        list(KEYWORD_LIST_LIMITS) key_usage = words(&DEFAULT_KEY_USAGE);
+        /// `true` if a write set `key_usage`; not returned on reads.
+        stored key_usage_is_named: bool = false;
+        /// Extended key usage names, in addition to the flags.
+        list(KEYWORD_LIST_LIMITS) ext_key_usage;
+        /// Extended key usages as dotted OIDs.
+        list(KEYWORD_LIST_LIMITS) ext_key_usage_oids;
+        /// `sign` uses the common name of the CSR.
+        flag use_csr_common_name = true;
+        /// `sign` uses the SANs of the CSR.
+        flag use_csr_sans = true;
+        /// Subject: OU values.
+        list(SUBJECT_LIST_LIMITS) ou;
+        /// Subject: O values.
+        list(SUBJECT_LIST_LIMITS) organization;
+        /// Subject: C values.
+        list(SUBJECT_LIST_LIMITS) country;
+        /// Subject: L values.
+        list(SUBJECT_LIST_LIMITS) locality;
+        /// Subject: ST values.
+        list(SUBJECT_LIST_LIMITS) province;
+        /// Subject: STREET values.
+        list(SUBJECT_LIST_LIMITS) street_address;
+        /// Subject: postalCode values.
+        list(SUBJECT_LIST_LIMITS) postal_code;
+        /// Rejects subjects that exceed the types and bounds of RFC 5280 A.1, instead of warning.
+        flag strict_subject = false;
+        /// Encodes each value of a subject attribute as its own RDN, in list order. Otherwise all values of an
+        /// attribute form one RDN, a SET in DER order, as in compatible servers.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        flag separate_rdns = false;
+        /// Requires a common name.
+        flag require_cn = true;
+        /// Kinds of common name: `email` and `hostname`, or only `disabled`.
+        list(KEYWORD_LIST_LIMITS) cn_validations = words(&["email", "hostname"]);
+        /// Certificate policies (RFC 5280 4.2.1.4).
+        value policy_identifiers: CertificatePolicies = CertificatePolicies::default();
+        /// Adds basicConstraints with cA FALSE to leaf certificates.
+        flag basic_constraints_valid_for_non_ca = false;
+        /// Backdating of the start of validity, seconds; 0 is 30 seconds.
+        seconds not_before_duration = DEFAULT_NOT_BEFORE_DURATION;
+        /// Fixed start of validity.
+        #[serde(with = "or_empty")]
+        value not_before: Option<Rfc3339Text> = None;
+        /// Controls `not_before` in requests.
+        value not_before_bound: NotBeforeBound = NotBeforeBound::Permit;
+        /// Fixed end of validity.
+        #[serde(with = "or_empty")]
+        value not_after: Option<Rfc3339Text> = None;
+        /// Controls `not_after` in requests.
+        value not_after_bound: NotAfterBound = NotAfterBound::Permit;
+        /// Creates a lease for every certificate; excludes `no_store`.
+        flag generate_lease = false;
+        /// Does not store certificates.
+        flag no_store = false;
+        /// Rejects `cert_metadata`.
+        flag no_store_metadata = false;
+        /// Source of the subject's serialNumber.
+        value serial_number_source: SerialNumberSource = SerialNumberSource::JsonCsr;
     }
 }
 
@@ -234,6 +177,17 @@ pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
 }
 
 impl Role {
+    /// The lists in the order in which they are read and checked: those with subject values last.
+    pub fn lists() -> impl Iterator<Item = &'static ListFieldSlot<Self>> {
+        let others = Self::LISTS.iter().filter(|list| list.limit != SUBJECT_LIST_LIMITS);
+        others.chain(Self::subject_lists())
+    }
+
+    /// The lists with subject values, which are encoded unchanged.
+    pub fn subject_lists() -> impl Iterator<Item = &'static ListFieldSlot<Self>> {
+        Self::LISTS.iter().filter(|list| list.limit == SUBJECT_LIST_LIMITS)
+    }
+
     /// Hash size for signatures in bits; 0 leaves it to the issuer's key. Roles for RSA keys store 256 when none was
     /// set, so 256 counts as not set there.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
@@ -301,6 +255,10 @@ impl Role {
             ..Self::default()
         }
     }
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|word| (*word).to_owned()).collect()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

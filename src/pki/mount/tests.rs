@@ -13,7 +13,8 @@ use super::settings::external_policy;
 use super::settings::tidy::{AutoTidyConfig, TidyConfig, TidyTask};
 use super::urls::Urls;
 use super::view::IssuersConfig;
-use crate::pki::values::original_text::{DurationText, Rfc3339Text};
+use crate::clock::DurationText;
+use crate::pki::values::original_text::Rfc3339Text;
 
 const ROLE_DEFAULT: &str = concat!(
     r#"{"issuer_ref":"default","ttl":0,"max_ttl":0,"allow_localhost":true,"allowed_domains":[],"#,

@@ -5,60 +5,44 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location, relying_party_warning};
 use crate::error::{Error, Result};
-use crate::pki::values::ListLimits;
-
-/// A set of authority information URLs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Urls {
-    /// caIssuers of authorityInfoAccess.
-    pub issuing_certificates: Vec<String>,
-    /// cRLDistributionPoints, one per URL.
-    pub crl_distribution_points: Vec<String>,
-    /// freshestCRL, one per URL.
-    pub delta_crl_distribution_points: Vec<String>,
-    /// OCSP of authorityInfoAccess.
-    pub ocsp_servers: Vec<String>,
-    /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs.
-    pub templating: bool,
-}
+use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 
 /// Limits of each list: every certificate contains the URLs.
-pub const URL_LIST_LIMITS: ListLimits = ListLimits::new(16, 1024);
+const URL_LIST_LIMITS: ListLimit = ListLimit::new(16, 1024);
+
+resource! {
+    /// A set of authority information URLs.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Urls {
+        /// caIssuers of authorityInfoAccess.
+        list(URL_LIST_LIMITS) issuing_certificates;
+        /// cRLDistributionPoints, one per URL.
+        list(URL_LIST_LIMITS) crl_distribution_points;
+        /// freshestCRL, one per URL.
+        list(URL_LIST_LIMITS) delta_crl_distribution_points;
+        /// OCSP of authorityInfoAccess.
+        list(URL_LIST_LIMITS) ocsp_servers;
+        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The field has another name
+        /// for the mount than for an issuer.
+        stored templating: bool = false;
+    }
+}
 
 const ISSUER_ID_PLACEHOLDER: &str = "{{issuer_id}}";
 
 /// Warning for a certificate that is issued without any of these URLs.
 pub(crate) const NO_URLS_WARNING: &str = "no authority information URLs are configured for this mount";
 
-/// The four lists, by field name.
-pub const URL_LIST_FIELDS: [&str; 4] =
-    ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];
-
 impl Urls {
     /// `true` if all lists are empty.
     pub fn is_empty(&self) -> bool {
-        self.lists().iter().all(|(_, list)| list.is_empty())
+        self.lists().all(|(_, list)| list.is_empty())
     }
 
     /// The lists, by field name.
-    pub fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
-        [
-            (URL_LIST_FIELDS[0], &self.issuing_certificates),
-            (URL_LIST_FIELDS[1], &self.crl_distribution_points),
-            (URL_LIST_FIELDS[2], &self.delta_crl_distribution_points),
-            (URL_LIST_FIELDS[3], &self.ocsp_servers),
-        ]
-    }
-
-    /// The lists by field name, mutable.
-    pub fn lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
-        [
-            (URL_LIST_FIELDS[0], &mut self.issuing_certificates),
-            (URL_LIST_FIELDS[1], &mut self.crl_distribution_points),
-            (URL_LIST_FIELDS[2], &mut self.delta_crl_distribution_points),
-            (URL_LIST_FIELDS[3], &mut self.ocsp_servers),
-        ]
+    pub fn lists(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+        Self::LISTS.iter().map(move |ListFieldSlot { slot, .. }| (slot.name, (slot.get)(self)))
     }
 
     /// Validates a set that replaces `before`: every entry must be an absolute URL with a host. Size limits apply only
@@ -67,9 +51,9 @@ impl Urls {
     /// # Errors
     /// `Invalid` naming the list and the rule.
     pub fn checked_after(self, before: &Self) -> Result<Self> {
-        for ((name, list), (_, old)) in self.lists().into_iter().zip(before.lists()) {
+        for ((name, list), (_, old)) in self.lists().zip(before.lists()) {
             if list != old {
-                URL_LIST_LIMITS.validate(name, list)?;
+                URL_LIST_LIMITS.check(name, list)?;
             }
         }
         // Expand with any issuer id to check that the texts are URLs once expanded.
@@ -82,8 +66,8 @@ impl Urls {
     pub fn in_cluster(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();
         if urls.templating {
-            for (_, list) in urls.lists_mut() {
-                list.iter_mut().for_each(|url| *url = cluster.fill(url));
+            for ListFieldSlot { slot, .. } in Self::LISTS {
+                (slot.get_mut)(&mut urls).iter_mut().for_each(|url| *url = cluster.fill(url));
             }
         }
         urls
@@ -98,17 +82,13 @@ impl Urls {
     }
 
     fn expanded(&self, issuer_id: &str, dry_run: bool) -> Result<Self> {
-        let expand = |(name, list): (&str, &Vec<String>)| {
-            list.iter().map(|url| self.expand_one(name, url, issuer_id, dry_run)).collect::<Result<Vec<_>>>()
-        };
-        let [ca, crl, delta, ocsp] = self.lists();
-        Ok(Self {
-            issuing_certificates: expand(ca)?,
-            crl_distribution_points: expand(crl)?,
-            delta_crl_distribution_points: expand(delta)?,
-            ocsp_servers: expand(ocsp)?,
-            templating: self.templating,
-        })
+        let mut urls = self.clone();
+        for ListFieldSlot { slot, .. } in Self::LISTS {
+            for url in (slot.get_mut)(&mut urls) {
+                *url = self.expand_one(slot.name, url, issuer_id, dry_run)?;
+            }
+        }
+        Ok(urls)
     }
 
     fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
@@ -126,7 +106,7 @@ impl Urls {
             }
         }
         // OCSP runs over HTTP (RFC 6960 A.1).
-        let is_url = if field == URL_LIST_FIELDS[3] { is_absolute_url(&text) } else { is_location(&text) };
+        let is_url = if field == "ocsp_servers" { is_absolute_url(&text) } else { is_location(&text) };
         if !is_url {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
@@ -141,25 +121,23 @@ impl Urls {
             let wrong = list.iter().find_map(|url| relying_party_warning(url));
             wrong.map(|why| format!("{name}: {why}"))
         };
-        self.lists().into_iter().filter_map(of).collect()
+        self.lists().filter_map(of).collect()
     }
 
     /// `true` if a URL contains the issuer id, which a root does not have before it is signed.
     pub fn contains_issuer_id(&self) -> bool {
-        self.templating
-            && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID_PLACEHOLDER)))
+        self.templating && self.lists().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID_PLACEHOLDER)))
     }
 
     /// `true` if a URL contains an unreplaced `{{cluster_aia_path}}`.
     pub fn needs_aia_path(&self) -> bool {
-        self.templating
-            && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(CLUSTER_PLACEHOLDERS[1])))
+        self.templating && self.lists().any(|(_, list)| list.iter().any(|url| url.contains(CLUSTER_PLACEHOLDERS[1])))
     }
 
     /// `true` if a URL contains an unreplaced address of the mount.
     pub fn has_unresolved_placeholders(&self) -> bool {
         let open = |url: &String| CLUSTER_PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
-        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))
+        self.templating && self.lists().any(|(_, list)| list.iter().any(open))
     }
 }
 

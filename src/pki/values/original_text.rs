@@ -1,35 +1,9 @@
-//! Durations and times stored as written, because reads return the original text.
-
-use std::time::Duration;
+//! Times stored as written, because reads return the original text.
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{MAX_DURATION_TEXT_BYTES, parse_duration, parse_rfc3339};
+use crate::clock::parse_rfc3339;
 use crate::error::{Error, Result};
-
-/// A duration as it was written, such as `72h` or `90`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DurationText(String);
-
-impl DurationText {
-    /// Accepts a text of at most [`MAX_DURATION_TEXT_BYTES`] bytes that [`parse_duration`] reads; `None` otherwise.
-    pub fn new(text: impl Into<String>) -> Option<Self> {
-        let text = text.into();
-        (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The duration.
-    pub fn duration(&self) -> Duration {
-        // `new` accepts only texts that parse.
-        parse_duration(&self.0).unwrap_or_default()
-    }
-}
 
 /// A time as written (RFC 3339).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,11 +71,6 @@ mod tests {
 
     #[test]
     fn original_text_is_stored_with_its_value() {
-        for text in ["72h", "90", "", " 1h "] {
-            assert_eq!(DurationText::new(text).unwrap().as_str(), text);
-        }
-        assert_eq!(DurationText::new("90").unwrap().duration(), Duration::from_secs(90));
-        assert!(DurationText::new("soon").is_none() && DurationText::new("0".repeat(65)).is_none());
         let time = Rfc3339Text::new("f", "1970-01-01T01:00:10+01:00").unwrap();
         assert_eq!((time.as_str(), time.at()), ("1970-01-01T01:00:10+01:00", 10));
         assert!(Rfc3339Text::new("f", "1970-01-01").unwrap_err().text().starts_with("f: "));

@@ -4,77 +4,53 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::forbidden;
 use crate::error::{Error, Result};
+use crate::fields::{Fields, ListFieldSlot, ListLimit, Resource as _, resource};
 
 /// The error for a role that every identity of the tenant could use.
 const UNRESTRICTED_ROLE_ERROR: &str =
     "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-/// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bounds {
-    #[serde(rename = "bound_service_principal_ids")]
-    pub(super) principals: Vec<String>,
-    #[serde(rename = "bound_group_ids")]
-    pub(super) groups: Vec<String>,
-    #[serde(rename = "bound_subscription_ids")]
-    pub(super) subscriptions: Vec<String>,
-    #[serde(rename = "bound_resource_groups")]
-    pub(super) resource_groups: Vec<String>,
-    #[serde(rename = "bound_locations")]
-    pub(super) locations: Vec<String>,
-    #[serde(rename = "bound_scale_sets")]
-    pub(super) scale_sets: Vec<String>,
-}
+/// Limits of a list. An empty list restricts nothing.
+const BOUND_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
-/// A change of the lists; `None` keeps a list.
-#[derive(Default)]
-pub(crate) struct BoundsChange {
-    pub(crate) principals: Option<Vec<String>>,
-    pub(crate) groups: Option<Vec<String>>,
-    pub(crate) subscriptions: Option<Vec<String>>,
-    pub(crate) resource_groups: Option<Vec<String>>,
-    pub(crate) locations: Option<Vec<String>>,
-    pub(crate) scale_sets: Option<Vec<String>>,
+resource! {
+    /// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub(crate) struct Bounds {
+        list(BOUND_LIMITS) bound_service_principal_ids;
+        list(BOUND_LIMITS) bound_group_ids;
+        list(BOUND_LIMITS) bound_subscription_ids;
+        list(BOUND_LIMITS) bound_resource_groups;
+        list(BOUND_LIMITS) bound_locations;
+        list(BOUND_LIMITS) bound_scale_sets;
+    }
 }
 
 impl Bounds {
-    /// Returns the lists with their field names.
-    pub(crate) fn named(&self) -> [(&'static str, &[String]); 6] {
-        [
-            ("bound_service_principal_ids", &self.principals),
-            ("bound_group_ids", &self.groups),
-            ("bound_subscription_ids", &self.subscriptions),
-            ("bound_resource_groups", &self.resource_groups),
-            ("bound_locations", &self.locations),
-            ("bound_scale_sets", &self.scale_sets),
-        ]
-    }
-
-    pub(super) fn changed(&self, change: &BoundsChange) -> Self {
-        let over = |written: &Option<Vec<String>>, current: &Vec<String>| written.as_ref().unwrap_or(current).clone();
-        Self {
-            principals: over(&change.principals, &self.principals),
-            groups: over(&change.groups, &self.groups),
-            subscriptions: over(&change.subscriptions, &self.subscriptions),
-            resource_groups: over(&change.resource_groups, &self.resource_groups),
-            locations: over(&change.locations, &self.locations),
-            scale_sets: over(&change.scale_sets, &self.scale_sets),
+    /// Applies the given fields; absent fields change nothing.
+    ///
+    /// # Errors
+    /// `Invalid` with field and rule.
+    pub(crate) fn merged(mut self, fields: &Fields) -> Result<Self> {
+        for ListFieldSlot { slot, limit } in Self::LISTS {
+            slot.set_if_given(&mut self, fields.list_within(slot.name, *limit)?);
         }
+        Ok(self)
     }
 
     /// `true` if the principal is restricted.
     pub(super) fn names_principals(&self) -> bool {
-        is_specific(&self.principals)
+        is_specific(&self.bound_service_principal_ids)
     }
 
     /// `true` if the groups of the principal are restricted.
     pub(super) fn names_groups(&self) -> bool {
-        is_specific(&self.groups)
+        is_specific(&self.bound_group_ids)
     }
 
     /// `true` if a resource must be proven.
     pub(super) fn name_resources(&self) -> bool {
-        [&self.subscriptions, &self.resource_groups, &self.locations, &self.scale_sets]
+        [&self.bound_subscription_ids, &self.bound_resource_groups, &self.bound_locations, &self.bound_scale_sets]
             .into_iter()
             .any(|list| !list.is_empty())
     }
@@ -84,7 +60,7 @@ impl Bounds {
     /// # Errors
     /// `Invalid` for a role without restrictions, or that every identity of the tenant could use.
     pub(super) fn check(&self) -> Result<()> {
-        if self.named().iter().all(|(_, list)| list.is_empty()) {
+        if *self == Self::default() {
             return Err(Error::invalid("must have at least one bound constraint when creating/updating a role"));
         }
         if self.are_sufficient() { Ok(()) } else { Err(Error::invalid(UNRESTRICTED_ROLE_ERROR)) }
@@ -105,7 +81,7 @@ impl Bounds {
 
     /// Returns a warning if resources of any subscription match: other names repeat across subscriptions.
     pub(super) fn warning(&self) -> Option<String> {
-        let is_open = self.name_resources() && self.subscriptions.is_empty();
+        let is_open = self.name_resources() && self.bound_subscription_ids.is_empty();
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";
         (is_open && !self.names_principals() && !self.names_groups()).then(|| text.to_owned())
     }
@@ -127,7 +103,12 @@ mod tests {
 
     fn bounds(principals: &[&str], groups: &[&str], locations: &[&str]) -> Bounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds { principals: list(principals), groups: list(groups), locations: list(locations), ..Bounds::default() }
+        Bounds {
+            bound_service_principal_ids: list(principals),
+            bound_group_ids: list(groups),
+            bound_locations: list(locations),
+            ..Bounds::default()
+        }
     }
 
     #[test]
@@ -157,14 +138,14 @@ mod tests {
         let warned = |bounds: Bounds| bounds.warning().is_some();
         assert!(warned(bounds(&[], &["*"], &["westus"])));
         assert!(!warned(bounds(&["a"], &[], &["westus"])) && !warned(bounds(&["a"], &[], &[])));
-        let subscriptions = vec!["s".to_owned()];
-        assert!(!warned(Bounds { subscriptions, ..bounds(&[], &[], &["westus"]) }));
+        let bound_subscription_ids = vec!["s".to_owned()];
+        assert!(!warned(Bounds { bound_subscription_ids, ..bounds(&[], &[], &["westus"]) }));
     }
 
     #[test]
     fn absent_bound_keeps_the_stored_one() {
-        let change = BoundsChange { groups: Some(Vec::new()), ..BoundsChange::default() };
-        let changed = bounds(&["*"], &["g"], &[]).changed(&change);
+        let changed =
+            bounds(&["*"], &["g"], &[]).merged(&Fields::parse(br#"{"bound_group_ids": []}"#).unwrap()).unwrap();
         assert_eq!(changed, bounds(&["*"], &[], &[]));
         assert_eq!(changed.check().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
     }

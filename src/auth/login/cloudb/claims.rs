@@ -62,10 +62,12 @@ impl CloudbClaims {
     /// # Errors
     /// `Forbidden`, naming the list.
     pub(super) fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
-        if bounds.names_principals() && !contains_ignore_case(&bounds.principals, &self.oid) {
+        if bounds.names_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
             return Err(forbidden("service principal not authorized"));
         }
-        if bounds.names_groups() && !self.groups.iter().any(|group| contains_ignore_case(&bounds.groups, group)) {
+        if bounds.names_groups()
+            && !self.groups.iter().any(|group| contains_ignore_case(&bounds.bound_group_ids, group))
+        {
             return Err(if self.groups.is_empty() && self.overage {
                 forbidden("token claim groups: omitted by the directory, as there are too many (groups overage)")
             } else {
@@ -98,7 +100,7 @@ mod tests {
 
     fn bounds(principals: &[&str], groups: &[&str]) -> Bounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-        Bounds { principals: list(principals), groups: list(groups), ..Bounds::default() }
+        Bounds { bound_service_principal_ids: list(principals), bound_group_ids: list(groups), ..Bounds::default() }
     }
 
     fn fits(claims: Value, principals: &[&str], groups: &[&str]) -> Result<()> {

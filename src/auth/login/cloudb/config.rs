@@ -10,6 +10,7 @@ use super::settings::Fallback;
 use crate::auth::login::config::ConfigWriteId;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
+use crate::fields::resource;
 use crate::outbound::RetryPolicy;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
@@ -24,41 +25,25 @@ const MAX_CONFIGURABLE_RETRIES: i64 = 100;
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(4);
 const DEFAULT_MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The configuration, as stored.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct CloudbConfig {
-    tenant_id: String,
-    resource: String,
-    environment: String,
-    pub(super) client_id: String,
-    #[serde(with = "sealed")]
-    pub(super) client_secret: Secret,
-    pub(super) root_password_ttl: Duration,
-    /// Attempts after the first one; negative for none.
-    max_retries: i64,
-    retry_delay: Duration,
-    max_retry_delay: Duration,
-    #[serde(default)]
-    pub(super) rotation: SecretRotation,
-    #[serde(default)]
-    written: ConfigWriteId,
-}
-
-impl Default for CloudbConfig {
-    fn default() -> Self {
-        Self {
-            tenant_id: String::new(),
-            resource: String::new(),
-            environment: String::new(),
-            client_id: String::new(),
-            client_secret: Secret::default(),
-            root_password_ttl: DEFAULT_ROOT_PASSWORD_TTL,
-            max_retries: DEFAULT_MAX_RETRIES,
-            retry_delay: DEFAULT_RETRY_DELAY,
-            max_retry_delay: DEFAULT_MAX_RETRY_DELAY,
-            rotation: SecretRotation::default(),
-            written: ConfigWriteId::default(),
-        }
+resource! {
+    /// The configuration, as stored.
+    #[derive(Clone, Serialize, Deserialize)]
+    pub(crate) struct CloudbConfig {
+        text tenant_id;
+        text resource;
+        text environment;
+        text client_id;
+        #[serde(with = "sealed")]
+        secret client_secret;
+        value root_password_ttl: Duration = DEFAULT_ROOT_PASSWORD_TTL;
+        /// Attempts after the first one; negative for none.
+        value max_retries: i64 = DEFAULT_MAX_RETRIES;
+        value retry_delay: Duration = DEFAULT_RETRY_DELAY;
+        value max_retry_delay: Duration = DEFAULT_MAX_RETRY_DELAY;
+        #[serde(default)]
+        stored rotation: SecretRotation;
+        #[serde(default)]
+        stored written: ConfigWriteId;
     }
 }
 
@@ -74,20 +59,6 @@ pub(crate) struct CloudbConfigChange {
     pub(crate) max_retries: Option<i64>,
     pub(crate) retry_delay: Option<Duration>,
     pub(crate) max_retry_delay: Option<Duration>,
-}
-
-/// The configuration as shown by the API.
-pub(crate) struct CloudbConfigView<'c> {
-    pub(crate) tenant_id: &'c str,
-    pub(crate) resource: &'c str,
-    pub(crate) environment: &'c str,
-    pub(crate) client_id: &'c str,
-    pub(crate) root_password_ttl: Duration,
-    pub(crate) max_retries: i64,
-    pub(crate) retry_delay: Duration,
-    pub(crate) max_retry_delay: Duration,
-    /// Expiry of the secret as RFC 3339, if a rotation created it.
-    pub(crate) root_password_expiration_date: Option<String>,
 }
 
 /// The configuration with defaults from the environment.
@@ -143,19 +114,9 @@ impl CloudbConfig {
         Ok(config)
     }
 
-    /// Returns the configuration without secrets and without values from the environment.
-    pub(crate) fn shown(&self) -> CloudbConfigView<'_> {
-        CloudbConfigView {
-            tenant_id: &self.tenant_id,
-            resource: &self.resource,
-            environment: &self.environment,
-            client_id: &self.client_id,
-            root_password_ttl: self.root_password_ttl,
-            max_retries: self.max_retries,
-            retry_delay: self.retry_delay,
-            max_retry_delay: self.max_retry_delay,
-            root_password_expiration_date: self.rotation.expires().map(format_rfc3339),
-        }
+    /// Expiry of the secret as RFC 3339, if a rotation created it.
+    pub(crate) fn secret_expiry(&self) -> Option<String> {
+        self.rotation.expires().map(format_rfc3339)
     }
 
     /// Combines the configuration with defaults from the environment.
@@ -248,9 +209,9 @@ mod tests {
             c.root_password_ttl = Some(Duration::from_secs(3600));
         });
         let second = written(first.ok().as_ref(), |c| c.client_id = Some("app".to_owned())).ok().unwrap();
-        let shown = second.shown();
-        assert_eq!((shown.client_id, shown.max_retries, shown.max_retry_delay), ("app", 7, DEFAULT_MAX_RETRY_DELAY));
-        assert_eq!((shown.retry_delay, shown.root_password_ttl.as_secs()), (Duration::from_millis(1500), 3600));
+        assert_eq!((second.client_id.as_str(), second.max_retries), ("app", 7));
+        assert_eq!(second.max_retry_delay, DEFAULT_MAX_RETRY_DELAY);
+        assert_eq!((second.retry_delay, second.root_password_ttl.as_secs()), (Duration::from_millis(1500), 3600));
     }
 
     #[test]
@@ -286,7 +247,7 @@ mod tests {
             c.max_retries = Some(-1);
         });
         let config = config.ok().unwrap();
-        assert_eq!(config.shown().tenant_id, "");
+        assert_eq!(config.tenant_id, "");
         let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
         assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
         let missing = |fallback: Fallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
@@ -299,7 +260,7 @@ mod tests {
     fn another_application_forgets_what_was_rotated() {
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
         let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
-        let date = |config: &CloudbConfig| config.shown().root_password_expiration_date;
+        let date = CloudbConfig::secret_expiry;
         assert_eq!(date(&config).as_deref(), Some("2030-01-02T03:04:05Z"));
         let kept = written(Some(&config), |c| {
             c.client_secret = Some(Secret::new("a"));

@@ -71,9 +71,9 @@ impl<'p> ProvenResource<'p> {
 
     /// Validates the lists that need no call to the provider.
     fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
-        if !bounds.scale_sets.is_empty() {
+        if !bounds.bound_scale_sets.is_empty() {
             match self.selector {
-                ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.scale_sets, name) => {}
+                ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.bound_scale_sets, name) => {}
                 ResourceSelector::ScaleSet(_) => return Err(forbidden("scale set not authorized")),
                 ResourceSelector::Machine(_) => {
                     return Err(forbidden("bound scale set defined but this vm isn't in a scale set"));
@@ -83,10 +83,13 @@ impl<'p> ProvenResource<'p> {
                 }
             }
         }
-        if !bounds.subscriptions.is_empty() && !contains_ignore_case(&bounds.subscriptions, self.subscription) {
+        if !bounds.bound_subscription_ids.is_empty()
+            && !contains_ignore_case(&bounds.bound_subscription_ids, self.subscription)
+        {
             return Err(forbidden("subscription not authorized"));
         }
-        if !bounds.resource_groups.is_empty() && !contains_ignore_case(&bounds.resource_groups, self.group) {
+        if !bounds.bound_resource_groups.is_empty() && !contains_ignore_case(&bounds.bound_resource_groups, self.group)
+        {
             return Err(forbidden("resource group not authorized"));
         }
         Ok(())
@@ -143,13 +146,13 @@ impl ResourceDetails {
     /// # Errors
     /// `Forbidden` for a location that is unknown or not in the list.
     pub(super) fn check_location(&self, bounds: &Bounds) -> Result<()> {
-        if bounds.locations.is_empty() {
+        if bounds.bound_locations.is_empty() {
             return Ok(());
         }
         let plain = |text: &str| text.replace(' ', "").to_lowercase();
         match plain(&self.location) {
             own if own.is_empty() => Err(forbidden("location is empty")),
-            own if bounds.locations.iter().any(|location| plain(location) == own) => Ok(()),
+            own if bounds.bound_locations.iter().any(|location| plain(location) == own) => Ok(()),
             _ => Err(forbidden("location not authorized")),
         }
     }
@@ -294,9 +297,9 @@ mod tests {
     fn bounds_without_a_lookup_are_checked_before_one() {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
         let bounds = |subscriptions: &[&str], groups: &[&str], scale_sets: &[&str]| Bounds {
-            subscriptions: list(subscriptions),
-            resource_groups: list(groups),
-            scale_sets: list(scale_sets),
+            bound_subscription_ids: list(subscriptions),
+            bound_resource_groups: list(groups),
+            bound_scale_sets: list(scale_sets),
             ..Bounds::default()
         };
         let vm = claimed("rg1", "vm_name", "web");
@@ -322,7 +325,7 @@ mod tests {
 
     #[test]
     fn locations_match_without_blanks_and_letter_case() {
-        let bounds = |location: &str| Bounds { locations: vec![location.to_owned()], ..Bounds::default() };
+        let bounds = |location: &str| Bounds { bound_locations: vec![location.to_owned()], ..Bounds::default() };
         let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
             at(own).check_location(&bounds(bound)).unwrap();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Bounds, BoundsChange};
+use super::bounds::Bounds;
 use crate::auth::login::role::MethodRole;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
@@ -16,12 +16,11 @@ pub(crate) struct CloudbRole {
 }
 
 impl CloudbRole {
-    /// Applies a change.
+    /// Creates a role.
     ///
     /// # Errors
     /// `Invalid` for a role that is too permissive.
-    pub(crate) fn changed(current: Option<&Self>, change: &BoundsChange, terms: TokenTerms) -> Result<Self> {
-        let bounds = current.map(|role| role.bounds.clone()).unwrap_or_default().changed(change);
+    pub(crate) fn new(bounds: Bounds, terms: TokenTerms) -> Result<Self> {
         bounds.check()?;
         Ok(Self { bounds, terms })
     }
@@ -49,8 +48,8 @@ mod tests {
 
     #[test]
     fn a_role_reads_back_as_it_is_stored() {
-        let change = BoundsChange { groups: Some(vec!["g".to_owned()]), ..BoundsChange::default() };
-        let role = CloudbRole::changed(None, &change, TokenTerms::default()).unwrap();
+        let bounds = Bounds { bound_group_ids: vec!["g".to_owned()], ..Bounds::default() };
+        let role = CloudbRole::new(bounds, TokenTerms::default()).unwrap();
         let stored = serde_json::to_value(&role).unwrap();
         assert_eq!(stored["bound_group_ids"], serde_json::json!(["g"]));
         assert_eq!(serde_json::from_value::<CloudbRole>(stored).unwrap(), role);

@@ -19,7 +19,7 @@ const PROPAGATION_DELAY: Duration = Duration::from_secs(60);
 const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SecretRotation {
+pub(crate) struct SecretRotation {
     /// Key id of the current secret, if a rotation created it.
     pub(super) key_id: Option<String>,
     #[serde(with = "instant::option", default)]

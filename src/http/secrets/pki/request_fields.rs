@@ -44,8 +44,6 @@ pub(super) const CONSTRAINT_FIELDS: [&str; 8] = [
 
 /// Limits on a list of usages.
 const USAGES_CAP: ListLimit = ListLimit::new(100, 128);
-/// Limits on the values of a subject attribute, as for roles.
-const SUBJECT_VALUES_CAP: ListLimit = ListLimit::new(SUBJECT_LIST_LIMITS.entries, SUBJECT_LIST_LIMITS.bytes);
 /// Limits on a list of name constraints.
 const SUBTREES_CAP: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.rejecting_only_empty();
 
@@ -161,7 +159,7 @@ pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
 
 /// Reads the fields of a CA's subject, except `serial_number`, which is among the names.
 pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
-    let values = |name: &str| list(fields, name, SUBJECT_VALUES_CAP);
+    let values = |name: &str| list(fields, name, SUBJECT_LIST_LIMITS);
     Ok(RequestedSubject {
         country: values("country")?,
         province: values("province")?,

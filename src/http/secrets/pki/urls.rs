@@ -3,16 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::fields::{Fields, ListLimit};
+use crate::fields::{Fields, ListFieldSlot, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::Call;
+use crate::http::secrets::route::{Call, concat_fields};
 use crate::pki::ca::changes;
 use crate::pki::mount::cluster::{Cluster, ClusterUrl, MAX_URL_BYTES};
-use crate::pki::mount::urls::{URL_LIST_FIELDS, URL_LIST_LIMITS, Urls};
+use crate::pki::mount::urls::Urls;
 
 /// Fields of `config/urls`.
-pub(super) const FIELDS: &[&str] =
-    &[URL_LIST_FIELDS[0], URL_LIST_FIELDS[1], URL_LIST_FIELDS[2], URL_LIST_FIELDS[3], TEMPLATING_FIELD];
+pub(super) const FIELDS: &[&str] = &concat_fields::<5>(&[Urls::FIELDS, &[TEMPLATING_FIELD]]);
 /// Fields of `config/cluster`.
 pub(super) const CLUSTER_FIELDS: &[&str] = &["path", "aia_path"];
 const TEMPLATING_FIELD: &str = "enable_templating";
@@ -47,10 +46,8 @@ fn public_path(call: &Call) -> Option<String> {
 /// `Invalid` with the name of a member that is not a list or is too long.
 pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result<Urls> {
     let mut urls = stored.clone();
-    for (name, list) in urls.lists_mut() {
-        if let Some(given) = fields.list_within(name, ListLimit::new(URL_LIST_LIMITS.entries, URL_LIST_LIMITS.bytes))? {
-            *list = given;
-        }
+    for ListFieldSlot { slot, limit } in Urls::LISTS {
+        slot.set_if_given(&mut urls, fields.list_within(slot.name, *limit)?);
     }
     if let Some(flag) = fields.bool(templating)? {
         urls.templating = flag;
@@ -59,8 +56,9 @@ pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result
 }
 
 pub(super) fn to_json(urls: &Urls, templating: &str) -> Map<String, Value> {
-    let lists = urls.lists().into_iter().map(|(name, list)| (name.to_owned(), json!(list)));
-    lists.chain([(templating.to_owned(), json!(urls.templating))]).collect()
+    let mut members = urls.to_members();
+    members.insert(templating.to_owned(), json!(urls.templating));
+    members
 }
 
 pub(super) async fn read_cluster(call: Call) -> Result<HandlerResponse> {

@@ -1,28 +1,20 @@
 //! Rate-limit quotas (`sys/quotas/rate-limit`) and their common settings (`sys/quotas/config`).
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::handler_response::HandlerResponse;
 use super::super::page::PageParams;
 use super::super::route::Call;
 use super::super::with_canonical_path;
 use super::run_detached;
-use crate::auth::quotas::{QuotaConfigChange, RateLimitChange};
+use crate::auth::quotas::{QuotaConfig, RateLimitChange};
 use crate::error::{Error, Result};
-use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::fields::{Fields, ListFieldSlot, MAX_NAME_LEN, Resource as _};
 use crate::http::secrets::path::MAX_PATH_BYTES;
 use crate::http::state::ServerState;
 
 pub(super) const FIELDS: &[&str] = &["type", "path", "role", "rate", "interval", "block_interval", "inheritable"];
-pub(super) const CONFIG_FIELDS: &[&str] = &[
-    "rate_limit_exempt_paths",
-    "absolute_rate_limit_exempt_paths",
-    "enable_rate_limit_audit_logging",
-    "enable_rate_limit_response_headers",
-];
-
-/// Limit on each list of exempt paths. Each request is compared with all of them.
-const EXEMPT_PATHS_CAP: ListLimit = ListLimit::new(64, MAX_PATH_BYTES);
+pub(super) const CONFIG_FIELDS: &[&str] = QuotaConfig::FIELDS;
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.rate_limit_names();
@@ -53,33 +45,31 @@ pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn config(call: Call) -> Result<HandlerResponse> {
-    let config = call.state.auth.quota_config();
-    Ok(HandlerResponse::data(json!({
-        "rate_limit_exempt_paths": config.rate_limit_exempt_paths,
-        "absolute_rate_limit_exempt_paths": config.absolute_rate_limit_exempt_paths,
-        "enable_rate_limit_audit_logging": config.enable_rate_limit_audit_logging,
-        "enable_rate_limit_response_headers": config.enable_rate_limit_response_headers,
-    })))
+    Ok(HandlerResponse::data(Value::Object(call.state.auth.quota_config().to_members())))
 }
 
 pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
-    let fields = &call.fields;
-    let paths = |name| {
-        let given = fields.list_within(name, EXEMPT_PATHS_CAP)?;
-        let counted = |path| canonical_path(call.state.shared(), path);
-        Ok::<_, Error>(given.map(|paths: Vec<String>| paths.into_iter().map(counted).collect()))
-    };
-    let change = QuotaConfigChange {
-        rate_limit_exempt_paths: paths("rate_limit_exempt_paths")?,
-        absolute_rate_limit_exempt_paths: paths("absolute_rate_limit_exempt_paths")?,
-        enable_rate_limit_audit_logging: fields.bool("enable_rate_limit_audit_logging")?,
-        enable_rate_limit_response_headers: fields.bool("enable_rate_limit_response_headers")?,
-    };
+    let lists = QuotaConfig::LISTS.iter().map(|list| exempt_paths(&call, list)).collect::<Result<Vec<_>>>()?;
+    let flags = QuotaConfig::FLAGS.iter().map(|slot| call.fields.bool(slot.name)).collect::<Result<Vec<_>>>()?;
     run_detached(async move {
+        let change = |config: &mut QuotaConfig| {
+            for (list, given) in QuotaConfig::LISTS.iter().zip(&lists) {
+                list.slot.set_if_given(config, given.clone());
+            }
+            for (slot, given) in QuotaConfig::FLAGS.iter().zip(&flags) {
+                slot.set_if_given(config, *given);
+            }
+        };
         call.state.auth.quota_config_write(change).await?;
         Ok(HandlerResponse::empty())
     })
     .await
+}
+
+fn exempt_paths(call: &Call, list: &ListFieldSlot<QuotaConfig>) -> Result<Option<Vec<String>>> {
+    let given = call.fields.list_within(list.slot.name, list.limit)?;
+    let counted = |path| canonical_path(call.state.shared(), path);
+    Ok(given.map(|paths| paths.into_iter().map(counted).collect()))
 }
 
 /// Returns the canonical spelling of a path or prefix, by which requests are counted.
@@ -114,6 +104,8 @@ fn rate(value: &Value) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -152,7 +152,7 @@ fn select_member<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
 /// URLs in the issuer's certificates; empty if a placeholder has no value.
 fn render_urls(view: &MountView, signer: &IssuerSigner) -> Map<String, Value> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
-    urls.lists().into_iter().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
+    urls.lists().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
 }
 
 #[derive(Deserialize)]

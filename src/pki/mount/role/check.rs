@@ -2,49 +2,13 @@
 
 use super::Role;
 use crate::error::{Error, Result, Warnings};
+use crate::fields::ListFieldSlot;
 use crate::pki::mount::role::{RoleKeys, SignatureBits, default_key_usage};
 use crate::pki::values::oid::{check_oid_size, is_dotted_oid};
-use crate::pki::values::{
-    ListLimits, check_ext_key_usage, check_key_usage, parse_network, parse_other_name, subject_bounds,
-};
+use crate::pki::values::{check_ext_key_usage, check_key_usage, parse_network, parse_other_name, subject_bounds};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, OCSP_SIGNING, eku_oids};
-
-/// A list field of a role.
-pub struct RoleList {
-    /// Name of the field.
-    pub field: &'static str,
-    /// Limits: every request under the role tries its patterns, and every certificate contains its subject values.
-    pub limits: ListLimits,
-    /// The list.
-    pub of: fn(&Role) -> &Vec<String>,
-    /// The list, mutable.
-    pub of_mut: fn(&mut Role) -> &mut Vec<String>,
-}
-
-macro_rules! lists {
-    ($($limits:ident: $($field:ident)+;)+) => {
-        &[$($(RoleList { field: stringify!($field), limits: $limits, of: |r| &r.$field, of_mut: |r| &mut r.$field }),+),+]
-    };
-}
-
-const PATTERN_LIST_LIMITS: ListLimits = ListLimits::new(1_000, 1_024);
-const KEYWORD_LIST_LIMITS: ListLimits = ListLimits::new(64, 128);
-/// Limits of the values of a subject attribute. The largest upper bounds of RFC 5280 appendix A.1 are 256 characters.
-pub const SUBJECT_LIST_LIMITS: ListLimits = ListLimits::new(64, 1_024);
-
-/// All list fields of a role.
-pub const ROLE_LISTS: &[RoleList] = lists! {
-    PATTERN_LIST_LIMITS: allowed_domains allowed_ip_sans_cidr allowed_uri_sans allowed_other_sans allowed_serial_numbers
-        allowed_user_ids;
-    KEYWORD_LIST_LIMITS: key_usage ext_key_usage ext_key_usage_oids cn_validations;
-    SUBJECT_LIST_LIMITS: ou organization country locality province street_address postal_code;
-};
-
-/// The lists with subject values, which are encoded unchanged.
-const SUBJECT_FIELDS: &[&str] =
-    &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
 const OCSP_SIGNING_WARNING: &str = "ext_key_usage: certificates with OCSPSigning are OCSP responders: their keys can \
     sign any status for every certificate of the issuer, even revoked ones (RFC 6960 4.2.2.2)";
@@ -70,8 +34,11 @@ impl Role {
     /// # Errors
     /// As [`Role::checked`].
     pub fn checked_after(mut self, before: Option<&Self>) -> Result<(Self, Warnings)> {
-        for list in ROLE_LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
-            list.limits.validate(list.field, (list.of)(&self))?;
+        for ListFieldSlot { slot, limit } in Self::lists() {
+            let list = (slot.get)(&self);
+            if before.is_none_or(|before| (slot.get)(before) != list) {
+                limit.check(slot.name, list)?;
+            }
         }
         if before.is_none_or(|before| before.key_usage != self.key_usage) {
             check_key_usage(&self.key_usage)?;
@@ -190,9 +157,9 @@ impl Role {
             *network = parse_network(network).ok_or_else(|| Error::invalid(rule))?.to_string();
         }
         normalize_cn_validations(&mut self.cn_validations)?;
-        for list in ROLE_LISTS.iter().filter(|list| SUBJECT_FIELDS.contains(&list.field)) {
-            if (list.of)(self).iter().any(|value| value.chars().any(char::is_control)) {
-                return Err(Error::invalid(format!("{}: control characters are not allowed", list.field)));
+        for ListFieldSlot { slot, .. } in Self::subject_lists() {
+            if (slot.get)(self).iter().any(|value| value.chars().any(char::is_control)) {
+                return Err(Error::invalid(format!("{}: control characters are not allowed", slot.name)));
             }
         }
         Ok(())

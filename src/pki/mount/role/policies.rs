@@ -5,13 +5,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::pki::values::ListLimits;
+use crate::fields::ListLimit;
 use crate::pki::values::oid::is_dotted_oid;
 use crate::x509::profile;
 use crate::x509::reader::DerError;
 
 /// Maximum number of policies, and the maximum length of one in stored form.
-pub const POLICY_LIST_LIMITS: ListLimits = ListLimits::new(64, 2_048);
+pub const POLICY_LIST_LIMITS: ListLimit = ListLimit::new(64, 2_048);
 /// Maximum length of explicitText (RFC 5280 4.2.1.4), characters.
 const MAX_NOTICE_CHARS: usize = 200;
 
@@ -126,7 +126,7 @@ impl CertificatePolicies {
             }
         }
         let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
-        POLICY_LIST_LIMITS.validate(POLICY_IDENTIFIERS_FIELD, &stored)?;
+        POLICY_LIST_LIMITS.check(POLICY_IDENTIFIERS_FIELD, &stored)?;
         Ok(Self(kept))
     }
 

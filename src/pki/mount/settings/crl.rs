@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{parse_duration, violated_duration_rule};
+use crate::clock::{DurationText, parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
-use crate::pki::values::original_text::DurationText;
+use crate::fields::{Resource as _, resource};
 
 /// Maximum lifetime of a CRL or OCSP response. It keeps all times within the range that certificates can encode.
 const MAX_LIFETIME: Duration = Duration::from_secs(100 * 366 * 86_400);
@@ -46,61 +46,45 @@ impl UnknownSerial {
     }
 }
 
-/// The settings of a mount's CRLs and OCSP responses.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CrlConfig {
-    /// Lifetime of a CRL.
-    pub expiry: DurationText,
-    /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
-    pub disable: bool,
-    /// OCSP responds `unauthorized` to every request.
-    pub ocsp_disable: bool,
-    /// Lifetime of an OCSP response.
-    pub ocsp_expiry: DurationText,
-    /// OCSP status of serial numbers that are not stored.
-    pub ocsp_unknown_serial: UnknownSerial,
-    /// Builds CRLs by timer instead of on every revocation.
-    pub auto_rebuild: bool,
-    /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
-    pub auto_rebuild_grace_period: DurationText,
-    /// Publishes new revocations in delta CRLs between complete CRLs.
-    pub enable_delta: bool,
-    /// Interval of delta CRLs, with `enable_delta`.
-    pub delta_rebuild_interval: DurationText,
-    /// Permits revocation of expired certificates.
-    pub allow_expired_cert_revocation: bool,
-    /// Stored and returned only: all nodes of a database form one cluster.
-    pub cross_cluster_revocation: bool,
-    /// Serves the mount's CRLs on the unified paths too. There is one cluster, so both are the same.
-    pub unified_crl: bool,
-    /// Stored and returned only: the existing paths already serve the CRLs of the whole cluster.
-    pub unified_crl_on_existing_paths: bool,
-    /// Maximum number of entries in a complete CRL; `None`, stored as -1, is unlimited.
-    #[serde(with = "limit")]
-    pub max_crl_entries: Option<u64>,
+resource! {
+    /// The settings of a mount's CRLs and OCSP responses.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct CrlConfig {
+        /// Lifetime of a CRL.
+        duration expiry = written("72h");
+        /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
+        flag disable = false;
+        /// OCSP responds `unauthorized` to every request.
+        flag ocsp_disable = false;
+        /// Lifetime of an OCSP response.
+        duration ocsp_expiry = written("12h");
+        /// OCSP status of serial numbers that are not stored.
+        value ocsp_unknown_serial: UnknownSerial = UnknownSerial::Unknown;
+        /// Builds CRLs by timer instead of on every revocation.
+        flag auto_rebuild = false;
+        /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
+        duration auto_rebuild_grace_period = written("12h");
+        /// Publishes new revocations in delta CRLs between complete CRLs.
+        flag enable_delta = false;
+        /// Interval of delta CRLs, with `enable_delta`.
+        duration delta_rebuild_interval = written("15m");
+        /// Permits revocation of expired certificates.
+        flag allow_expired_cert_revocation = false;
+        /// Stored and returned only: all nodes of a database form one cluster.
+        flag cross_cluster_revocation = false;
+        /// Serves the mount's CRLs on the unified paths too. There is one cluster, so both are the same.
+        flag unified_crl = false;
+        /// Stored and returned only: the existing paths already serve the CRLs of the whole cluster.
+        flag unified_crl_on_existing_paths = false;
+        /// Maximum number of entries in a complete CRL; `None`, stored as -1, is unlimited.
+        #[serde(with = "limit")]
+        value max_crl_entries: Option<u64> = None;
+    }
 }
 
-impl Default for CrlConfig {
-    fn default() -> Self {
-        let written = |text| DurationText::new(text).expect("a duration");
-        Self {
-            expiry: written("72h"),
-            disable: false,
-            ocsp_disable: false,
-            ocsp_expiry: written("12h"),
-            ocsp_unknown_serial: UnknownSerial::Unknown,
-            auto_rebuild: false,
-            auto_rebuild_grace_period: written("12h"),
-            enable_delta: false,
-            delta_rebuild_interval: written("15m"),
-            allow_expired_cert_revocation: false,
-            cross_cluster_revocation: false,
-            unified_crl: false,
-            unified_crl_on_existing_paths: false,
-            max_crl_entries: None,
-        }
-    }
+fn written(text: &str) -> DurationText {
+    DurationText::new(text).expect("a duration")
 }
 
 impl CrlConfig {
@@ -134,13 +118,8 @@ impl CrlConfig {
     /// # Errors
     /// `Invalid` naming the field and the rule.
     pub fn checked(self) -> Result<Self> {
-        for (name, written) in [
-            ("expiry", &self.expiry),
-            ("ocsp_expiry", &self.ocsp_expiry),
-            ("auto_rebuild_grace_period", &self.auto_rebuild_grace_period),
-            ("delta_rebuild_interval", &self.delta_rebuild_interval),
-        ] {
-            check_max_lifetime(name, written.duration())?;
+        for slot in Self::DURATIONS {
+            check_max_lifetime(slot.name, (slot.get)(&self).duration())?;
         }
         self.check().map(|()| self)
     }
@@ -224,10 +203,6 @@ mod limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn written(text: &str) -> DurationText {
-        DurationText::new(text).unwrap()
-    }
 
     #[test]
     fn stored_crl_config_fills_missing_members_with_defaults() {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::fields::resource;
 use crate::pki::policy_engine::PolicyEngine;
-use crate::pki::policy_engine::tls::{EngineTlsMaterial, certificates_only};
+use crate::pki::policy_engine::tls::{CLIENT_BUNDLE_FIELD, EngineTlsMaterial, certificates_only};
 use crate::secret::{Secret, sealed};
 
 /// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
@@ -20,44 +21,30 @@ pub const MAX_TEXT_BYTES: usize = 2_048;
 /// Maximum length of a PEM text with trusted certificates, bytes.
 pub const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
 
-/// The settings. No `Debug`, because they contain a private key.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExternalPolicyConfig {
-    /// Enables the external policy endpoints.
-    pub enabled: bool,
-    /// HTTPS URL that requests are posted to.
-    pub url: String,
-    /// Timeout of an exchange, seconds.
-    pub timeout: u64,
-    /// Trust anchors for the engine's TLS certificate, PEM.
-    pub trusted_ca: String,
-    /// Accepted TLS certificates of the engine, PEM.
-    pub trusted_leaves: String,
-    /// Client certificate chain and private key for the engine, PEM.
-    #[serde(with = "sealed")]
-    pub client_bundle: Secret,
-    /// JMESPath of the entity data to send besides the entity id; empty sends only the id.
-    pub entity_jmespath: String,
-    /// JMESPath of the group data to send; empty sends none.
-    pub group_jmespath: String,
-    /// Time of the last write, epoch seconds; 0 for never.
-    pub updated_at: i64,
-}
-
-impl Default for ExternalPolicyConfig {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            url: String::new(),
-            timeout: 15,
-            trusted_ca: String::new(),
-            trusted_leaves: String::new(),
-            client_bundle: Secret::default(),
-            entity_jmespath: String::new(),
-            group_jmespath: String::new(),
-            updated_at: 0,
-        }
+resource! {
+    /// The settings. No `Debug`, because they contain a private key.
+    #[derive(Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct ExternalPolicyConfig {
+        /// Enables the external policy endpoints.
+        flag enabled = false;
+        /// HTTPS URL that requests are posted to.
+        stored url: String as ["external_service_url"];
+        /// Timeout of an exchange, seconds.
+        seconds timeout = 15;
+        /// Trust anchors for the engine's TLS certificate, PEM.
+        text trusted_ca;
+        /// Accepted TLS certificates of the engine, PEM.
+        stored trusted_leaves: String as ["trusted_leaf_certificate_bundle"];
+        /// Client certificate chain and private key for the engine, PEM.
+        #[serde(with = "sealed")]
+        stored client_bundle: Secret as [CLIENT_BUNDLE_FIELD];
+        /// JMESPath of the entity data to send besides the entity id; empty sends only the id.
+        text entity_jmespath;
+        /// JMESPath of the group data to send; empty sends none.
+        text group_jmespath;
+        /// Time of the last write, epoch seconds; 0 for never.
+        stored updated_at: i64;
     }
 }
 

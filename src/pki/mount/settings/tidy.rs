@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::DurationText;
 use crate::error::{Error, Result};
-use crate::pki::values::original_text::DurationText;
+use crate::fields::{Resource as _, resource};
 
 /// Field of the minimum delay between server start and first run.
 pub const MIN_STARTUP_BACKOFF_FIELD: &str = "min_startup_backoff_duration";
@@ -77,40 +78,27 @@ impl TidyTask {
     }
 }
 
-/// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TidyConfig {
-    /// The tasks to run.
-    pub tasks: BTreeSet<TidyTask>,
-    /// Buffer for certificates and their metadata.
-    pub safety_buffer: u64,
-    /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
-    pub revoked_safety_buffer: Option<u64>,
-    /// Buffer for issuers.
-    pub issuer_safety_buffer: u64,
-    /// Stored and returned only.
-    pub revocation_queue_safety_buffer: u64,
-    /// Stored and returned only.
-    pub acme_account_safety_buffer: u64,
-    /// Pause between two certificates, as written.
-    pub pause_duration: DurationText,
-    /// Maximum rows per step; 0 and less leaves it to the server.
-    pub page_size: i64,
-}
-
-impl Default for TidyConfig {
-    fn default() -> Self {
-        Self {
-            tasks: BTreeSet::new(),
-            safety_buffer: 72 * 3600,
-            revoked_safety_buffer: None,
-            issuer_safety_buffer: 8760 * 3600,
-            revocation_queue_safety_buffer: 48 * 3600,
-            acme_account_safety_buffer: 720 * 3600,
-            pause_duration: DurationText::new("0s").expect("a duration"),
-            page_size: 1000,
-        }
+resource! {
+    /// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct TidyConfig {
+        /// The tasks to run, each selected by [a field of its own](TidyTask::field).
+        stored tasks: BTreeSet<TidyTask>;
+        /// Buffer for certificates and their metadata.
+        seconds safety_buffer = 72 * 3600;
+        /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
+        value revoked_safety_buffer: Option<u64>;
+        /// Buffer for issuers.
+        seconds issuer_safety_buffer = 8760 * 3600;
+        /// Stored and returned only.
+        seconds revocation_queue_safety_buffer = 48 * 3600;
+        /// Stored and returned only.
+        seconds acme_account_safety_buffer = 720 * 3600;
+        /// Pause between two certificates, as written.
+        duration pause_duration = DurationText::new("0s").expect("a duration");
+        /// Maximum rows per step; 0 and less leaves it to the server.
+        value page_size: i64 = 1000;
     }
 }
 
@@ -120,15 +108,10 @@ impl TidyConfig {
     /// # Errors
     /// `Invalid` naming the field and the rule.
     pub fn checked(self) -> Result<Self> {
-        for (field, buffer) in [
-            ("safety_buffer", self.safety_buffer),
-            ("issuer_safety_buffer", self.issuer_safety_buffer),
-            ("revocation_queue_safety_buffer", self.revocation_queue_safety_buffer),
-            ("acme_account_safety_buffer", self.acme_account_safety_buffer),
-            ("revoked_safety_buffer", self.revoked_buffer()),
-        ] {
-            check_at_least_one_second(field, buffer)?;
+        for slot in Self::SECONDS {
+            check_at_least_one_second(slot.name, *(slot.get)(&self))?;
         }
+        check_at_least_one_second("revoked_safety_buffer", self.revoked_buffer())?;
         check_page_size(self.page_size)?;
         Ok(self)
     }
@@ -144,37 +127,25 @@ impl TidyConfig {
     }
 }
 
-/// `config/auto-tidy`: settings of automatic runs. Durations are in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AutoTidyConfig {
-    /// Enables automatic runs.
-    pub enabled: bool,
-    /// Settings of each run.
-    pub what: TidyConfig,
-    /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
-    pub interval: u64,
-    /// Minimum delay between server start and first run.
-    pub min_startup_backoff: u64,
-    /// Maximum delay between server start and first run.
-    pub max_startup_backoff: u64,
-    /// The tidy status includes the number of stored certificates and revocations.
-    pub maintain_counts: bool,
-    /// The metrics include these numbers.
-    pub publish_counts: bool,
-}
-
-impl Default for AutoTidyConfig {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            what: TidyConfig::default(),
-            interval: 12 * 3600,
-            min_startup_backoff: 300,
-            max_startup_backoff: 900,
-            maintain_counts: false,
-            publish_counts: false,
-        }
+resource! {
+    /// `config/auto-tidy`: settings of automatic runs. Durations are in seconds.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct AutoTidyConfig {
+        /// Enables automatic runs.
+        flag enabled = false;
+        /// Settings of each run.
+        stored what: TidyConfig;
+        /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
+        stored interval: u64 as ["interval_duration"] = 12 * 3600;
+        /// Minimum delay between server start and first run.
+        stored min_startup_backoff: u64 as [MIN_STARTUP_BACKOFF_FIELD] = 300;
+        /// Maximum delay between server start and first run.
+        stored max_startup_backoff: u64 as [MAX_STARTUP_BACKOFF_FIELD] = 900;
+        /// The tidy status includes the number of stored certificates and revocations.
+        stored maintain_counts: bool as ["maintain_stored_certificate_counts"] = false;
+        /// The metrics include these numbers.
+        stored publish_counts: bool as ["publish_stored_certificate_count_metrics"] = false;
     }
 }
 

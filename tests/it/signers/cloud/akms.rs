@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use signet::error::Kind;
 use signet::keys::cloudakms::backend;
-use signet::keys::{CloudAkmsChange, CloudAkmsConfig, SignerActor};
+use signet::keys::{CloudAkmsConfig, SignerActor};
 use signet::outbound::EgressPolicy;
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
@@ -23,17 +23,16 @@ fn config(url: &str, kms_key: &str, kind: KeyKind) -> CloudAkmsConfig {
         KeyKind::Ec(curve) => ("ECDSA", String::new(), format!("P{}", curve.bits())),
         kind => ("RSA", kind.bits().to_string(), String::new()),
     };
-    let change = CloudAkmsChange {
-        access_key: Some(Secret::new("test")),
-        secret_key: Some(Secret::new("test")),
-        key_type: Some(of_kind.0.to_owned()),
-        key_bits: Some(of_kind.1),
-        curve: Some(of_kind.2),
-        kms_key: Some(kms_key.to_owned()),
-        endpoint: Some(url.to_owned()),
-        region: Some("us-east-1".to_owned()),
-    };
-    CloudAkmsConfig::changed(None, change).unwrap()
+    CloudAkmsConfig {
+        access_key: Secret::new("test"),
+        secret_key: Secret::new("test"),
+        key_type: of_kind.0.to_owned(),
+        key_bits: of_kind.1,
+        curve: of_kind.2,
+        kms_key: kms_key.to_owned(),
+        endpoint: url.to_owned(),
+        region: "us-east-1".to_owned(),
+    }
 }
 
 fn key(url: &str, kms_key: &str, kind: KeyKind, generate: bool) -> SignerActor {

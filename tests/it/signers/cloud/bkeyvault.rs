@@ -7,9 +7,7 @@ use serde_json::json;
 use signet::clock::Clock;
 use signet::error::Kind;
 use signet::keys::cloudbkeyvault::backend;
-use signet::keys::{
-    AzureSettings, CloudBkeyvaultChange, CloudBkeyvaultConfig, CloudServices, CloudSettings, RemoteSigner, SignerActor,
-};
+use signet::keys::{AzureSettings, CloudBkeyvaultConfig, CloudServices, CloudSettings, RemoteSigner, SignerActor};
 use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
 
@@ -25,17 +23,16 @@ fn services(azure: AzureSettings) -> Arc<CloudServices> {
 }
 
 fn config(secret: &str) -> CloudBkeyvaultConfig {
-    let change = CloudBkeyvaultChange {
-        tenant_id: Some(TENANT.to_owned()),
-        client_id: Some(if secret.is_empty() { "" } else { CLIENT }.to_owned()),
-        client_secret: Some(Secret::new(secret)),
-        vault_name: Some("store".to_owned()),
-        key_name: Some("key".to_owned()),
-        key_type: Some("RSA-HSM".to_owned()),
-        key_bits: Some("2048".to_owned()),
-        ..CloudBkeyvaultChange::default()
-    };
-    CloudBkeyvaultConfig::changed(None, change).unwrap()
+    CloudBkeyvaultConfig {
+        tenant_id: TENANT.to_owned(),
+        client_id: if secret.is_empty() { "" } else { CLIENT }.to_owned(),
+        client_secret: Secret::new(secret),
+        vault_name: "store".to_owned(),
+        key_name: "key".to_owned(),
+        key_type: "RSA-HSM".to_owned(),
+        key_bits: "2048".to_owned(),
+        ..CloudBkeyvaultConfig::default()
+    }
 }
 
 fn key(vault: &Vault, generate: bool) -> SignerActor {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use signet::clock::Clock;
 use signet::error::Kind;
 use signet::keys::cloudckms::backend;
-use signet::keys::{
-    CloudCkmsChange, CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, SignerActor, TestHash, TestSign,
-};
+use signet::keys::{CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, SignerActor, TestHash, TestSign};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
 use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
@@ -19,15 +17,14 @@ fn services(google: GoogleSettings) -> Arc<CloudServices> {
 }
 
 fn config(algorithm: &str) -> CloudCkmsConfig {
-    let change = CloudCkmsChange {
-        crypto_key: Some("key".to_owned()),
-        key_ring: Some("ring".to_owned()),
-        project: Some("project".to_owned()),
-        region: Some("europe-west3".to_owned()),
-        algorithm: Some(algorithm.to_owned()),
-        ..CloudCkmsChange::default()
-    };
-    CloudCkmsConfig::changed(None, change).unwrap()
+    CloudCkmsConfig {
+        crypto_key: "key".to_owned(),
+        key_ring: "ring".to_owned(),
+        project: "project".to_owned(),
+        region: "europe-west3".to_owned(),
+        algorithm: algorithm.to_owned(),
+        ..CloudCkmsConfig::default()
+    }
 }
 
 fn key(kms: &Kms, algorithm: &str, generate: bool) -> SignerActor {

@@ -3,25 +3,19 @@
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::auth::login::cloudb::{CloudbConfig, CloudbConfigChange, CloudbMethod};
 use crate::error::{Error, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Fields, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::{Call, ExistenceQuery};
+use crate::http::secrets::route::{Call, ExistenceQuery, concat_fields};
 use crate::http::secrets::sys::run_detached;
 
-pub(super) const FIELDS: &[&str] = &[
-    "tenant_id",
-    "resource",
-    "environment",
-    "client_id",
-    "client_secret",
-    "root_password_ttl",
-    "max_retries",
-    "retry_delay",
-    "max_retry_delay",
+pub(super) const FIELDS: &[&str] = &concat_fields::<15>(&[CloudbConfig::FIELDS, UNSUPPORTED_FIELDS]);
+
+/// Fields of features of other editions of the service.
+const UNSUPPORTED_FIELDS: &[&str] = &[
     "identity_token_audience",
     "identity_token_ttl",
     "rotation_period",
@@ -43,21 +37,17 @@ pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<boo
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let view = call.method::<CloudbMethod>().await?.view();
-    let shown = view.config().ok_or_else(Error::not_found)?.shown();
-    let mut data = json!({
-        "tenant_id": shown.tenant_id,
-        "resource": shown.resource,
-        "environment": shown.environment,
-        "client_id": shown.client_id,
-        "root_password_ttl": whole_seconds(shown.root_password_ttl),
-        "max_retries": shown.max_retries,
-        "retry_delay": whole_seconds(shown.retry_delay),
-        "max_retry_delay": whole_seconds(shown.max_retry_delay),
-    });
-    if let Some(date) = shown.root_password_expiration_date {
-        data["root_password_expiration_date"] = date.into();
-    }
-    Ok(HandlerResponse::data(data))
+    let config = view.config().ok_or_else(Error::not_found)?;
+    let mut data = config.to_members();
+    let others = [
+        ("root_password_ttl", json!(whole_seconds(config.root_password_ttl))),
+        ("max_retries", json!(config.max_retries)),
+        ("retry_delay", json!(whole_seconds(config.retry_delay))),
+        ("max_retry_delay", json!(whole_seconds(config.max_retry_delay))),
+    ];
+    data.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    data.extend(config.secret_expiry().map(|date| ("root_password_expiration_date".to_owned(), json!(date))));
+    Ok(HandlerResponse::data(Value::Object(data)))
 }
 
 /// `POST auth/<mount>/config`: absent fields are unchanged.

@@ -4,26 +4,10 @@ use serde_json::{Value, json};
 
 use crate::clock::MAX_DURATION_TEXT_BYTES;
 use crate::error::Result;
-use crate::fields::Fields;
+use crate::fields::{Fields, Resource as _};
 use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, parse_lifetime_text};
-use crate::pki::values::original_text::DurationText;
 
-pub(crate) const FIELDS: &[&str] = &[
-    "expiry",
-    "disable",
-    "ocsp_disable",
-    "ocsp_expiry",
-    "ocsp_unknown_serial",
-    "auto_rebuild",
-    "auto_rebuild_grace_period",
-    "enable_delta",
-    "delta_rebuild_interval",
-    "allow_expired_cert_revocation",
-    "cross_cluster_revocation",
-    "unified_crl",
-    "unified_crl_on_existing_paths",
-    "max_crl_entries",
-];
+pub(crate) const FIELDS: &[&str] = CrlConfig::FIELDS;
 
 /// Value for an unlimited number of entries in a CRL.
 const UNLIMITED: i64 = -1;
@@ -34,12 +18,10 @@ const UNLIMITED: i64 = -1;
 /// `Invalid` naming the field and the rule.
 pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
     let mut config = stored.clone();
-    for (name, flag) in flags(&mut config) {
-        *flag = fields.bool(name)?.unwrap_or(*flag);
-    }
-    for (name, written) in durations(&mut config) {
-        if let Some(text) = fields.text_within(name, MAX_DURATION_TEXT_BYTES)? {
-            *written = parse_lifetime_text(name, text)?;
+    config.merge_flags(fields)?;
+    for slot in CrlConfig::DURATIONS {
+        if let Some(text) = fields.text_within(slot.name, MAX_DURATION_TEXT_BYTES)? {
+            *(slot.get_mut)(&mut config) = parse_lifetime_text(slot.name, text)?;
         }
     }
     if let Some(word) = fields.str("ocsp_unknown_serial")? {
@@ -56,41 +38,10 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
 
 /// Renders the settings.
 pub(crate) fn to_json(config: &CrlConfig) -> Value {
-    // `flags` and `durations` need a mutable reference.
-    let mut own = config.clone();
-    let mut members = json!({
-        "ocsp_unknown_serial": config.ocsp_unknown_serial.as_str(),
-        "max_crl_entries": config.max_crl_entries.map_or(json!(UNLIMITED), |max| json!(max)),
-    });
-    for (name, flag) in flags(&mut own) {
-        members[name] = json!(*flag);
-    }
-    for (name, written) in durations(&mut own) {
-        members[name] = json!(written.as_str());
-    }
-    members
-}
-
-fn flags(config: &mut CrlConfig) -> [(&'static str, &mut bool); 8] {
-    [
-        ("disable", &mut config.disable),
-        ("ocsp_disable", &mut config.ocsp_disable),
-        ("auto_rebuild", &mut config.auto_rebuild),
-        ("enable_delta", &mut config.enable_delta),
-        ("allow_expired_cert_revocation", &mut config.allow_expired_cert_revocation),
-        ("cross_cluster_revocation", &mut config.cross_cluster_revocation),
-        ("unified_crl", &mut config.unified_crl),
-        ("unified_crl_on_existing_paths", &mut config.unified_crl_on_existing_paths),
-    ]
-}
-
-fn durations(config: &mut CrlConfig) -> [(&'static str, &mut DurationText); 4] {
-    [
-        ("expiry", &mut config.expiry),
-        ("ocsp_expiry", &mut config.ocsp_expiry),
-        ("auto_rebuild_grace_period", &mut config.auto_rebuild_grace_period),
-        ("delta_rebuild_interval", &mut config.delta_rebuild_interval),
-    ]
+    let mut members = config.to_members();
+    members.insert("ocsp_unknown_serial".to_owned(), json!(config.ocsp_unknown_serial.as_str()));
+    members.insert("max_crl_entries".to_owned(), config.max_crl_entries.map_or(json!(UNLIMITED), |max| json!(max)));
+    Value::Object(members)
 }
 
 #[cfg(test)]

@@ -4,22 +4,13 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{Time, format_rfc3339};
 use crate::error::Result;
-use crate::fields::Fields;
+use crate::fields::{Fields, Resource as _};
 use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, MAX_CERTIFICATES_BYTES, MAX_TEXT_BYTES};
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
 use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
-pub(crate) const FIELDS: &[&str] = &[
-    "enabled",
-    "external_service_url",
-    "timeout",
-    "trusted_ca",
-    "trusted_leaf_certificate_bundle",
-    CLIENT_BUNDLE_FIELD,
-    "entity_jmespath",
-    "group_jmespath",
-];
+pub(crate) const FIELDS: &[&str] = ExternalPolicyConfig::FIELDS;
 
 /// Merges the members in `fields`, and `bundle`, which was removed from them; absent members are unchanged.
 ///
@@ -50,20 +41,15 @@ pub(crate) fn merged(
 /// Renders the members. Only the certificates of the client bundle are included.
 pub(crate) fn to_json(config: &ExternalPolicyConfig) -> Map<String, Value> {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
-    [
-        ("enabled", json!(config.enabled)),
+    let mut members = config.to_members();
+    let others = [
         ("external_service_url", json!(config.url)),
-        ("timeout", json!(config.timeout)),
-        ("trusted_ca", json!(config.trusted_ca)),
         ("trusted_leaf_certificate_bundle", json!(config.trusted_leaves)),
         (CLIENT_BUNDLE_FIELD, json!(config.client_certificates())),
-        ("entity_jmespath", json!(config.entity_jmespath)),
-        ("group_jmespath", json!(config.group_jmespath)),
         ("external_service_last_updated", json!(updated.map(format_rfc3339).unwrap_or_default())),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect()
+    ];
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    members
 }
 
 #[cfg(test)]

@@ -1,26 +1,20 @@
 //! Parses a write to an issuer: name, chain, usage and URLs.
 
 use crate::error::Result;
-use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::fields::{Fields, ListFieldSlot, ListLimit, MAX_NAME_LEN, Resource as _};
 use crate::http::secrets::pki::{WriteMode, urls};
+use crate::http::secrets::route::concat_fields;
 use crate::pki::ca::changes::{CurrentIssuer, IssuerSettings};
 use crate::pki::mount::chains::MAX_CHAIN_LENGTH;
 use crate::pki::mount::issuer::{IssuerUsage, LeafNotAfterBehavior};
 use crate::pki::mount::urls::Urls;
 
 /// Fields of a write to an issuer.
-pub(crate) const FIELDS: &[&str] = &[
-    "issuer_name",
-    "manual_chain",
-    "leaf_not_after_behavior",
-    "usage",
-    "revocation_signature_algorithm",
-    "issuing_certificates",
-    "crl_distribution_points",
-    "delta_crl_distribution_points",
-    "ocsp_servers",
-    TEMPLATING_FIELD,
-];
+pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
+    &["issuer_name", "manual_chain", "leaf_not_after_behavior", "usage", "revocation_signature_algorithm"],
+    Urls::FIELDS,
+    &[TEMPLATING_FIELD],
+]);
 /// Flag for templates in the issuer's own URLs.
 pub(super) const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
 /// Limit on a manual chain.
@@ -64,9 +58,9 @@ pub(crate) fn read(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>
 
 /// Clears the lists of URLs that are null in the body.
 fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
-    for (name, list) in urls.lists_mut() {
-        if fields.is_null(name) {
-            list.clear();
+    for ListFieldSlot { slot, .. } in Urls::LISTS {
+        if fields.is_null(slot.name) {
+            (slot.get_mut)(&mut urls).clear();
         }
     }
     urls.templating &= !fields.is_null(TEMPLATING_FIELD);

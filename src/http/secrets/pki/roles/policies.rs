@@ -9,14 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fields::{self, Fields, ListLimit};
+use crate::fields::{self, Fields};
 use crate::pki::mount::role::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 
 const POLICIES_FIELD: &str = "policy_identifiers";
-/// Maximum number of policies in a list, and maximum length of each in bytes.
-const POLICIES_CAP: ListLimit = ListLimit::new(POLICY_LIST_LIMITS.entries, POLICY_LIST_LIMITS.bytes);
 /// Maximum number of JSON values for that many policies.
-const MAX_POLICY_VALUES: usize = 4 * POLICIES_CAP.entries + 1;
+const MAX_POLICY_VALUES: usize = 4 * POLICY_LIST_LIMITS.entries + 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,10 +47,10 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
     match value {
         Value::String(text) if is_json(text) => from_item(text),
         Value::String(_) => {
-            let items = fields.list_within(POLICIES_FIELD, POLICIES_CAP)?.unwrap_or_default();
+            let items = fields.list_within(POLICIES_FIELD, POLICY_LIST_LIMITS)?.unwrap_or_default();
             items.iter().map(|item| from_oid(item)).collect()
         }
-        Value::Array(items) if items.len() <= POLICIES_CAP.entries => {
+        Value::Array(items) if items.len() <= POLICY_LIST_LIMITS.entries => {
             let mut policies = Vec::new();
             for item in items {
                 let Value::String(text) = item else {
@@ -62,7 +60,7 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
             }
             Ok(policies)
         }
-        Value::Array(_) => Err(field_error(&format!("at most {} entries are allowed", POLICIES_CAP.entries))),
+        Value::Array(_) => Err(field_error(&format!("at most {} entries are allowed", POLICY_LIST_LIMITS.entries))),
         _ => Err(field_error("must be a list of strings, or JSON text")),
     }
 }

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{MAX_DURATION_TEXT_BYTES, Time, format_rfc3339};
 use crate::error::Result;
-use crate::fields::Fields;
+use crate::fields::{Fields, Resource as _};
+use crate::http::secrets::route::concat_fields;
 use crate::pki::mount::settings::tidy::{
     AutoTidyConfig, MAX_STARTUP_BACKOFF_FIELD, MIN_STARTUP_BACKOFF_FIELD, TidyConfig, TidyTask,
     check_at_least_one_second, check_page_size, parse_pause,
@@ -12,8 +13,8 @@ use crate::pki::mount::settings::tidy::{
 use crate::pki::tidy::TidyStatus;
 use crate::pki::tidy::report::{TidyCounts, TidyRunState};
 
-/// Fields of `tidy`.
-pub(crate) const FIELDS: &[&str] = &[
+/// Fields of `tidy` that select tasks.
+const TASK_FIELDS: &[&str] = &[
     "tidy_cert_store",
     "tidy_revoked_certs",
     REVOKED_ALIAS,
@@ -25,32 +26,11 @@ pub(crate) const FIELDS: &[&str] = &[
     "tidy_acme",
     "tidy_cert_metadata",
     "tidy_invalid_certs",
-    "safety_buffer",
-    "revoked_safety_buffer",
-    "issuer_safety_buffer",
-    "revocation_queue_safety_buffer",
-    "acme_account_safety_buffer",
-    "pause_duration",
-    "page_size",
 ];
+/// Fields of `tidy`.
+pub(crate) const FIELDS: &[&str] = &concat_fields::<18>(&[TASK_FIELDS, TidyConfig::FIELDS]);
 /// Fields of `config/auto-tidy`: those of `tidy`, and its schedule.
-pub(crate) const AUTO_FIELDS: &[&str] = &{
-    let own = [
-        "enabled",
-        "interval_duration",
-        MIN_STARTUP_BACKOFF_FIELD,
-        MAX_STARTUP_BACKOFF_FIELD,
-        "maintain_stored_certificate_counts",
-        "publish_stored_certificate_count_metrics",
-    ];
-    let mut all = [""; FIELDS.len() + 6];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = if at < FIELDS.len() { FIELDS[at] } else { own[at - FIELDS.len()] };
-        at += 1;
-    }
-    all
-};
+pub(crate) const AUTO_FIELDS: &[&str] = &concat_fields::<24>(&[FIELDS, AutoTidyConfig::FIELDS]);
 /// The deprecated name of `tidy_revoked_certs`.
 const REVOKED_ALIAS: &str = "tidy_revocation_list";
 
@@ -71,14 +51,8 @@ pub(crate) fn merged(stored: &TidyConfig, fields: &Fields) -> Result<TidyConfig>
             None => {}
         }
     }
-    let buffers = [
-        ("safety_buffer", &mut config.safety_buffer),
-        ("issuer_safety_buffer", &mut config.issuer_safety_buffer),
-        ("revocation_queue_safety_buffer", &mut config.revocation_queue_safety_buffer),
-        ("acme_account_safety_buffer", &mut config.acme_account_safety_buffer),
-    ];
-    for (name, slot) in buffers {
-        *slot = seconds(fields, name)?.unwrap_or(*slot);
+    for slot in TidyConfig::SECONDS {
+        slot.set_if_given(&mut config, seconds(fields, slot.name)?);
     }
     config.revoked_safety_buffer = seconds(fields, "revoked_safety_buffer")?.or(config.revoked_safety_buffer);
     if let Some(text) = fields.text_within("pause_duration", MAX_DURATION_TEXT_BYTES)? {
@@ -114,23 +88,18 @@ fn seconds(fields: &Fields, name: &str) -> Result<Option<u64>> {
 
 fn task_settings_json(config: &TidyConfig) -> Map<String, Value> {
     let tasks = TidyTask::ALL.iter().map(|task| (task.field().to_owned(), json!(config.tasks.contains(task))));
-    let numbers = [
-        ("safety_buffer", json!(config.safety_buffer)),
-        ("revoked_safety_buffer", json!(config.revoked_buffer())),
-        ("issuer_safety_buffer", json!(config.issuer_safety_buffer)),
-        ("revocation_queue_safety_buffer", json!(config.revocation_queue_safety_buffer)),
-        ("acme_account_safety_buffer", json!(config.acme_account_safety_buffer)),
-        ("pause_duration", json!(config.pause_duration.as_str())),
-        ("page_size", json!(config.page_size)),
-    ];
-    tasks.chain(numbers.map(|(name, value)| (name.to_owned(), value))).collect()
+    let mut members = config.to_members();
+    members.insert("revoked_safety_buffer".to_owned(), json!(config.revoked_buffer()));
+    members.insert("page_size".to_owned(), json!(config.page_size));
+    members.extend(tasks);
+    members
 }
 
 /// Renders the members of `config/auto-tidy`.
 pub(crate) fn auto_tidy_json(config: &AutoTidyConfig) -> Map<String, Value> {
     let mut members = task_settings_json(&config.what);
+    members.extend(config.to_members());
     let own = [
-        ("enabled", json!(config.enabled)),
         ("interval_duration", json!(config.interval)),
         (MIN_STARTUP_BACKOFF_FIELD, json!(config.min_startup_backoff)),
         (MAX_STARTUP_BACKOFF_FIELD, json!(config.max_startup_backoff)),

@@ -1,10 +1,10 @@
 //! Members of a managed key of type `pkcs11`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::write_body::ManagedKeyWriteBody;
 use crate::error::Result;
-use crate::fields::MAX_NAME_LEN;
+use crate::fields::{MAX_NAME_LEN, Resource as _};
 use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
 use crate::keys::redaction;
 
@@ -22,8 +22,6 @@ pub(super) const FIELDS: &[&str] = &[
     "max_parallel",
     "public_key",
 ];
-
-pub(super) const SECRET_FIELDS: &[&str] = &["pin"];
 
 /// Maximum length of a key or token label, in bytes.
 const MAX_LABEL_BYTES: usize = 255;
@@ -77,19 +75,15 @@ pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
 }
 
 /// Renders the members. Mechanism and slot are numbers; the slot is 0 if the token is selected by its label.
-pub(super) fn to_json(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
-    vec![
-        ("library", json!(settings.library)),
-        ("key_label", json!(settings.key_label)),
-        ("key_id", json!(settings.key_id)),
+pub(super) fn to_json(settings: &Pkcs11Settings) -> Map<String, Value> {
+    let mut members = settings.to_members();
+    let others = [
         ("mechanism", json!(settings.mechanism)),
         ("pin", json!(redaction::redact(&settings.pin))),
         ("slot", json!(settings.slot.unwrap_or(0))),
-        ("token_label", json!(settings.token_label)),
-        ("curve", json!(settings.curve)),
         ("key_bits", json!(settings.key_bits)),
-        ("force_rw_session", json!(settings.force_rw_session)),
         ("max_parallel", json!(settings.max_parallel)),
-        ("public_key", json!(settings.public_key)),
-    ]
+    ];
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    members
 }

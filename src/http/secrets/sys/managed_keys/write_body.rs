@@ -19,14 +19,14 @@ impl ManagedKeyWriteBody {
     ///
     /// # Errors
     /// `Invalid` for a secret that is not text or is too long.
-    pub(super) fn new(mut fields: Fields, secrets: &'static [&'static str]) -> Result<Self> {
+    pub(super) fn new(mut fields: Fields, secrets: Vec<&'static str>) -> Result<Self> {
         let mut taken = Vec::new();
         for name in secrets {
             if let Some(secret) = fields.take_secret(name)? {
                 if secret.expose().len() > MAX_SECRET_BYTES {
                     return Err(Error::invalid(format!("{name}: longer than {MAX_SECRET_BYTES} bytes")));
                 }
-                taken.push((*name, secret));
+                taken.push((name, secret));
             }
         }
         Ok(Self { fields, secrets: taken })
@@ -56,11 +56,7 @@ impl ManagedKeyWriteBody {
     /// # Errors
     /// As [`redaction::replace_secret`].
     pub(super) fn secret(&self, name: &str, to: &mut Secret) -> Result<()> {
-        redaction::replace_secret(name, to, self.given_secret(name))
-    }
-
-    /// Returns a secret as sent.
-    pub(super) fn given_secret(&self, name: &str) -> Option<Secret> {
-        self.secrets.iter().find(|(known, _)| *known == name).map(|(_, secret)| secret.clone())
+        let sent = self.secrets.iter().find(|(known, _)| *known == name);
+        redaction::replace_secret(name, to, sent.map(|(_, secret)| secret.clone()))
     }
 }

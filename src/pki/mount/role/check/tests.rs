@@ -70,14 +70,13 @@ fn a_role_takes_its_stored_form() {
 
 #[test]
 fn lists_have_an_end_but_for_those_that_are_there() {
-    for list in ROLE_LISTS {
+    for ListFieldSlot { slot, limit } in Role::lists() {
         let mut long = Role::default();
-        *(list.of_mut)(&mut long) = vec!["a".to_owned(); list.limits.entries + 1];
-        assert_eq!(refusal(long), format!("{}: at most {} entries are allowed", list.field, list.limits.entries));
+        *(slot.get_mut)(&mut long) = vec!["a".to_owned(); limit.entries + 1];
+        assert_eq!(refusal(long), format!("{}: at most {} entries are allowed", slot.name, limit.entries));
         let mut wide = Role::default();
-        *(list.of_mut)(&mut wide) = vec!["a".repeat(list.limits.bytes + 1)];
-        let text = format!("{}: an entry is longer than {} bytes", list.field, list.limits.bytes);
-        assert_eq!(refusal(wide), text);
+        *(slot.get_mut)(&mut wide) = vec!["a".repeat(limit.bytes + 1)];
+        assert_eq!(refusal(wide), format!("{}: an entry is longer than {} bytes", slot.name, limit.bytes));
     }
     let older = Role { allowed_domains: vec!["a".to_owned(); 1_001], key_usage: texts(&["Bogus"]), ..Role::default() };
     let later = Role { ttl: 60, ..older.clone() };

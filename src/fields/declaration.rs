@@ -1,0 +1,186 @@
+//! Declarations of stored resources.
+//!
+//! `resource!` declares each field of a resource once. The stored struct, its defaults, the list of field names and the
+//! tables by which simple fields are read and rendered come from that declaration.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Fields, ListLimit};
+use crate::clock::DurationText;
+use crate::error::Result;
+use crate::secret::Secret;
+
+/// A simple field: its name and its place in the resource `R`.
+pub struct FieldSlot<R, T> {
+    /// Name of the field in requests, responses and errors.
+    pub name: &'static str,
+    /// Returns the value.
+    pub get: fn(&R) -> &T,
+    /// Returns the value for a change.
+    pub get_mut: fn(&mut R) -> &mut T,
+}
+
+impl<R, T> FieldSlot<R, T> {
+    /// Creates a slot.
+    pub const fn new(name: &'static str, get: fn(&R) -> &T, get_mut: fn(&mut R) -> &mut T) -> Self {
+        Self { name, get, get_mut }
+    }
+
+    /// Sets the value, if one is given.
+    pub fn set_if_given(&self, resource: &mut R, given: Option<T>) {
+        if let Some(value) = given {
+            *(self.get_mut)(resource) = value;
+        }
+    }
+}
+
+impl<R, T: Serialize> FieldSlot<R, T> {
+    /// Renders the field as a member of a JSON object.
+    pub fn to_member(&self, resource: &R) -> (String, Value) {
+        (self.name.to_owned(), json!((self.get)(resource)))
+    }
+}
+
+/// A list field with its limit.
+pub struct ListFieldSlot<R> {
+    /// Name and place of the list.
+    pub slot: FieldSlot<R, Vec<String>>,
+    /// Limit of the list.
+    pub limit: ListLimit,
+}
+
+/// A resource that is declared by `resource!`. The tables of simple fields have the order of the declaration.
+pub trait Resource: Default + 'static {
+    /// Names of all fields.
+    const FIELDS: &'static [&'static str];
+    /// The flags.
+    const FLAGS: &'static [FieldSlot<Self, bool>];
+    /// The durations in whole seconds.
+    const SECONDS: &'static [FieldSlot<Self, u64>];
+    /// The durations that are kept as written.
+    const DURATIONS: &'static [FieldSlot<Self, DurationText>];
+    /// The texts.
+    const TEXTS: &'static [FieldSlot<Self, String>];
+    /// The lists of texts.
+    const LISTS: &'static [ListFieldSlot<Self>];
+    /// The secret texts.
+    const SECRETS: &'static [FieldSlot<Self, Secret>];
+
+    /// Reads the flags; absent ones are unchanged.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    fn merge_flags(&mut self, fields: &Fields) -> Result<()> {
+        for slot in Self::FLAGS {
+            slot.set_if_given(self, fields.bool(slot.name)?);
+        }
+        Ok(())
+    }
+
+    /// Renders all simple fields except the secrets.
+    fn to_members(&self) -> Map<String, Value> {
+        let mut members = Map::new();
+        members.extend(Self::FLAGS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::SECONDS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::DURATIONS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::TEXTS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::LISTS.iter().map(|list| list.slot.to_member(self)));
+        members
+    }
+}
+
+/// Declares a resource. Each row has the documentation and serde attributes of a member of the struct, its kind, its
+/// name and its default; without a default, that of its type. Rows have the order of the stored members.
+///
+/// | kind | type | fields |
+/// |---|---|---|
+/// | `flag` | `bool` | the member |
+/// | `seconds` | `u64` | the member |
+/// | `duration` | [`DurationText`] | the member |
+/// | `text` | `String` | the member |
+/// | `secret` | [`Secret`] | the member |
+/// | `list(LIMIT)` | `Vec<String>` | the member |
+/// | `value NAME: TYPE` | any | the member, read and rendered by code of its own |
+/// | `stored NAME: TYPE` | any | none, or those named `as [NAMES]`; read and rendered by code of their own |
+macro_rules! resource {
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
+    (@slot $name:ident) => {
+        $crate::fields::FieldSlot::<Self, _>::new(stringify!($name), |r| &r.$name, |r| &mut r.$name)
+    };
+    (
+        $(#[$header:meta])*
+        $visibility:vis struct $resource:ident {
+            $(
+                $(#[$attribute:meta])*
+                $(flag $flag:ident)?
+                $(seconds $seconds:ident)?
+                $(duration $duration:ident)?
+                $(text $text:ident)?
+                $(secret $secret:ident)?
+                $(list($limit:expr) $list:ident)?
+                $(value $value:ident)?
+                $(stored $stored:ident)?
+                $(: $type:ty)?
+                $(as [$($name:expr),+])?
+                $(= $default:expr)?;
+            )+
+        }
+    ) => {
+        $(#[$header])*
+        $visibility struct $resource {
+            $(
+                $(#[$attribute])*
+                $($visibility $flag: bool)?
+                $($visibility $seconds: u64)?
+                $($visibility $duration: $crate::clock::DurationText)?
+                $($visibility $text: String)?
+                $($visibility $secret: $crate::secret::Secret)?
+                $($visibility $list: Vec<String>)?
+                $($visibility $value)?
+                $($visibility $stored)?
+                $(: $type)?,
+            )+
+        }
+
+        impl Default for $resource {
+            fn default() -> Self {
+                Self {
+                    $(
+                        $($flag)? $($seconds)? $($duration)? $($text)? $($secret)? $($list)? $($value)? $($stored)?:
+                            $crate::fields::resource!(@default $($default)?),
+                    )+
+                }
+            }
+        }
+
+        impl $crate::fields::Resource for $resource {
+            const FIELDS: &'static [&'static str] = &[$(
+                $(stringify!($flag),)?
+                $(stringify!($seconds),)?
+                $(stringify!($duration),)?
+                $(stringify!($text),)?
+                $(stringify!($secret),)?
+                $(stringify!($list),)?
+                $(stringify!($value),)?
+                $($($name,)+)?
+            )+];
+            const FLAGS: &'static [$crate::fields::FieldSlot<Self, bool>] =
+                &[$($($crate::fields::resource!(@slot $flag),)?)+];
+            const SECONDS: &'static [$crate::fields::FieldSlot<Self, u64>] =
+                &[$($($crate::fields::resource!(@slot $seconds),)?)+];
+            const DURATIONS: &'static [$crate::fields::FieldSlot<Self, $crate::clock::DurationText>] =
+                &[$($($crate::fields::resource!(@slot $duration),)?)+];
+            const TEXTS: &'static [$crate::fields::FieldSlot<Self, String>] =
+                &[$($($crate::fields::resource!(@slot $text),)?)+];
+            const SECRETS: &'static [$crate::fields::FieldSlot<Self, $crate::secret::Secret>] =
+                &[$($($crate::fields::resource!(@slot $secret),)?)+];
+            const LISTS: &'static [$crate::fields::ListFieldSlot<Self>] = &[$($(
+                $crate::fields::ListFieldSlot { slot: $crate::fields::resource!(@slot $list), limit: $limit },
+            )?)+];
+        }
+    };
+}
+
+pub(crate) use resource;
