@@ -282,7 +282,7 @@ fn other_names_of_known_types_must_have_their_form() {
         (0x0c, "\u{f6} x@a.test", "not a mailbox"),
         (0x0c, "\u{f6}\u{85}@a.test", "not a mailbox"),
         (0x0c, "\u{feff}\u{f6}@a.test", "not a mailbox"),
-        (0x16, "x@a.test", "no UTF8String"),
+        (0x16, "x@a.test", "not a UTF8String"),
     ] {
         held(9, tag, text, broken);
     }
@@ -295,7 +295,7 @@ fn other_names_of_known_types_must_have_their_form() {
         (0x16, "_a_b.a", "must be _service.host"),
         (0x16, "_imap.a b", "must be _service.host"),
         (0x16, "", "a name is empty"),
-        (0x0c, "_imap.a.test", "no IA5String"),
+        (0x0c, "_imap.a.test", "not an IA5String"),
     ] {
         held(7, tag, text, broken);
     }
