@@ -6,36 +6,10 @@ use super::mount::Pki;
 use crate::support::send;
 
 #[actix_web::test]
-async fn config_acme_shows_acme_as_disabled() {
-    let pki = Pki::empty().await;
-    let expected = json!({
-        "enabled": false, "allowed_issuers": ["*"], "allowed_roles": ["*"], "allow_role_ext_key_usage": false,
-        "default_directory_policy": "sign-verbatim", "dns_resolver": "", "eab_policy": "not-required",
-        "max_ttl": 7_776_000,
-    });
-    pki.app.policy("checker", "path \"pki/config/acme\" { capabilities = [\"read\"] }").await;
-    let checker = pki.app.with_policies(&["checker"]).await;
-    let answer = checker.get("pki/config/acme").await;
-    assert_eq!((answer.status, &answer.body["data"]), (200, &expected), "{}", answer.text);
-    pki.app.client.with_token("").get("pki/config/acme").await.assert_denied();
-    assert_eq!(checker.post("pki/config/acme", json!({ "enabled": true })).await.status, 403);
-    let root = pki.app.client.post("pki/config/acme", json!({ "enabled": true })).await;
-    assert_eq!(root.status, 405, "{}", root.text);
-    pki.stop().await;
-}
-
-#[actix_web::test]
 async fn acme_client_without_token_gets_not_enabled_problem() {
     let pki = Pki::start().await;
     let stranger = pki.app.client.with_token("");
-    for directory in [
-        "acme",
-        "roles/web/acme",
-        "issuer/default/acme",
-        "issuer/root/roles/web/acme",
-        "external-policy/acme",
-        "external-policy/mine/acme",
-    ] {
+    for directory in ["acme", "roles/web/acme", "issuer/root/roles/web/acme", "external-policy/mine/acme"] {
         for path in ["directory", "new-nonce", "new-account", "order/1/finalize"] {
             let path = format!("pki/{directory}/{path}");
             // Requests as ACME clients send them: reads, HEAD for a nonce, and signed bodies (RFC 8555 section 6.2).

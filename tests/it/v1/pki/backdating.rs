@@ -7,23 +7,14 @@ use signet::clock::Time;
 use signet::x509::crl::Crl;
 use time::macros::datetime;
 
-use super::mount::{Leaf, Pki};
+use super::mount::Pki;
 use super::ocsp::about;
 use crate::crash::audit::number;
-use crate::support::App;
 
 const BEGIN: Time = datetime!(2031-01-01 00:00 UTC);
 /// Backdating of certificates in seconds, and its maximum for CRLs and OCSP responses.
 const ALLOWANCE: i64 = 30;
 const LIFETIME_SECONDS: i64 = 72 * 3600;
-
-async fn started() -> Pki {
-    Pki::on(App::builder().manual_clock(BEGIN).start().await).await
-}
-
-fn now(pki: &Pki) -> i64 {
-    pki.app.clock.now().unix_timestamp()
-}
 
 async fn list(pki: &Pki, path: &str) -> Crl {
     Crl::parse(&pki.fetch("GET", path, &[]).await.bytes().await.unwrap()).unwrap()
@@ -35,52 +26,54 @@ fn times(list: &Crl) -> (i64, i64, Option<i64>) {
     (list.this_update(), list.next_update().unwrap(), latest)
 }
 
-async fn leaf(pki: &Pki) -> Leaf {
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await
-}
-
-async fn revoke(pki: &Pki, leaf: &Leaf) {
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
-}
-
 #[actix_web::test]
-async fn crls_are_backdated_but_not_before_their_entries() {
-    let pki = started().await;
+async fn crls_and_ocsp_are_backdated_but_not_before_revocations() {
+    let pki = Pki::at(BEGIN).await;
     pki.post("config/crl", json!({ "enable_delta": true, "auto_rebuild": true })).await;
-    let first = leaf(&pki).await;
-    assert_eq!(first.certificate.not_before(), now(&pki) - ALLOWANCE);
+    let first = pki.leaf().await;
+    assert_eq!(first.certificate.not_before(), pki.now() - ALLOWANCE);
     for path in ["crl", "crl/delta"] {
         assert_eq!(
             times(&list(&pki, path).await),
-            (now(&pki) - ALLOWANCE, now(&pki) + LIFETIME_SECONDS, None),
+            (pki.now() - ALLOWANCE, pki.now() + LIFETIME_SECONDS, None),
             "{path}"
         );
     }
+    let request = about(&pki.default_pem().await, &first);
+    let answer = pki.ocsp(&request).await;
+    for (name, time) in [
+        ("This Update: ", "Dec 31 23:59:30 2030 GMT"),
+        ("Produced At: ", "Dec 31 23:59:30 2030 GMT"),
+        ("Next Update: ", "Jan  1 12:00:00 2031 GMT"),
+    ] {
+        assert_eq!(answer.line(name).unwrap(), time, "{name}");
+    }
     pki.app.clock.advance(Duration::from_secs(100));
-    revoke(&pki, &first).await;
-    let revoked_at = now(&pki);
+    pki.revoke(&first).await;
+    let revoked_at = pki.now();
+    assert_eq!(pki.ocsp(&request).await.line("This Update: ").unwrap(), "Jan  1 00:01:40 2031 GMT");
     // Backdating stops at the latest revocation: ten seconds later it limits thisUpdate, a minute later it does not.
     for (later, this_update) in [(10, revoked_at), (50, revoked_at + 60 - ALLOWANCE)] {
         pki.app.clock.advance(Duration::from_secs(later));
         pki.get("crl/rotate-delta").await;
         let delta = times(&list(&pki, "crl/delta").await);
-        assert_eq!(delta, (this_update, now(&pki) + LIFETIME_SECONDS, Some(revoked_at)));
+        assert_eq!(delta, (this_update, pki.now() + LIFETIME_SECONDS, Some(revoked_at)));
     }
     pki.get("crl/rotate").await;
     assert_eq!(
         times(&list(&pki, "crl").await),
-        (now(&pki) - ALLOWANCE, now(&pki) + LIFETIME_SECONDS, Some(revoked_at))
+        (pki.now() - ALLOWANCE, pki.now() + LIFETIME_SECONDS, Some(revoked_at))
     );
     pki.stop().await;
 }
 
 #[actix_web::test]
 async fn clock_set_back_builds_no_crl_older_than_its_entries() {
-    let pki = started().await;
-    let first = leaf(&pki).await;
+    let pki = Pki::at(BEGIN).await;
+    let first = pki.leaf().await;
     pki.app.clock.advance(Duration::from_secs(10 * 3600));
-    revoke(&pki, &first).await;
-    let revoked_at = now(&pki);
+    pki.revoke(&first).await;
+    let revoked_at = pki.now();
     pki.app.clock.set(BEGIN);
     pki.get("crl/rotate").await;
     let rotated = list(&pki, "crl").await;
@@ -92,21 +85,5 @@ async fn clock_set_back_builds_no_crl_older_than_its_entries() {
     assert_eq!(number(&list(&pki, "crl").await), number(&rotated));
     let answer = pki.ocsp(&about(&pki.default_pem().await, &first)).await;
     assert_eq!(answer.line("This Update: "), answer.line("Revocation Time: "));
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn ocsp_responses_are_backdated() {
-    let pki = started().await;
-    let root = pki.default_pem().await;
-    let first = leaf(&pki).await;
-    let answer = pki.ocsp(&about(&root, &first)).await;
-    let line = |name: &str| answer.line(name).unwrap();
-    assert_eq!(line("This Update: "), "Dec 31 23:59:30 2030 GMT");
-    assert_eq!(line("Produced At: "), "Dec 31 23:59:30 2030 GMT");
-    assert_eq!(line("Next Update: "), "Jan  1 12:00:00 2031 GMT");
-    revoke(&pki, &first).await;
-    let answer = pki.ocsp(&about(&root, &first)).await;
-    assert_eq!(answer.line("This Update: ").unwrap(), "Jan  1 00:00:00 2031 GMT");
     pki.stop().await;
 }

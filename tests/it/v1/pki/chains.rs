@@ -16,12 +16,53 @@ use crate::support::App;
 
 const KEYS: [&str; 7] = ["rsa-2048", "rsa-3072", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"];
 
+/// A leaf with the certificates between it and a root.
+#[derive(Clone)]
 struct Way {
     name: String,
     root: String,
     between: Vec<String>,
     leaf: String,
     host: String,
+}
+
+impl Way {
+    /// Returns the same leaf on a path to this root.
+    fn to(&self, root: &str, between: &[&String]) -> Self {
+        let name = format!("{} to {}", self.name, parse(root).common_name());
+        Self { name, root: root.to_owned(), between: between.iter().copied().cloned().collect(), ..self.clone() }
+    }
+
+    fn openssl(&self) -> Result<(), String> {
+        let between: Vec<&str> = self.between.iter().map(String::as_str).collect();
+        openssl_verifies_chain(&self.root, &between, &self.leaf)
+    }
+
+    fn gnutls(&self) -> Result<(), String> {
+        let files = Files::new();
+        let chain = [std::slice::from_ref(&self.leaf), &self.between].concat().join("\n");
+        gnutls_verifies(&files.write("root", self.root.as_bytes()), &files.write("chain", chain.as_bytes()))
+    }
+
+    fn webpki(&self) -> Result<(), String> {
+        let leaf = der(&self.leaf);
+        let root = der(&self.root);
+        let between: Vec<_> = self.between.iter().map(|pem| der(pem)).collect();
+        let anchor = webpki::anchor_from_trusted_cert(&root).unwrap();
+        let leaf = webpki::EndEntityCert::try_from(&leaf).unwrap();
+        let usage = webpki::KeyUsage::server_auth();
+        let now = UnixTime::now();
+        leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[anchor], &between, now, usage, None, None)
+            .map_err(|e| e.to_string())?;
+        let host = rustls::pki_types::ServerName::try_from(self.host.as_str()).unwrap();
+        leaf.verify_is_valid_for_subject_name(&host).map_err(|e| e.to_string())
+    }
+
+    /// Returns the case for Python's verifier.
+    fn case(&self, valid: bool) -> Value {
+        json!({ "name": self.name, "roots": [self.root], "between": self.between, "leaf": self.leaf,
+            "host": self.host, "valid": valid })
+    }
 }
 
 struct Mounts {
@@ -67,8 +108,8 @@ impl Mounts {
         self.post(&format!("{mount}/intermediate/set-signed"), json!({ "certificate": bundle })).await
     }
 
-    /// Issues leaves of every key type by every endpoint of a mount; returns each with its chain and host name.
-    async fn leaves(&self, mount: &str) -> Vec<(String, String, Vec<String>, String)> {
+    /// Issues leaves of every key type by every endpoint of a mount, with the chains of their responses.
+    async fn leaves(&self, mount: &str) -> Vec<Way> {
         let mut all = Vec::new();
         for kind in KEYS {
             let (key_type, bits) = kind.split_once('-').unwrap_or((kind, "0"));
@@ -83,8 +124,9 @@ impl Mounts {
                 ),
             ] {
                 let data = self.post(&format!("{mount}/{endpoint}"), request).await;
-                let chain: Vec<String> = serde_json::from_value(data["ca_chain"].clone()).unwrap();
-                all.push((format!("{mount}/{endpoint} {kind}"), pem(&data), chain, host.clone()));
+                let between: Vec<String> = serde_json::from_value(data["ca_chain"].clone()).unwrap();
+                let name = format!("{mount}/{endpoint} {kind}");
+                all.push(Way { name, root: String::new(), between, leaf: pem(&data), host: host.clone() });
             }
         }
         all
@@ -97,36 +139,6 @@ fn pem(data: &Value) -> String {
 
 fn der(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from(parse(pem).der().to_vec())
-}
-
-fn webpki_verifies(way: &Way) -> Result<(), String> {
-    let leaf = der(&way.leaf);
-    let root = der(&way.root);
-    let between: Vec<_> = way.between.iter().map(|pem| der(pem)).collect();
-    let anchor = webpki::anchor_from_trusted_cert(&root).unwrap();
-    let leaf = webpki::EndEntityCert::try_from(&leaf).unwrap();
-    let usage = webpki::KeyUsage::server_auth();
-    let now = UnixTime::now();
-    leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[anchor], &between, now, usage, None, None)
-        .map_err(|e| e.to_string())?;
-    let host = rustls::pki_types::ServerName::try_from(way.host.as_str()).unwrap();
-    leaf.verify_is_valid_for_subject_name(&host).map_err(|e| e.to_string())
-}
-
-fn gnutls(way: &Way) -> Result<(), String> {
-    let files = Files::new();
-    let chain = [std::slice::from_ref(&way.leaf), &way.between].concat().join("\n");
-    gnutls_verifies(&files.write("root", way.root.as_bytes()), &files.write("chain", chain.as_bytes()))
-}
-
-fn openssl(way: &Way) -> Result<(), String> {
-    let between: Vec<&str> = way.between.iter().map(String::as_str).collect();
-    openssl_verifies_chain(&way.root, &between, &way.leaf)
-}
-
-fn case(way: &Way, valid: bool) -> Value {
-    json!({ "name": way.name, "roots": [way.root], "between": way.between, "leaf": way.leaf, "host": way.host,
-        "valid": valid })
 }
 
 #[actix_web::test]
@@ -147,30 +159,14 @@ async fn every_leaf_verifies_under_exactly_its_roots() {
     let with_key = stored["mapping"].as_object().unwrap().values().filter(|key| *key != "").count();
     assert_eq!(with_key, 2, "both certificates of the intermediate have its key: {stored}");
     let mut ways = Vec::new();
-    for (name, leaf, chain, host) in mounts.leaves("one").await {
-        assert_eq!(chain, [a_one.clone(), a.clone()], "{name}");
-        let way = |root: &str, between: Vec<&String>| Way {
-            name: format!("{name} to {}", parse(root).common_name()),
-            root: root.to_owned(),
-            between: between.into_iter().cloned().collect(),
-            leaf: leaf.clone(),
-            host: host.clone(),
-        };
-        ways.push(way(&a, vec![&a_one]));
-        ways.push(way(&b, vec![&a_one, &b_a]));
+    for leaf in mounts.leaves("one").await {
+        assert_eq!(leaf.between, [a_one.clone(), a.clone()], "{}", leaf.name);
+        ways.extend([leaf.to(&a, &[&a_one]), leaf.to(&b, &[&a_one, &b_a])]);
     }
-    for (name, leaf, chain, host) in mounts.leaves("two").await {
+    for leaf in mounts.leaves("two").await {
         // The chain starts with the certificate that is the default issuer, which may be either.
-        assert!(chain[0] == a_two || chain[0] == b_two, "{name}");
-        for (root, between) in [(&a, &a_two), (&b, &b_two)] {
-            ways.push(Way {
-                name: format!("{name} to {}", parse(root).common_name()),
-                root: root.clone(),
-                between: vec![between.clone()],
-                leaf: leaf.clone(),
-                host: host.clone(),
-            });
-        }
+        assert!(leaf.between[0] == a_two || leaf.between[0] == b_two, "{}", leaf.name);
+        ways.extend([leaf.to(&a, &[&a_two]), leaf.to(&b, &[&b_two])]);
     }
     assert_eq!(ways.len(), 2 * 2 * 3 * KEYS.len());
     judged(&ways, &parse(&a), &b);
@@ -181,28 +177,21 @@ async fn every_leaf_verifies_under_exactly_its_roots() {
 fn judged(ways: &[Way], a: &Certificate, b: &str) {
     let mut cases = Vec::new();
     for way in ways {
-        for (judge, verdict) in [("openssl", openssl(way)), ("GnuTLS", gnutls(way)), ("webpki", webpki_verifies(way))] {
+        for (judge, verdict) in [("openssl", way.openssl()), ("GnuTLS", way.gnutls()), ("webpki", way.webpki())] {
             assert_eq!(verdict, Ok(()), "{judge}: {}", way.name);
         }
         if !way.name.contains("ec-224") {
-            cases.push(case(way, true));
+            cases.push(way.case(true));
         }
     }
     // Without the cross-signed root there is no path from the first intermediate to the second root.
-    let lost = Way {
-        root: b.to_owned(),
-        name: "nowhere".to_owned(),
-        between: ways[0].between.clone(),
-        leaf: ways[0].leaf.clone(),
-        host: ways[0].host.clone(),
-    };
+    let lost = Way { root: b.to_owned(), name: "nowhere".to_owned(), ..ways[0].clone() };
     assert_eq!(parse(&ways[0].root).der(), a.der());
-    assert!(openssl(&lost).is_err() && gnutls(&lost).is_err() && webpki_verifies(&lost).is_err());
-    cases.push(case(&lost, false));
-    let other_host = Way { host: "other.test".to_owned(), ..lost };
-    let other_host = Way { root: ways[0].root.clone(), ..other_host };
-    assert!(webpki_verifies(&other_host).is_err());
-    cases.push(case(&other_host, false));
+    assert!(lost.openssl().is_err() && lost.gnutls().is_err() && lost.webpki().is_err());
+    cases.push(lost.case(false));
+    let other_host = Way { host: "other.test".to_owned(), root: ways[0].root.clone(), ..lost };
+    assert!(other_host.webpki().is_err());
+    cases.push(other_host.case(false));
     let files = Files::new();
     files.write("cases.json", Value::from(cases).to_string().as_bytes());
     judge("verify.py", &[files.path("").to_str().unwrap()]);

@@ -116,23 +116,19 @@ async fn full_cpu_queue_is_503_for_its_caller_only() {
             ("a signature by a large RSA key", issue(&client).await),
             ("a detailed list", client.list("pki/certs/detailed").await),
             ("certificates that end next", client.list("pki/certs/detailed?order=not_after").await),
-            (
-                "a list that the caller words",
-                client.post("pki/issuer/rsa/sign-revocation-list", json!({ "crl_number": 9 })).await,
-            ),
-            ("a certificate that is brought", client.post("pki/revoke", json!({ "certificate": certificate })).await),
-            (
-                "a key that is imported",
-                client.post("pki/keys/import", json!({ "pem_bundle": "-----BEGIN PRIVATE KEY-----" })).await,
-            ),
-            (
-                "a CRL that is imported",
-                client.post("pki/issuers/import/crl", json!({ "crl": STANDARD.encode(&crl) })).await,
-            ),
-            ("a policy of many rules", client.post("sys/policies/acl/long", long_policy()).await),
         ];
         for (name, answer) in &refused {
             assert_busy(name, answer);
+        }
+        let policy = format!("path \"a\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
+        for (path, body) in [
+            ("pki/issuer/rsa/sign-revocation-list", json!({ "crl_number": 9 })),
+            ("pki/revoke", json!({ "certificate": certificate })),
+            ("pki/keys/import", json!({ "pem_bundle": "-----BEGIN PRIVATE KEY-----" })),
+            ("pki/issuers/import/crl", json!({ "crl": STANDARD.encode(&crl) })),
+            ("sys/policies/acl/long", json!({ "policy": policy })),
+        ] {
+            assert_busy(path, &client.post(path, body).await);
         }
         let other = pki.app.with_policies(&["all"]).await;
         let served = tokio::time::timeout(SOON, issue(&other)).await.expect("one caller waits for another");
@@ -197,10 +193,6 @@ async fn cpu_queue_full_refuses_long_projects_list_of_its_caller() {
     let whole = world.owner.get("organizations").await;
     assert!(whole.body["data"].as_array().unwrap().len() > 500, "{}", whole.text);
     world.app.stop().await;
-}
-
-fn long_policy() -> serde_json::Value {
-    json!({ "policy": format!("path \"a\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000)) })
 }
 
 /// Without a token the caller is the IP address, and is served after all callers with a token.

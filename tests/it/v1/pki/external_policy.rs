@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use signet::x509::csr::Csr;
 use signet::x509::pem;
 
-use self::engine::{Engine, Reply, Site, Template, consent_to};
-use super::foreign::{self, Files};
-use super::mount::{Leaf, Pki, parse, with};
+use self::engine::{Engine, Reply, Site, Template};
+use super::foreign;
+use super::mount::{Leaf, Pki, parse, text, with};
 use crate::canary::private_key::private_numbers;
 use crate::canary::scanner::Scanner;
 use crate::support::{Answer, App, send};
@@ -49,14 +49,22 @@ impl Governed {
 
     /// Asserts that a request fails with this status and with `rule` in its error, and stores nothing.
     async fn fails(&self, path: &str, body: Value, status: u16, rule: &str) -> Answer {
-        let before = self.pki.stored().await;
-        let answer = self.pki.app.client.post(&format!("pki/external-policy/{path}"), body).await;
-        assert_eq!(answer.status, status, "{path}: {}", answer.text);
-        assert!(answer.error().contains(rule), "{path}: {} does not say {rule:?}", answer.text);
+        let answer = self.pki.fails(&format!("external-policy/{path}"), body, status, rule).await;
         assert!(!answer.text.contains("the remote's own words"), "{}", answer.text);
         assert_eq!(answer.header("retry-after").is_empty(), status != 503, "{path}");
-        assert_eq!(self.pki.stored().await, before, "{path}: something was stored");
         answer
+    }
+
+    /// Same as [`Governed::fails`], for `sign`.
+    async fn sign_fails(&self, status: u16, rule: &str) -> Answer {
+        self.fails("sign", json!({ "csr": csr() }), status, rule).await
+    }
+
+    /// Asserts that no request to the engine has the caller's token.
+    fn assert_not_sent(&self, token: &str) {
+        for question in self.engine.raw_questions() {
+            assert!(!String::from_utf8(question).unwrap().contains(token));
+        }
     }
 
     async fn sign(&self, more: Value) -> Leaf {
@@ -94,35 +102,46 @@ fn forms() -> Vec<(String, &'static str, bool)> {
 
 #[actix_web::test]
 async fn disabled_external_policy_rejects_requests() {
-    let pki = Pki::start().await;
-    for (path, ..) in forms() {
-        pki.refused(&path, json!({ "csr": csr() }), "external policy is not configured").await;
-    }
-    let engine = Engine::start().await;
-    pki.post("config/external-policy", settings(&engine)).await;
+    let governed = Governed::start().await;
+    let pki = &governed.pki;
     pki.post("config/external-policy", json!({ "enabled": false })).await;
     for (path, ..) in forms() {
         pki.refused(&path, json!({ "csr": csr() }), "external policy is not configured").await;
     }
-    assert_eq!(engine.asked(), 0);
-    engine.stop().await;
-    pki.stop().await;
+    assert_eq!(governed.engine.asked(), 0);
+    governed.stop().await;
 }
 
 #[actix_web::test]
-async fn pkcs12_password_is_not_sent_to_the_engine() {
+async fn engine_receives_no_password_token_or_private_key() {
     let governed = Governed::start().await;
     let pki = &governed.pki;
     let engine = &governed.engine;
     for (format, is_hidden) in [("p12", true), ("pem", false)] {
         let body = json!({ "format": format, "password": "canary-of-the-file", "key_type": "ec", "other": "kept" });
-        let data = pki.post("external-policy/issue", body).await.body["data"].clone();
+        let data = pki.data("external-policy/issue", body).await;
         let question = engine.question();
         assert_eq!(question["user_request_key_values"]["other"], "kept");
         assert_eq!(question.to_string().contains("canary-of-the-file"), !is_hidden, "{format}");
         assert_eq!(data.get("p12").is_some(), is_hidden, "{format}");
         assert_eq!(data.get("private_key").is_some(), !is_hidden, "{format}");
     }
+    // Text around the CSR is not sent.
+    governed.sign(json!({ "csr": format!("a comment\n{}{}", csr(), foreign::key("ec-256")) })).await;
+    let sent = engine.question()["user_request_key_values"]["csr"].as_str().unwrap().to_owned();
+    assert!(sent.starts_with("-----BEGIN CERTIFICATE REQUEST-----") && !sent.contains("PRIVATE"), "{sent}");
+    // The token is not sent either (CVE-2026-4525).
+    let client = &pki.app.client;
+    for header in ["Authorization", "authorization", "X-Service-Token", "X-Vault-Token", "Cookie"] {
+        let tune = json!({ "passthrough_request_headers": ["X-Custom", header] });
+        let refused = client.post("sys/mounts/pki/tune", tune).await;
+        assert_eq!(refused.status, 400, "{header}: {}", refused.text);
+    }
+    let request = client.with_token("").request("POST", "pki/external-policy/sign").bearer_auth(&client.token);
+    let answer = send(request.json(&json!({ "csr": csr() }))).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(engine.asked(), 4);
+    governed.assert_not_sent(&client.token);
     governed.stop().await;
 }
 
@@ -140,7 +159,6 @@ async fn every_path_sends_the_unchanged_body_to_the_engine() {
         let sent = if mode == "issue" { body.clone() } else { with(&body, json!({ "csr": csr() })) };
         let leaf = pki.ask(&path, sent.clone()).await;
         assert_eq!(leaf.answer.warnings(), "", "{path}");
-        assert_eq!((&leaf.answer.body["lease_id"], &leaf.answer.body["lease_duration"]), (&json!(""), &json!(0)));
         let mut question = engine.question();
         let uuid = question["request_uuid"].as_str().unwrap();
         assert_eq!((uuid.len(), uuid.as_bytes()[14]), (36, b'4'), "{path}");
@@ -181,7 +199,6 @@ async fn every_path_sends_the_unchanged_body_to_the_engine() {
             assert_eq!((csr_sent.subject.as_der(), csr_sent.extensions.len()), (&[0x30, 0][..], 0), "an empty CSR");
             let private_key = leaf.data()["private_key"].as_str().unwrap();
             assert!(private_key.starts_with("-----BEGIN PRIVATE KEY-----"), "{path}");
-            assert_eq!(leaf.data()["private_key_type"], "ec");
         } else {
             assert_eq!(json!(pem::encode("CERTIFICATE REQUEST", &der)), sent["csr"].as_str().unwrap().trim_end());
             assert!(leaf.data().get("private_key").is_none(), "{path}");
@@ -191,6 +208,20 @@ async fn every_path_sends_the_unchanged_body_to_the_engine() {
         assert_eq!(chain.last().unwrap(), issuer["certificate"].as_str().unwrap().trim_end());
     }
     assert_eq!(engine.asked(), forms().len());
+    pki.post("config/cluster", json!({ "path": "https://ca.test/v1/pki", "aia_path": "http://aia.test/pki" })).await;
+    let urls = json!({
+        "issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der", "ocsp_servers": "http://ocsp.test/",
+        "enable_templating": true,
+    });
+    pki.post("config/urls", urls).await;
+    governed.sign(json!({})).await;
+    let sent = &governed.engine.question()["service_request_values"]["requested_issuance_config"]["aia_values"];
+    let own = format!("http://aia.test/pki/issuer/{}/der", text(&issuer, "issuer_id"));
+    let expected = json!({
+        "issuing_certificates": [own], "crl_distribution_points": [], "delta_crl_distribution_points": [],
+        "ocsp_servers": ["http://ocsp.test/"],
+    });
+    assert_eq!(sent, &expected);
     governed.stop().await;
 }
 
@@ -224,41 +255,16 @@ async fn engine_receives_caller_identity_as_configured() {
             assert_eq!(told, json!({ "entity_id": id, "entity": entity, "groups": groups }), "{settings} {operation}");
         }
     }
-    for question in engine.raw_questions() {
-        assert!(!String::from_utf8(question).unwrap().contains(&bob.token));
-    }
+    governed.assert_not_sent(&bob.token);
     governed.sign(json!({})).await;
     assert!(engine.question().get("identity_request_key_values").is_none(), "a root token has no entity");
     governed.stop().await;
 }
 
 #[actix_web::test]
-async fn engine_receives_the_authority_information_urls() {
-    let governed = Governed::start().await;
-    let pki = &governed.pki;
-    pki.post("config/cluster", json!({ "path": "https://ca.test/v1/pki", "aia_path": "http://aia.test/pki" })).await;
-    let urls = json!({
-        "issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der", "ocsp_servers": "http://ocsp.test/",
-        "enable_templating": true,
-    });
-    pki.post("config/urls", urls).await;
-    let id = pki.get("issuer/root").await["issuer_id"].as_str().unwrap().to_owned();
-    governed.sign(json!({})).await;
-    let told = &governed.engine.question()["service_request_values"]["requested_issuance_config"]["aia_values"];
-    let expected = json!({
-        "issuing_certificates": [format!("http://aia.test/pki/issuer/{id}/der")], "crl_distribution_points": [],
-        "delta_crl_distribution_points": [], "ocsp_servers": ["http://ocsp.test/"],
-    });
-    assert_eq!(told, &expected);
-    governed.stop().await;
-}
-
-#[actix_web::test]
 async fn private_keys_are_generated_locally_and_not_sent() {
     let governed = Governed::start().await;
-    let files = Files::new();
-    let root =
-        files.write("root.pem", governed.pki.get("issuer/root").await["certificate"].as_str().unwrap().as_bytes());
+    let root = governed.pki.default_pem().await;
     for (request, kind) in [
         (json!({}), "rsa 2048"),
         (json!({ "key_type": "rsa", "key_bits": "3072" }), "rsa 3072"),
@@ -274,7 +280,7 @@ async fn private_keys_are_generated_locally_and_not_sent() {
         let private_key = leaf.data()["private_key"].as_str().unwrap();
         let public = foreign::openssl(&["pkey", "-pubout", "-outform", "DER"], private_key.as_bytes());
         assert_eq!(public, leaf.certificate.key().spki(), "{kind}: the key is the certificate's");
-        foreign::openssl_verifies(&root, &files.write("leaf.pem", leaf.pem.as_bytes())).unwrap();
+        foreign::openssl_verifies_chain(&root, &[], &leaf.pem).unwrap();
         let mut scanner = Scanner::default();
         private_numbers(private_key).iter().for_each(|number| scanner.add_bytes(kind, number));
         assert!(!scanner.found(private_key.as_bytes()).is_empty(), "the search sees what it looks for");
@@ -297,8 +303,6 @@ async fn invalid_requests_are_rejected_before_the_engine_is_called() {
         ("issue", json!({ "key_type": "rsa", "key_bits": 1024 }), "key_bits: "),
         ("issue", json!({ "key_type": "ec", "key_bits": 255 }), "key_bits: "),
         ("issue", json!({ "format": "xml" }), "format: "),
-        ("issue", json!({ "private_key_format": "xml" }), "private_key_format: "),
-        ("issue", json!({ "remove_roots_from_chain": "maybe" }), "remove_roots_from_chain"),
         ("sign", json!({}), "csr: must not be empty"),
         ("sign", json!({ "csr": forged }), "csr: request signature invalid"),
         ("sign", json!({ "csr": weak }), "csr: "),
@@ -314,71 +318,27 @@ async fn invalid_requests_are_rejected_before_the_engine_is_called() {
 }
 
 #[actix_web::test]
-async fn text_around_the_csr_is_not_sent_to_the_engine() {
-    let governed = Governed::start().await;
-    let text = format!("a comment\n{}{}", csr(), foreign::key("ec-256"));
-    governed.sign(json!({ "csr": text })).await;
-    let sent = governed.engine.question()["user_request_key_values"]["csr"].as_str().unwrap().to_owned();
-    assert!(sent.starts_with("-----BEGIN CERTIFICATE REQUEST-----") && !sent.contains("PRIVATE"), "{sent}");
-    governed.stop().await;
-}
-
-#[actix_web::test]
 async fn external_policy_formats_match_the_plain_endpoints() {
     let governed = Governed::start().await;
-    let client = &governed.pki.app.client;
-    let body = json!({ "key_type": "ec", "format": "der", "remove_roots_from_chain": true });
-    let answer = client.post("pki/external-policy/issue", body).await;
-    let data = &answer.body["data"];
-    assert_eq!((answer.status, &data["ca_chain"]), (200, &json!([])), "{}", answer.text);
-    assert!(data["certificate"].as_str().unwrap().starts_with("MI"));
-    let answer = client.post("pki/external-policy/issue", json!({ "key_type": "ec", "format": "pem_bundle" })).await;
-    let bundle = answer.body["data"]["certificate"].as_str().unwrap();
-    assert!(bundle.starts_with("-----BEGIN EC PRIVATE KEY-----") && bundle.contains("BEGIN CERTIFICATE"), "{bundle}");
-    governed.stop().await;
-}
-
-#[actix_web::test]
-async fn engine_response_must_match_request_id_and_key() {
-    let governed = Governed::start().await;
-    let engine = &governed.engine;
-    engine.says(|q| Reply::json(with(&consent_to(q, &Template::default()), json!({ "request_uuid": "other" }))));
-    governed.fails("sign", json!({ "csr": csr() }), 400, "request_uuid").await;
-    for status in [201, 204, 400, 401, 500, 503] {
-        engine.says(move |_| Reply::status(status));
-        governed.fails("sign", json!({ "csr": csr() }), 502, &format!("status {status}")).await;
-    }
-    engine.says(|q| Reply::json(consent_to(q, &Template { other_key: true, ..Template::default() })));
-    governed.fails("sign", json!({ "csr": csr() }), 400, "public key is not the request's").await;
-    governed.fails("issue", json!({ "key_type": "ec" }), 400, "public key is not the request's").await;
-    engine.says(|q| {
-        let more = json!({ "error": "but\nlook", "warnings": ["first", "", "second\u{7}"] });
-        Reply::json(with(&consent_to(q, &Template::default()), more))
-    });
-    let leaf = governed.sign(json!({})).await;
-    assert_eq!(leaf.answer.body["warnings"], json!(["first", "second", "but look"]));
-    engine.says(|q| {
-        Reply::json(json!({ "request_uuid": q["request_uuid"], "error": format!("no\u{1b}[1m {}", "x".repeat(9999)) }))
-    });
-    let refused = governed.fails("sign", json!({ "csr": csr() }), 400, "external policy: no [1m xxx").await;
-    assert!(refused.text.len() < 700, "{}", refused.text.len());
-    governed.stop().await;
-}
-
-#[actix_web::test]
-async fn certificate_dates_have_the_type_of_the_token_header() {
-    let governed = Governed::start().await;
     let pki = &governed.pki;
-    let token = governed.pki.app.client.token.clone();
+    let body = json!({ "key_type": "ec", "format": "der", "remove_roots_from_chain": true });
+    let data = pki.data("external-policy/issue", body).await;
+    assert_eq!(data["ca_chain"], json!([]));
+    assert!(text(&data, "certificate").starts_with("MI"));
+    let data = pki.data("external-policy/issue", json!({ "key_type": "ec", "format": "pem_bundle" })).await;
+    let bundle = text(&data, "certificate");
+    assert!(bundle.starts_with("-----BEGIN EC PRIVATE KEY-----") && bundle.contains("BEGIN CERTIFICATE"), "{bundle}");
+    // Dates have the type that clients of the token header expect.
+    let token = &pki.app.client.token;
     for (header, peers) in [("X-Service-Token", false), ("X-Vault-Token", true)] {
         for (operation, leaf) in [("issue", true), ("sign", true), ("sign-intermediate", false)] {
             let body = if operation == "issue" { json!({ "key_type": "ec" }) } else { json!({ "csr": csr() }) };
             let path = format!("pki/external-policy/{operation}");
-            let request = pki.app.client.with_token("").request("POST", &path).header(header, &token).json(&body);
+            let request = pki.app.client.with_token("").request("POST", &path).header(header, token).json(&body);
             let answer = send(request).await;
             assert_eq!(answer.status, 200, "{path}: {}", answer.text);
             let data = &answer.body["data"];
-            let certificate = parse(data["certificate"].as_str().unwrap());
+            let certificate = parse(text(data, "certificate"));
             let date = |at: i64| if peers { json!(at) } else { json!(at.to_string()) };
             assert_eq!(data["expiration"], date(certificate.not_after()), "{header} {operation}");
             let begin = leaf.then(|| date(certificate.not_before()));
@@ -389,21 +349,26 @@ async fn certificate_dates_have_the_type_of_the_token_header() {
 }
 
 #[actix_web::test]
-async fn cve_2026_4525_token_is_never_sent_to_the_engine() {
+async fn engine_response_must_match_request_id_and_key() {
     let governed = Governed::start().await;
-    let client = &governed.pki.app.client;
-    for header in ["Authorization", "authorization", "X-Service-Token", "X-Vault-Token", "Cookie"] {
-        let tune = json!({ "passthrough_request_headers": ["X-Custom", header] });
-        let refused = client.post("sys/mounts/pki/tune", tune).await;
-        assert_eq!(refused.status, 400, "{header}: {}", refused.text);
+    let engine = &governed.engine;
+    engine.consents(&Template::default(), json!({ "request_uuid": "other" }));
+    governed.sign_fails(400, "request_uuid").await;
+    for status in [201, 204, 400, 401, 500, 503] {
+        engine.says(move |_| Reply::status(status));
+        governed.sign_fails(502, &format!("status {status}")).await;
     }
-    let body = json!({ "csr": csr() });
-    let request = client.with_token("").request("POST", "pki/external-policy/sign").bearer_auth(&client.token);
-    let answer = send(request.json(&body)).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    for question in governed.engine.raw_questions() {
-        assert!(!String::from_utf8(question).unwrap().contains(&client.token));
-    }
-    assert_eq!(governed.engine.asked(), 1);
+    engine.consents(&Template { other_key: true, ..Template::default() }, json!({}));
+    governed.sign_fails(400, "public key is not the request's").await;
+    governed.fails("issue", json!({ "key_type": "ec" }), 400, "public key is not the request's").await;
+    let warnings = json!({ "error": "but\nlook", "warnings": ["first", "", "second\u{7}"] });
+    engine.consents(&Template::default(), warnings);
+    let leaf = governed.sign(json!({})).await;
+    assert_eq!(leaf.answer.body["warnings"], json!(["first", "second", "but look"]));
+    engine.says(|q| {
+        Reply::json(json!({ "request_uuid": q["request_uuid"], "error": format!("no\u{1b}[1m {}", "x".repeat(9999)) }))
+    });
+    let refused = governed.sign_fails(400, "external policy: no [1m xxx").await;
+    assert!(refused.text.len() < 700, "{}", refused.text.len());
     governed.stop().await;
 }

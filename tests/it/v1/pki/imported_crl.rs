@@ -15,14 +15,14 @@ use signet::x509::ocsp::IdHash;
 use signet::x509::pem;
 use signet::x509::serial::Serial;
 
-use super::foreign::{CA, Ca, Crl, Files, new_key, openssl_text, run};
-use super::mount::{Pki, parse};
+use super::foreign::{CA, Ca, Crl, Files, csr_of_key, new_key, openssl_text, printed, run};
+use super::mount::{Pki, parse, text, until};
 use super::ocsp::{cert_id, request};
 use crate::faults::double::{Fault, Faults};
 use crate::judges::{judge, refusal};
 use crate::process::{openssl, signet};
 use crate::support::{Answer, App, Client, send};
-use crate::v1::rights::{only, rule};
+use crate::v1::rights::{granted, only, rule};
 
 /// A CA of `openssl ca`: a folder with its database of certificates.
 struct Authority {
@@ -62,16 +62,15 @@ impl Authority {
     /// Creates a CA with this certificate. Its next serial number is 4096, and its next CRL number is 420.
     fn of(authority: &Ca) -> Self {
         let files = Files::new();
-        let own: [(&str, &str); 6] = [
+        for (name, text) in [
             ("ca.cnf", CONFIGURATION),
             ("index.txt", ""),
             ("serial", "1000\n"),
             ("crlnumber", "01A4\n"),
-            ("ca.pem", authority.pem.as_str()),
-            ("ca-key.pem", authority.key.as_str()),
-        ];
-        for (name, text) in own {
-            files.write(name, text.as_bytes());
+            ("ca.pem", &authority.pem),
+            ("ca-key.pem", &authority.key),
+        ] {
+            files.save(name, text);
         }
         Self { files }
     }
@@ -94,13 +93,15 @@ impl Authority {
 
     /// Issues the leaf `name`, in `name.pem`.
     fn issue(&self, name: &str) {
-        let key = format!("{name}.key");
-        let csr = format!("{name}.csr");
-        let pem = format!("{name}.pem");
-        let subject = format!("/CN={name}");
-        let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", &key, "-out", &csr];
-        openssl(&self.path(""), &[&["req", "-new", "-config", "ca.cnf", "-subj", &subject][..], &new[..]].concat());
-        self.run(&["-in", &csr, "-out", &pem, "-notext"]);
+        let csr = csr_of_key(&new_key("ec-256"), &format!("/CN={name}"), "", &[]);
+        let csr = self.files.save("csr.pem", csr);
+        self.run(&["-in", &csr, "-out", &format!("{name}.pem"), "-notext"]);
+    }
+
+    /// Issues the leaf `name` and revokes it.
+    fn issue_and_revoke(&self, name: &str, reason: &[&str]) {
+        self.issue(name);
+        self.revoke(name, reason);
     }
 
     fn revoke(&self, name: &str, reason: &[&str]) {
@@ -124,21 +125,25 @@ impl Authority {
 
     /// `true` if openssl with this CRL accepts the leaf.
     fn is_good(&self, name: &str, crl: &Crl) -> bool {
-        let list = self.files.write("now.pem", openssl_text(&["crl", "-inform", "DER"], &crl.der).as_bytes());
-        let ca = self.path("ca.pem");
-        let leaf = self.path(&format!("{name}.pem"));
-        let [ca, list, leaf] = [&ca, &list, &leaf].map(|path| path.to_str().unwrap());
-        let output = run("openssl", &["verify", "-crl_check", "-CAfile", ca, "-CRLfile", list, leaf], b"");
-        let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success() || told.contains("certificate revoked"), "{told}");
-        output.status.success()
+        is_good(&self.text("ca.pem"), &self.text(&format!("{name}.pem")), crl)
     }
 }
 
-pub async fn import(pki: &Pki, bundle: &str) -> String {
-    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
-    let data = &answer.body["data"];
-    data["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
+/// `true` if openssl with this CRL accepts the leaf.
+fn is_good(ca: &str, leaf: &str, crl: &Crl) -> bool {
+    let files = Files::new();
+    let ca = files.save("ca.pem", ca);
+    let leaf = files.save("leaf.pem", leaf);
+    let list = files.save("crl.pem", crl.pem());
+    let output = run("openssl", &["verify", "-crl_check", "-CAfile", &ca, "-CRLfile", &list, &leaf], b"");
+    let said = printed(&output);
+    assert!(output.status.success() || said.contains("certificate revoked"), "{said}");
+    output.status.success()
+}
+
+/// Returns the first new issuer of an import.
+fn first_issuer(answer: &Answer) -> String {
+    answer.body["data"]["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
 }
 
 /// Returns the OCSP status of a serial number of a CA.
@@ -151,89 +156,79 @@ pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
 /// additional entries `more`.
 fn assert_follows(old: &Path, new: &Crl, ca: &str, more: &[&str]) {
     let files = Files::new();
-    let new = files.write("new.crl", &new.der);
-    let ca = files.write("ca.pem", ca.as_bytes());
+    let new = files.save("new.crl", &new.der);
+    let ca = files.save("ca.pem", ca);
     let more: Vec<String> = more.iter().map(|serial| serial.replace(':', "")).collect();
-    let mut arguments = vec!["compare", old.to_str().unwrap(), new.to_str().unwrap(), ca.to_str().unwrap()];
+    let mut arguments = vec!["compare", old.to_str().unwrap(), &new, &ca];
     arguments.extend(more.iter().map(String::as_str));
     judge("peer_authority.py", &arguments);
 }
 
-async fn an_authority_of_openssl_goes_on(app: App) {
-    let pki = Pki { app };
-    let own = Authority::new("/CN=Own authority");
-    for name in ["first", "second", "third"] {
-        own.issue(name);
-    }
-    own.revoke("first", &["-crl_reason", "superseded"]);
-    own.revoke("second", &["-crl_compromise", "20250102030405Z"]);
-    let list = own.publish();
-    let ca = own.text("ca.pem");
-    let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": own.bundle() })).await;
-    let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
-    assert!(imported.warnings().contains(&format!("the CRLs of issuer {id} start at number 1")), "{}", imported.text);
-    // Without an import of the old CRL, clients that know it do not accept the new one.
-    let before = pki.crl(&id).await;
-    assert_eq!(before.number(), 1);
-    let old = own.path("crl.pem");
-    let files = Files::new();
-    let bad = files.write("bad.crl", &before.der);
-    let ca_file = files.write("ca.pem", ca.as_bytes());
-    let told = refusal(
-        "peer_authority.py",
-        &["compare", old.to_str().unwrap(), bad.to_str().unwrap(), ca_file.to_str().unwrap()],
-    );
-    assert!(told.contains("number 420 -> 1") && told.contains("is gone"), "{told}");
-
-    let answer = pki.post("issuers/import/crl", json!({ "crl": list })).await;
-    let expected = json!({ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 2,
-        "imported_entries": 2, "existing_entries": 0 });
-    assert_eq!(answer.body["data"], expected);
-    assert_eq!(answer.warnings(), "");
-    let crl = pki.crl(&id).await;
-    assert_eq!(crl.number(), 421);
-    assert_follows(&old, &crl, &ca, &[]);
-    assert!(crl.is_signed_by(&ca));
-    let goods = ["first", "second", "third"].map(|name| own.is_good(name, &crl));
-    assert_eq!(goods, [false, false, true]);
-    for (name, expected) in [("first", "revoked"), ("second", "revoked"), ("third", "unknown")] {
-        assert_eq!(status(&pki, &ca, &own.serial(name)).await, expected, "{name}");
-    }
-    // The revocation time is that of the old CRL, by certificate and by serial number.
-    let listed = pki.list("certs/revoked").await;
-    assert!(listed.contains(&own.serial("first")) && !listed.contains(&own.serial("third")), "{listed:?}");
-    let again = pki.post("revoke", json!({ "certificate": own.text("first.pem") })).await;
-    let by_serial = pki.post("revoke", json!({ "serial_number": own.serial("second") })).await;
-    for (answer, name) in [(&again, "first"), (&by_serial, "second")] {
-        let entry = crl.entry(&own.serial(name)).unwrap();
-        let at = answer.body["data"]["revocation_time_rfc3339"].as_str().unwrap();
-        assert!(entry.contains(&at[11..19]), "{name}: {at} {entry}");
-    }
-    // A valid certificate from elsewhere can be revoked here, but only by its PEM.
-    pki.refused("revoke", json!({ "serial_number": own.serial("third") }), "not found").await;
-    pki.post("revoke", json!({ "certificate": own.text("third.pem"), "reason": "keyCompromise" })).await;
-    assert_eq!(status(&pki, &ca, &own.serial("third")).await, "revoked");
-    let next = pki.crl(&id).await;
-    assert!(next.number() > 421 && !own.is_good("third", &next));
-    assert_follows(&old, &next, &ca, &[&own.serial("third")]);
-    let repeated = pki.post("issuers/import/crl", json!({ "crl": list })).await.body["data"].clone();
-    assert_eq!((&repeated["imported_entries"], &repeated["existing_entries"]), (&json!(0), &json!(2)));
-    let last = pki.crl(&id).await;
-    assert!(last.der == next.der);
-    let pki = Pki { app: pki.app.restart().await };
-    assert!(pki.crl(&id).await.der == last.der);
-    assert_eq!(status(&pki, &ca, &own.serial("first")).await, "revoked");
-    pki.stop().await;
-}
-
 #[actix_web::test]
-async fn openssl_ca_continues_its_crl_on_the_embedded_store() {
-    an_authority_of_openssl_goes_on(App::start().await).await;
-}
+async fn openssl_ca_continues_its_crl_numbers_and_entries() {
+    for app in [App::start().await, App::builder().postgres().start().await] {
+        let pki = Pki { app };
+        let own = Authority::new("/CN=Own authority");
+        own.issue_and_revoke("first", &["-crl_reason", "superseded"]);
+        own.issue_and_revoke("second", &["-crl_compromise", "20250102030405Z"]);
+        own.issue("third");
+        let list = own.publish();
+        let ca = own.text("ca.pem");
+        let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": own.bundle() })).await;
+        let id = first_issuer(&imported);
+        let warning = format!("the CRLs of issuer {id} start at number 1");
+        assert!(imported.warnings().contains(&warning), "{}", imported.text);
+        // Without an import of the old CRL, clients that know it do not accept the new one.
+        let before = pki.crl(&id).await;
+        assert_eq!(before.number(), 1);
+        let old = own.path("crl.pem");
+        let bad = own.files.save("bad.crl", &before.der);
+        let ca_file = own.path("ca.pem");
+        let compare = ["compare", old.to_str().unwrap(), &bad, ca_file.to_str().unwrap()];
+        let rejection = refusal("peer_authority.py", &compare);
+        assert!(rejection.contains("number 420 -> 1") && rejection.contains("is gone"), "{rejection}");
 
-#[actix_web::test]
-async fn openssl_ca_continues_its_crl_on_postgresql() {
-    an_authority_of_openssl_goes_on(App::builder().postgres().start().await).await;
+        let answer = pki.post("issuers/import/crl", json!({ "crl": list })).await;
+        let expected = json!({ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 2,
+            "imported_entries": 2, "existing_entries": 0 });
+        assert_eq!(answer.body["data"], expected);
+        assert_eq!(answer.warnings(), "");
+        let crl = pki.crl(&id).await;
+        assert_eq!(crl.number(), 421);
+        assert_follows(&old, &crl, &ca, &[]);
+        assert!(crl.is_signed_by(&ca));
+        for (name, expected) in [("first", "revoked"), ("second", "revoked"), ("third", "unknown")] {
+            assert_eq!(own.is_good(name, &crl), name == "third", "{name}");
+            assert_eq!(status(&pki, &ca, &own.serial(name)).await, expected, "{name}");
+        }
+        // The revocation time is that of the old CRL, by certificate and by serial number.
+        let listed = pki.list("certs/revoked").await;
+        assert!(listed.contains(&own.serial("first")) && !listed.contains(&own.serial("third")), "{listed:?}");
+        for (body, name) in [
+            (json!({ "certificate": own.text("first.pem") }), "first"),
+            (json!({ "serial_number": own.serial("second") }), "second"),
+        ] {
+            let data = pki.data("revoke", body).await;
+            let entry = crl.entry(&own.serial(name)).unwrap();
+            let at = text(&data, "revocation_time_rfc3339");
+            assert!(entry.contains(&at[11..19]), "{name}: {at} {entry}");
+        }
+        // A valid certificate from elsewhere can be revoked here, but only by its PEM.
+        pki.refused("revoke", json!({ "serial_number": own.serial("third") }), "not found").await;
+        pki.post("revoke", json!({ "certificate": own.text("third.pem"), "reason": "keyCompromise" })).await;
+        assert_eq!(status(&pki, &ca, &own.serial("third")).await, "revoked");
+        let next = pki.crl(&id).await;
+        assert!(next.number() > 421 && !own.is_good("third", &next));
+        assert_follows(&old, &next, &ca, &[&own.serial("third")]);
+        let repeated = pki.data("issuers/import/crl", json!({ "crl": list })).await;
+        assert_eq!((&repeated["imported_entries"], &repeated["existing_entries"]), (&json!(0), &json!(2)));
+        let last = pki.crl(&id).await;
+        assert!(last.der == next.der);
+        let pki = pki.restart().await;
+        assert!(pki.crl(&id).await.der == last.der);
+        assert_eq!(status(&pki, &ca, &own.serial("first")).await, "revoked");
+        pki.stop().await;
+    }
 }
 
 /// Runs `signet import` on a folder. Returns its success, standard output and standard error.
@@ -276,23 +271,14 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     assert_eq!(crl.number(), 20_261_012_000_018);
     assert_follows(&path("issuing-ca.crl"), &crl, &ca, &[]);
     for serial in serials.lines() {
-        assert_eq!(status(&pki, &ca, &colons(serial)).await, "revoked", "{serial}");
+        assert_eq!(status(&pki, &ca, serial).await, "revoked", "{serial}");
     }
-    let list = path("now.pem");
-    std::fs::write(&list, openssl_text(&["crl", "-inform", "DER"], &crl.der)).unwrap();
-    std::fs::write(path("only-ca.txt"), &ca).unwrap();
-    let verify = |leaf: &str| {
-        let [ca, list, leaf] = [path("only-ca.txt"), list.clone(), path(leaf)].map(|p| p.to_str().unwrap().to_owned());
-        run("openssl", &["verify", "-crl_check", "-CAfile", &ca, "-CRLfile", &list, &leaf], b"").status.success()
-    };
+    let verify = |leaf: &str| is_good(&ca, &std::fs::read_to_string(path(leaf)).unwrap(), &crl);
     assert_eq!([verify("good.pem"), verify("revoked.pem")], [true, false]);
     // A second import of the folder finds nothing new.
-    std::fs::remove_file(path("now.pem")).unwrap();
     let (done, out, _) = command(&[]).await;
-    assert!(
-        done && out.contains(": there before, with its key\n") && out.contains("4 entries, 0 of them new here"),
-        "{out}"
-    );
+    assert!(done && out.contains(": there before, with its key\n"), "{out}");
+    assert!(out.contains("4 entries, 0 of them new here"), "{out}");
     // An error names the request that the server rejected, and an unreadable file prevents all requests.
     let (done, _, err) = command(&["--mount", "none"]).await;
     assert!(!done && err.contains("status 404") && err.contains("(is --mount right?)"), "{err}");
@@ -300,13 +286,6 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     let (done, _, err) = command(&[]).await;
     assert!(!done && err.contains("broken.pem: crl: "), "{err}");
     pki.stop().await;
-}
-
-/// Converts `aff` to `0a:ff`.
-fn colons(hex: &str) -> String {
-    let hex = if hex.len() % 2 == 1 { format!("0{hex}") } else { hex.to_owned() };
-    let pairs: Vec<&str> = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap()).collect();
-    pairs.join(":")
 }
 
 /// Returns a CRL signed by this CA, with extensions in addition to its number.
@@ -343,46 +322,35 @@ pub async fn sent(client: &Client, octets: Vec<u8>) -> Answer {
     send(request.body(octets)).await
 }
 
-pub fn now(pki: &Pki) -> i64 {
-    pki.app.clock.now().unix_timestamp()
-}
-
 #[actix_web::test]
 async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Own authority");
     let other = Ca::root("/CN=Own authority");
-    let id = import(&pki, &ca.bundle()).await;
-    let silent = Ca::root_with(
-        ca.key.clone(),
-        "/CN=Silent",
-        "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign",
-        &[],
-    );
-    import(&pki, &silent.pem).await;
+    let id = pki.import_one(&ca.bundle()).await;
+    let without_crl_sign = "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign";
+    let silent = Ca::root_with(ca.key.clone(), "/CN=Silent", without_crl_sign, &[]);
+    pki.import_one(&silent.pem).await;
     let before = pki.crl(&id).await;
     let one = [encode_entry(&serial(1), 1_700_000_000, None, None)];
-    let at = now(&pki);
+    let at = pki.now();
     let good = list(&ca, 9, &one, at, &[]);
     let mut tampered = good.clone();
     let place = tampered.windows(2).position(|two| two == [0x31, 0]).unwrap();
     tampered[place + 4] ^= 1;
     let scope = extension::extension(&[0x55, 0x1d, 28], true, &[0x30, 3, 0x84, 1, 0xff]);
-    let reasons =
-        [encode_entry(&serial(1), 1_700_000_000, None, None), encode_entry(&serial(2), 1_700_000_000, Some(8), None)];
+    let removed = [one[0].clone(), encode_entry(&serial(2), 1_700_000_000, Some(8), None)];
+    let stranger = Ca { key: ca.key.clone(), pem: Ca::root("/CN=X").pem };
     for (octets, rule) in [
         (list(&other, 9, &one, at, &[]), "crl: its signature was not made by the key of an issuer"),
-        (
-            list(&Ca { key: ca.key.clone(), pem: Ca::root("/CN=X").pem }, 9, &one, at, &[]),
-            "crl: no issuer of this mount has the name",
-        ),
+        (list(&stranger, 9, &one, at, &[]), "crl: no issuer of this mount has the name"),
         (list(&silent, 9, &one, at, &[]), "crl: its issuer may not sign CRLs"),
         (tampered, "crl: its signature was not made by"),
         (list(&ca, 9, &one, at + 3600, &[]), "crl: thisUpdate is in the future"),
         (list(&ca, 1 << 62, &one, at, &[]), "crl: CRL number must be below 2^62"),
         (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: delta CRLs are not supported"),
         (list(&ca, 9, &one, at, &[&scope]), "crl: is an indirect CRL"),
-        (list(&ca, 9, &reasons, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
+        (list(&ca, 9, &removed, at, &[]), "crl: entry of serial number 31:00:00:00:02: removeFromCRL"),
         (ca.pem.clone().into_bytes(), "crl: must be exactly one PEM block"),
         (good[..good.len() - 1].to_vec(), "crl: "),
         (Vec::new(), "crl: must be given"),
@@ -400,7 +368,7 @@ async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
 async fn imported_crl_without_number_or_signed_over_sha1_warns() {
     let numberless = CONFIGURATION.replace("crlnumber = crlnumber", "");
     let version_1 = numberless.replace("crl_extensions = list", "");
-    for (configuration, arguments, number, told) in [
+    for (configuration, arguments, number, warning) in [
         (version_1.as_str(), &[][..], None, "the list has no CRL number"),
         (numberless.as_str(), &[], None, "the list has no CRL number"),
         (CONFIGURATION, &["-md", "sha1"], Some(420), "the list is signed over SHA-1"),
@@ -408,13 +376,11 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
         for key in ["rsa-2048", "ec-256"] {
             let pki = Pki::empty().await;
             let own = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
-            own.issue("first");
-            own.revoke("first", &[]);
-            own.files.write("ca.cnf", configuration.as_bytes());
+            own.issue_and_revoke("first", &[]);
+            own.files.save("ca.cnf", configuration);
             own.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
-            let id = import(&pki, &own.bundle()).await;
-            let answer = pki.post("issuers/import/crl", json!({ "crl": own.text("crl.pem") })).await;
-            assert!(answer.warnings().contains(told), "{key}: {}", answer.text);
+            let id = pki.import_one(&own.bundle()).await;
+            let answer = pki.warns("issuers/import/crl", json!({ "crl": own.text("crl.pem") }), warning).await;
             assert_eq!(answer.body["data"]["crl_number"], json!(number), "{key}");
             assert_eq!(answer.body["data"]["imported_entries"], 1, "{key}");
             let crl = pki.crl(&id).await;
@@ -422,7 +388,7 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
             assert!(!own.is_good("first", &crl), "{key}");
             // A CRL that another key signed is rejected, also over SHA-1.
             let other = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
-            other.files.write("ca.cnf", configuration.as_bytes());
+            other.files.save("ca.cnf", configuration);
             other.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
             let rule = "crl: its signature was not made by the key of an issuer";
             pki.refused("issuers/import/crl", json!({ "crl": other.text("crl.pem") }), rule).await;
@@ -461,8 +427,7 @@ async fn import_command_refuses_mount_of_another_authority() {
 async fn import_command_with_refused_crl_changes_nothing() {
     let pki = Pki::empty().await;
     let own = Authority::new("/CN=Own authority");
-    own.issue("first");
-    own.revoke("first", &[]);
+    own.issue_and_revoke("first", &[]);
     let good = own.publish();
     let other = Authority::new("/CN=Own authority").publish();
     let folder = tempfile::tempdir().unwrap();
@@ -481,8 +446,7 @@ async fn import_command_with_refused_crl_changes_nothing() {
     // The server rejects the CRL, and the imported issuer is deleted again.
     write("last.crl", &good);
     pki.post("config/crl", json!({ "max_crl_entries": 1 })).await;
-    own.issue("second");
-    own.revoke("second", &[]);
+    own.issue_and_revoke("second", &[]);
     write("last.crl", &own.publish());
     let (done, err) = command(&[]).await;
     assert!(!done && err.contains("max_crl_entries") && err.contains("are deleted again"), "{err}");
@@ -501,10 +465,9 @@ async fn crl_entries_of_equal_serials_stay_with_their_issuer() {
     let two = Authority::new("/CN=Two");
     let mut ids = Vec::new();
     for authority in [&one, &two] {
-        authority.issue("leaf");
-        authority.revoke("leaf", &[]);
+        authority.issue_and_revoke("leaf", &[]);
         authority.publish();
-        ids.push(import(&pki, &authority.bundle()).await);
+        ids.push(pki.import_one(&authority.bundle()).await);
     }
     assert_eq!(one.serial("leaf"), two.serial("leaf"));
     pki.post("issuers/import/crl", json!({ "crl": one.text("crl.pem") })).await;
@@ -512,19 +475,17 @@ async fn crl_entries_of_equal_serials_stay_with_their_issuer() {
     pki.refused("issuers/import/crl", json!({ "crl": two.text("crl.pem") }), &rule).await;
     assert_eq!((pki.crl(&ids[0]).await.number(), pki.crl(&ids[1]).await.number()), (421, 1));
     // Such a CRL does not revoke the certificate of another issuer either.
-    let pki = {
-        pki.stop().await;
-        Pki::start().await
-    };
+    pki.root(json!({ "issuer_name": "root" })).await;
     pki.role(&json!({})).await;
-    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
+    let leaf = pki.leaf_of("root").await;
     let ca = Ca::root("/CN=Own authority");
-    import(&pki, &ca.bundle()).await;
-    let at = now(&pki);
-    let answer =
-        sent(&pki.app.client, list(&ca, 9, &[encode_entry(&leaf.certificate.serial(), at, None, None)], at, &[])).await;
+    pki.import_one(&ca.bundle()).await;
+    let before = pki.list("certs/revoked").await;
+    let at = pki.now();
+    let entries = [encode_entry(&leaf.certificate.serial(), at, None, None)];
+    let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
     assert!(answer.status == 400 && answer.error().contains("of another issuer of this mount"), "{}", answer.text);
-    assert_eq!(pki.list("certs/revoked").await, [""; 0]);
+    assert_eq!(pki.list("certs/revoked").await, before);
     pki.stop().await;
 }
 
@@ -534,21 +495,17 @@ async fn an_issuer_of_the_mount_that_is_on_the_list_signs_no_more() {
     let root = Authority::new("/CN=Root");
     let ca = Ca { key: root.text("ca-key.pem"), pem: root.text("ca.pem").trim().to_owned() };
     let below = ca.intermediate("/CN=Below", &["-set_serial", "0x2000"]);
-    import(&pki, &root.bundle()).await;
-    let id = import(&pki, &below.bundle()).await;
+    pki.import_one(&root.bundle()).await;
+    let id = pki.import_one(&below.bundle()).await;
     pki.role(&json!({})).await;
-    let ask = json!({ "common_name": "localhost", "ttl": "1h" });
-    pki.ask(&format!("issuer/{id}/issue/r"), ask.clone()).await;
-    let at = now(&pki);
+    pki.leaf_of(&id).await;
+    let at = pki.now();
     let entries = [encode_entry(&Serial::parse("20:00").unwrap(), 1_700_000_000, Some(4), None)];
     let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    assert!(
-        answer.text.contains(&format!("issuer {id} (serial number 20:00) is revoked by the CRL")),
-        "{}",
-        answer.text
-    );
-    pki.refused(&format!("issuer/{id}/issue/r"), ask, "").await;
+    let warning = format!("issuer {id} (serial number 20:00) is revoked by the CRL");
+    assert!(answer.text.contains(&warning), "{}", answer.text);
+    pki.refused(&format!("issuer/{id}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" }), "").await;
     let issuer = pki.get(&format!("issuer/{id}")).await;
     assert_eq!((&issuer["revoked"], &issuer["revocation_time"]), (&json!(true), &json!(1_700_000_000)));
     pki.stop().await;
@@ -559,9 +516,9 @@ async fn long_crl_is_imported_in_steps_and_delta_crls_continue() {
     const COUNT: u32 = 20_000;
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Own authority");
-    let id = import(&pki, &ca.bundle()).await;
+    let id = pki.import_one(&ca.bundle()).await;
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "max_crl_entries": COUNT - 1 })).await;
-    let at = now(&pki);
+    let at = pki.now();
     let entries: Vec<_> =
         (0..COUNT).map(|n| encode_entry(&serial(n), 1_600_000_000 + i64::from(n), Some((n % 6) as u8), None)).collect();
     let octets = list(&ca, 500, &entries, at, &[]);
@@ -584,22 +541,18 @@ async fn long_crl_is_imported_in_steps_and_delta_crls_continue() {
     assert!(crl.number() > 500);
     assert_eq!(crl.serials().len(), COUNT as usize);
     let files = Files::new();
-    let old = files.write("old.crl", &octets);
-    assert_follows(&old, &crl, &ca.pem, &[]);
+    assert_follows(&files.write("old.crl", &octets), &crl, &ca.pem, &[]);
     pki.role(&json!({})).await;
-    let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": "1h" })).await;
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    let leaf = pki.leaf_of("default").await;
+    pki.revoke(&leaf).await;
     assert_eq!(pki.get("crl/rotate-delta").await["success"], true);
-    let delta = pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec();
-    let delta = Crl::new(delta);
+    let delta = Crl::new(pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec());
     assert!(delta.number() > crl.number());
     assert_eq!(delta.serials(), [leaf.serial()]);
     // Tidying keeps entries of certificates whose expiry is unknown.
     let tidy = json!({ "tidy_revoked_certs": true, "tidy_cert_store": true, "safety_buffer": "1s" });
     assert_eq!(pki.app.client.post("pki/tidy", tidy).await.status, 202);
-    while pki.get("tidy-status").await["state"] != "Finished" {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    until("the end of the run", async || pki.get("tidy-status").await["state"] == "Finished").await;
     assert_eq!(pki.get("crl/rotate").await["success"], true);
     assert_eq!(pki.crl(&id).await.serials().len(), COUNT as usize + 1);
     pki.stop().await;
@@ -612,9 +565,9 @@ async fn imported_crl_is_complete_when_repeated_after_store_faults() {
     let faults = Arc::new(Faults::default());
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     let ca = Ca::root("/CN=Own authority");
-    let id = import(&pki, &ca.bundle()).await;
+    let id = pki.import_one(&ca.bundle()).await;
     let entries: Vec<_> = (0..COUNT).map(|n| encode_entry(&serial(n), 1_600_000_000, None, None)).collect();
-    let old = list(&ca, 500, &entries, now(&pki), &[]);
+    let old = list(&ca, 500, &entries, pki.now(), &[]);
     let mut failed = 0;
     for n in 1.. {
         faults.arm_among(&BTreeSet::from(["commit (pki)"]), n, Fault::Before);
@@ -635,19 +588,14 @@ async fn imported_crl_is_complete_when_repeated_after_store_faults() {
 }
 
 #[actix_web::test]
-async fn crl_import_needs_its_right_and_accepts_every_form() {
+async fn crl_import_accepts_every_form_as_its_right_allows() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Own authority");
-    import(&pki, &ca.bundle()).await;
-    pki.app.policy("import", "path \"pki/issuers/import/crl\" { capabilities = [\"update\"] }").await;
-    pki.app.policy("bundles", "path \"pki/issuers/import/bundle\" { capabilities = [\"update\"] }").await;
-    let may = pki.app.with_policies(&["import"]).await;
-    let may_not = pki.app.with_policies(&["bundles"]).await;
-    let at = now(&pki);
+    pki.import_one(&ca.bundle()).await;
+    let may = only(&pki.app, "crls", &granted("pki/issuers/import/crl", &["update"])).await;
+    let at = pki.now();
     let lists: Vec<Vec<u8>> =
         (1..=5).map(|n| list(&ca, 10 * u64::from(n), &[encode_entry(&serial(n), at, None, None)], at, &[])).collect();
-    sent(&may_not, lists[0].clone()).await.assert_denied();
-    sent(&may.with_token(""), lists[0].clone()).await.assert_denied();
     let text = |n: usize| pem::encode(pem::CRL_LABEL, &lists[n]);
     let json = async |crl: Value| may.post("pki/issuers/import/crl", json!({ "crl": crl })).await;
     let base64 = |n: usize| text(n).lines().filter(|line| !line.starts_with("---")).collect::<Vec<_>>().join("\n");
@@ -692,24 +640,17 @@ async fn crl_import_needs_its_right_and_accepts_every_form() {
 async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     let pki = Pki::start().await;
     let root = Ca::root("/CN=Above");
-    let csr = json!({ "common_name": "Below", "key_type": "ec" });
-    let csr = pki.post("intermediate/generate/internal", csr).await.body["data"]["csr"].clone();
-    let signed = root.signs(
-        csr.as_str().unwrap(),
-        "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign,cRLSign",
-        &[],
-    );
+    let below = json!({ "common_name": "Below", "key_type": "ec" });
+    let below = pki.data("intermediate/generate/internal", below).await;
+    let extensions = "basicConstraints=critical,CA:true\nkeyUsage=critical,keyCertSign,cRLSign";
+    let signed = root.signs(text(&below, "csr"), extensions, &[]);
     let set = pki.post("intermediate/set-signed", json!({ "certificate": signed })).await;
     assert!(!set.text.contains("start at number 1"), "{}", set.text);
     // A renewed CA continues the CRLs that are already here.
     let key = Ca::root("/CN=Twice");
     assert!(pki.post("config/ca", json!({ "pem_bundle": key.bundle() })).await.text.contains("start at number 1"));
-    let renewed = Ca::root_with(
-        key.key.clone(),
-        "/CN=Twice",
-        "basicConstraints=critical,CA:true\nsubjectKeyIdentifier=hash",
-        &[],
-    );
+    let extensions = "basicConstraints=critical,CA:true\nsubjectKeyIdentifier=hash";
+    let renewed = Ca::root_with(key.key.clone(), "/CN=Twice", extensions, &[]);
     let again = pki.post("config/ca", json!({ "pem_bundle": renewed.bundle() })).await;
     assert!(!again.text.contains("start at number 1"), "{}", again.text);
     // So does a CA that was deleted and is imported again.
@@ -718,74 +659,53 @@ async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     }
     let back = pki.post("config/ca", json!({ "pem_bundle": key.bundle() })).await;
     assert!(!back.text.contains("start at number 1"), "{}", back.text);
-    assert!(pki.crl(back.body["data"]["imported_issuers"][0].as_str().unwrap()).await.number() > 1);
+    assert!(pki.crl(&first_issuer(&back)).await.number() > 1);
     pki.stop().await;
 }
 
-async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
-    let pki = Pki { app };
-    let own = Authority::new("/CN=Bundled");
-    own.issue("first");
-    own.revoke("first", &["-crl_reason", "superseded"]);
-    let list = own.publish();
-    let other = Authority::new("/CN=Elsewhere");
-    let foreign = other.publish();
+#[actix_web::test]
+async fn bundle_and_its_crls_are_imported_together_or_not_at_all() {
+    for app in [App::start().await, App::builder().postgres().start().await] {
+        let pki = Pki { app };
+        let path = "issuers/import/bundle";
+        let own = Authority::new("/CN=Bundled");
+        own.issue_and_revoke("first", &["-crl_reason", "superseded"]);
+        let list = own.publish();
+        let other = Authority::new("/CN=Elsewhere");
+        let foreign = other.publish();
 
-    // An unreadable CRL, or a CRL of an unknown CA, rejects the whole text.
-    let broken = "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n";
-    for refused in [&foreign[..], broken] {
-        let text = format!("{}{list}{refused}", own.bundle());
-        let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
-        assert!(answer.error().starts_with("pem_bundle: block 3: the CRL is rejected: "), "{}", answer.text);
-        assert!(answer.error().ends_with("(nothing is imported; without_refused_crls imports the rest)"));
-        assert!(pki.list("issuers").await.is_empty() && pki.list("keys").await.is_empty());
-        assert!(pki.list("certs/revoked").await.is_empty());
+        // An unreadable CRL, or a CRL of an unknown CA, rejects the whole text.
+        let broken = "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n";
+        for refused in [&foreign[..], broken] {
+            let body = json!({ "pem_bundle": format!("{}{list}{refused}", own.bundle()) });
+            let answer = pki.fails(path, body, 400, "pem_bundle: block 3: the CRL is rejected: ").await;
+            assert!(answer.error().ends_with("(nothing is imported; without_refused_crls imports the rest)"));
+        }
+        // The CRLs of two CAs have a serial number in common.
+        other.issue_and_revoke("first", &[]);
+        let both = json!({ "pem_bundle": format!("{}{list}{}{}", own.bundle(), other.bundle(), other.publish()) });
+        pki.refused(path, both, "belongs to a certificate of another issuer").await;
+
+        // `without_refused_crls` imports the rest, and the first CRL of this server continues the numbers.
+        let text = format!("{}{list}{foreign}", own.bundle());
+        let body = json!({ "pem_bundle": text, "without_refused_crls": true });
+        let answer = pki.warns(path, body, "pem_bundle: block 3: the CRL is rejected").await;
+        assert!(!answer.warnings().contains("start at number 1"), "{}", answer.text);
+        let id = first_issuer(&answer);
+        let expected = json!([{ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 1,
+            "imported_entries": 1, "existing_entries": 0 }]);
+        assert_eq!(answer.body["data"]["imported_crls"], expected);
+        let crl = pki.crl(&id).await;
+        assert_eq!(crl.number(), 421);
+        assert!(!own.is_good("first", &crl));
+        assert_eq!(status(&pki, &own.text("ca.pem"), &own.serial("first")).await, "revoked");
+        let again = pki.data(path, json!({ "pem_bundle": format!("{}{list}", own.bundle()) })).await;
+        assert_eq!(again["imported_crls"][0]["imported_entries"], 0);
+        assert_eq!(again["existing_issuers"], json!([id]));
+        // A CA that is imported with the CRL of another CA also gets its first CRL.
+        let third = Authority::new("/CN=Third");
+        let id = pki.import_one(&format!("{}{list}{}", own.bundle(), third.bundle())).await;
+        assert_eq!(pki.crl(&id).await.number(), 1);
+        pki.stop().await;
     }
-    // The CRLs of two CAs have a serial number in common.
-    other.issue("first");
-    other.revoke("first", &[]);
-    let same = other.publish();
-    let text = format!("{}{list}{}{same}", own.bundle(), other.bundle());
-    let both = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
-    assert_eq!(both.status, 400, "{}", both.text);
-    assert!(both.error().contains("belongs to a certificate of another issuer"), "{}", both.text);
-    assert!(pki.list("issuers").await.is_empty());
-
-    // `without_refused_crls` imports the rest, and the first CRL of this server continues the numbers.
-    let text = format!("{}{list}{foreign}", own.bundle());
-    let body = json!({ "pem_bundle": text, "without_refused_crls": true });
-    let answer = pki.app.client.post("pki/issuers/import/bundle", body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    assert!(answer.warnings().contains("pem_bundle: block 3: the CRL is rejected"), "{}", answer.text);
-    assert!(!answer.warnings().contains("start at number 1"), "{}", answer.text);
-    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
-    let expected = json!([{ "issuers": [id], "crl_number": 420, "published_crl_number": 421, "entries": 1,
-        "imported_entries": 1, "existing_entries": 0 }]);
-    assert_eq!(answer.body["data"]["imported_crls"], expected);
-    let crl = pki.crl(&id).await;
-    assert_eq!(crl.number(), 421);
-    assert!(!own.is_good("first", &crl));
-    assert_eq!(status(&pki, &own.text("ca.pem"), &own.serial("first")).await, "revoked");
-    let again = json!({ "pem_bundle": format!("{}{list}", own.bundle()) });
-    let again = pki.app.client.post("pki/issuers/import/bundle", again).await;
-    assert_eq!(again.body["data"]["imported_crls"][0]["imported_entries"], 0, "{}", again.text);
-    assert_eq!(again.body["data"]["existing_issuers"], json!([id]));
-    // A CA that is imported with the CRL of another CA also gets its first CRL.
-    let third = Authority::new("/CN=Third");
-    let text = format!("{}{list}{}", own.bundle(), third.bundle());
-    let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;
-    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap();
-    assert_eq!(pki.crl(id).await.number(), 1, "{}", answer.text);
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn bundle_with_crls_is_imported_on_the_embedded_store() {
-    a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::start().await).await;
-}
-
-#[actix_web::test]
-async fn bundle_with_crls_is_imported_on_postgresql() {
-    a_bundle_and_its_crls_are_imported_together_or_not_at_all(App::builder().postgres().start().await).await;
 }

@@ -6,74 +6,70 @@ use super::foreign::{Ca, csr};
 use super::mount::{Pki, parse, with};
 use crate::support::App;
 
-async fn import(pki: &Pki, text: &str) -> String {
-    let data = pki.post("issuers/import/bundle", json!({ "pem_bundle": text })).await.body["data"].clone();
-    data["imported_issuers"][0].as_str().unwrap().to_owned()
-}
-
 fn serial(pem: &str) -> String {
     parse(pem).serial().to_string()
 }
 
 #[actix_web::test]
 async fn revoked_intermediate_signs_nothing_and_is_on_the_parent_crl() {
-    let pki = Pki::empty().await;
-    let root = Ca::root("/CN=Root");
-    let below = root.intermediate("/CN=Below", &[]);
-    let root_id = import(&pki, &root.bundle()).await;
-    let id = import(&pki, &below.bundle()).await;
-    pki.post(&format!("issuer/{id}"), json!({ "issuer_name": "below" })).await;
-    pki.role(&json!({})).await;
-    let leaf = pki.ask("issuer/below/issue/r", json!({ "common_name": "localhost", "ttl": "1h" })).await;
-    let before = pki.get("issuer/below").await;
-    let answer = pki.post("issuer/below/revoke", json!({})).await;
-    assert_eq!(answer.warnings(), "");
-    let data = answer.body["data"].clone();
-    let time = data["revocation_time"].as_i64().unwrap();
-    let expected = json!({ "usage": "crl-signing,ocsp-signing,read-only", "revoked": true, "revocation_time": time,
-        "revocation_time_rfc3339": data["revocation_time_rfc3339"] });
-    assert_eq!(data, with(&before, expected));
-    assert!(data["revocation_time_rfc3339"].as_str().unwrap().ends_with('Z'));
-    assert_eq!(pki.get("issuer/below").await, data);
-    // The parent's CRL lists it; its own CRL does not, and is still issued.
-    let listed = pki.crl(&root_id).await;
-    assert_eq!(listed.serials(), [serial(&below.pem)]);
-    assert!(listed.is_signed_by(&root.pem));
-    assert_eq!(pki.crl("below").await.serials().len(), 0);
-    let body = json!({ "common_name": "localhost", "ttl": "1h" });
-    pki.refused("issuer/below/issue/r", body, "issuer may not issue certificates: it is revoked").await;
-    pki.refused("issuer/below", json!({ "usage": "issuing-certificates" }), "usage: a revoked issuer").await;
-    assert_eq!(pki.post("issuer/below", json!({ "issuer_name": "below" })).await.body["data"], data);
-    // Its certificates are still revoked on a CRL with its name and its signature.
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
-    let own = pki.crl("below").await;
-    assert_eq!(own.serials(), [leaf.serial()]);
-    assert!(own.is_signed_by(&below.pem));
-    let again = pki.post("issuer/below/revoke", json!({})).await;
-    assert_eq!((&again.body["data"], again.warnings()), (&data, String::new()));
-    assert_eq!(pki.crl(&root_id).await.der, pki.crl(&root_id).await.der);
-    let parents = pki.crl(&root_id).await.der;
-    let own = pki.crl("below").await.der;
-    let pki = Pki { app: pki.app.restart().await };
-    assert_eq!((pki.crl(&root_id).await.der, pki.crl("below").await.der), (parents, own));
-    assert_eq!(pki.get("issuer/below").await, data);
-    assert_eq!(pki.app.client.post("pki/issuer/unknown/revoke", json!({})).await.status, 404);
-    let read = pki.get(&format!("cert/{}", serial(&below.pem))).await;
-    assert_eq!((&read["certificate"], &read["revocation_time"]), (&json!(below.pem), &json!(time)));
-    assert_eq!(read["issuer_id"], root_id);
-    let mut revoked = vec![leaf.serial(), serial(&below.pem)];
-    revoked.sort();
-    assert_eq!(pki.list("certs/revoked").await, revoked);
-    // Deleting the issuer keeps it on the CRL, and a new import is still revoked.
-    pki.app.client.delete("pki/issuer/below").await;
-    assert!(pki.crl(&root_id).await.serials().contains(&serial(&below.pem)));
-    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": below.pem })).await;
-    assert!(answer.warnings().contains("remains revoked in this mount"), "{}", answer.text);
-    let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap();
-    let back = pki.get(&format!("issuer/{id}")).await;
-    assert_eq!((&back["revoked"], &back["revocation_time"]), (&json!(true), &json!(time)));
-    assert_eq!(back["usage"], "crl-signing,ocsp-signing,read-only");
-    pki.stop().await;
+    for app in [App::start().await, App::builder().postgres().start().await] {
+        let pki = Pki { app };
+        let root = Ca::root("/CN=Root");
+        let below = root.intermediate("/CN=Below", &[]);
+        let root_id = pki.import_one(&root.bundle()).await;
+        let id = pki.import_one(&below.bundle()).await;
+        pki.post(&format!("issuer/{id}"), json!({ "issuer_name": "below" })).await;
+        pki.role(&json!({})).await;
+        let leaf = pki.leaf_of("below").await;
+        let before = pki.get("issuer/below").await;
+        let answer = pki.post("issuer/below/revoke", json!({})).await;
+        assert_eq!(answer.warnings(), "");
+        let data = answer.body["data"].clone();
+        let time = data["revocation_time"].as_i64().unwrap();
+        let expected = json!({ "usage": "crl-signing,ocsp-signing,read-only", "revoked": true, "revocation_time": time,
+            "revocation_time_rfc3339": data["revocation_time_rfc3339"] });
+        assert_eq!(data, with(&before, expected));
+        assert!(data["revocation_time_rfc3339"].as_str().unwrap().ends_with('Z'));
+        assert_eq!(pki.get("issuer/below").await, data);
+        // The parent's CRL lists it; its own CRL does not, and is still issued.
+        let listed = pki.crl(&root_id).await;
+        assert_eq!(listed.serials(), [serial(&below.pem)]);
+        assert!(listed.is_signed_by(&root.pem));
+        assert_eq!(pki.crl("below").await.serials().len(), 0);
+        let body = json!({ "common_name": "localhost", "ttl": "1h" });
+        pki.refused("issuer/below/issue/r", body, "issuer may not issue certificates: it is revoked").await;
+        pki.refused("issuer/below", json!({ "usage": "issuing-certificates" }), "usage: a revoked issuer").await;
+        assert_eq!(pki.data("issuer/below", json!({ "issuer_name": "below" })).await, data);
+        // Its certificates are still revoked on a CRL with its name and its signature.
+        pki.revoke(&leaf).await;
+        let own = pki.crl("below").await;
+        assert_eq!(own.serials(), [leaf.serial()]);
+        assert!(own.is_signed_by(&below.pem));
+        let again = pki.post("issuer/below/revoke", json!({})).await;
+        assert_eq!((&again.body["data"], again.warnings()), (&data, String::new()));
+        let parents = pki.crl(&root_id).await.der;
+        let own = pki.crl("below").await.der;
+        let pki = pki.restart().await;
+        assert_eq!((pki.crl(&root_id).await.der, pki.crl("below").await.der), (parents, own));
+        assert_eq!(pki.get("issuer/below").await, data);
+        assert_eq!(pki.app.client.post("pki/issuer/unknown/revoke", json!({})).await.status, 404);
+        let read = pki.get(&format!("cert/{}", serial(&below.pem))).await;
+        assert_eq!((&read["certificate"], &read["revocation_time"]), (&json!(below.pem), &json!(time)));
+        assert_eq!(read["issuer_id"], root_id);
+        let mut revoked = vec![leaf.serial(), serial(&below.pem)];
+        revoked.sort();
+        assert_eq!(pki.list("certs/revoked").await, revoked);
+        // Deleting the issuer keeps it on the CRL, and a new import is still revoked.
+        pki.app.client.delete("pki/issuer/below").await;
+        assert!(pki.crl(&root_id).await.serials().contains(&serial(&below.pem)));
+        let body = json!({ "pem_bundle": below.pem });
+        let answer = pki.warns("issuers/import/bundle", body, "remains revoked in this mount").await;
+        let id = answer.body["data"]["imported_issuers"][0].as_str().unwrap();
+        let back = pki.get(&format!("issuer/{id}")).await;
+        assert_eq!((&back["revoked"], &back["revocation_time"]), (&json!(true), &json!(time)));
+        assert_eq!(back["usage"], "crl-signing,ocsp-signing,read-only");
+        pki.stop().await;
+    }
 }
 
 #[actix_web::test]
@@ -81,25 +77,25 @@ async fn compromise_replaces_another_issuer_revocation_reason() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
-    let root_id = import(&pki, &root.bundle()).await;
-    let id = import(&pki, &below.bundle()).await;
+    let root_id = pki.import_one(&root.bundle()).await;
+    let id = pki.import_one(&below.bundle()).await;
     let path = format!("issuer/{id}/revoke");
     let rule = "reason: must be unspecified, keyCompromise, ";
     for reason in ["certificateHold", "removeFromCRL", "aACompromise", "7"] {
         pki.refused(&path, json!({ "reason": reason }), rule).await;
     }
     pki.refused(&path, json!({ "invalidity_date": "now" }), "invalidity_date: ").await;
-    let data = pki.post(&path, json!({ "reason": "cessationOfOperation" })).await.body["data"].clone();
+    let data = pki.data(&path, json!({ "reason": "cessationOfOperation" })).await;
     let listed = pki.crl(&root_id).await;
     assert!(listed.entry(&serial(&below.pem)).unwrap().contains("Cessation Of Operation"), "{}", listed.text);
-    assert!(pki.post(&path, json!({ "reason": "superseded" })).await.warnings().contains("only a key compromise"));
+    pki.warns(&path, json!({ "reason": "superseded" }), "only a key compromise").await;
     assert_eq!(pki.crl(&root_id).await.der, listed.der);
     let body = json!({ "reason": "cACompromise", "invalidity_date": "2024-02-29T10:00:00Z" });
-    assert_eq!(pki.post(&path, body).await.body["data"], data, "it is revoked since then");
+    assert_eq!(pki.data(&path, body).await, data, "it is revoked since then");
     let listed = pki.crl(&root_id).await;
     let entry = listed.entry(&serial(&below.pem)).unwrap();
     assert!(entry.contains("CA Compromise") && entry.contains("Feb 29 10:00:00 2024 GMT"), "{entry}");
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.crl(&root_id).await.der, listed.der);
     // A CA certificate that is no issuer here is revoked like a leaf, but the reason names a CA compromise.
     let other = root.intermediate("/CN=Other", &[]);
@@ -112,7 +108,7 @@ async fn compromise_replaces_another_issuer_revocation_reason() {
 #[actix_web::test]
 async fn revoked_root_is_listed_only_by_a_root_of_its_name_and_key() {
     let pki = Pki::start().await;
-    let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
+    let root = pki.default_pem().await;
     let answer = pki.post("issuer/default/revoke", json!({})).await;
     let warnings = answer.warnings();
     for part in ["self-signed root", "no other issuer of this mount", "is the default"] {
@@ -134,9 +130,8 @@ async fn revoked_root_is_listed_only_by_a_root_of_its_name_and_key() {
     assert_eq!(pki.crl("again").await.serials(), [serial(&root)]);
     assert_eq!(pki.crl("again").await.der, pki.crl("root").await.der);
     assert!(pki.crl("root").await.number() > number);
-    let body = json!({ "common_name": "localhost", "ttl": "1h" });
-    pki.ask("issuer/again/issue/r", body.clone()).await;
-    pki.refused("issuer/root/issue/r", body, "it is revoked").await;
+    pki.leaf_of("again").await;
+    pki.refused("issuer/root/issue/r", json!({ "common_name": "localhost", "ttl": "1h" }), "it is revoked").await;
     pki.stop().await;
 }
 
@@ -145,15 +140,14 @@ async fn parent_imported_later_lists_earlier_revocations() {
     let pki = Pki::start().await;
     let root = Ca::root("/CN=Late Root");
     let below = root.intermediate("/CN=Below", &[]);
-    let id = import(&pki, &below.bundle()).await;
-    let answer = pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
-    assert!(answer.warnings().contains("no other issuer of this mount certifies"), "{}", answer.text);
+    let id = pki.import_one(&below.bundle()).await;
+    pki.warns(&format!("issuer/{id}/revoke"), json!({}), "no other issuer of this mount certifies").await;
     assert_eq!(pki.crl("root").await.serials().len(), 0, "the default did not sign it");
-    let root_id = import(&pki, &root.bundle()).await;
+    let root_id = pki.import_one(&root.bundle()).await;
     let listed = pki.crl(&root_id).await;
     assert_eq!(listed.serials(), [serial(&below.pem)]);
     assert!(listed.is_signed_by(&root.pem));
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.crl(&root_id).await.der, listed.der);
     pki.stop().await;
 }
@@ -164,15 +158,10 @@ async fn issuers_with_equal_numbers_are_revoked_one_by_one() {
     let roots = [Ca::root("/CN=A"), Ca::root("/CN=B")];
     let below =
         [roots[0].intermediate("/CN=1", &["-set_serial", "7"]), roots[1].intermediate("/CN=2", &["-set_serial", "7"])];
-    let mut ids: Vec<(String, String)> = Vec::new();
-    for (root, below) in roots.iter().zip(&below) {
-        ids.push((import(&pki, &root.bundle()).await, import(&pki, &below.bundle()).await));
-    }
-    let serials = async |id: &str| pki.crl(id).await.serials();
-    for at in [0, 1] {
-        pki.post(&format!("issuer/{}/revoke", ids[at].1), json!({})).await;
-        let expected: [Vec<&str>; 2] = if at == 0 { [vec!["07"], vec![]] } else { [vec!["07"], vec!["07"]] };
-        assert_eq!([serials(&ids[0].0).await, serials(&ids[1].0).await], expected);
+    let ids = pki.import(&[&roots[0], &roots[1], &below[0], &below[1]].map(Ca::bundle).join("\n")).await;
+    for (below_id, expected) in [(&ids[2], [&["07"][..], &[]]), (&ids[3], [&["07"], &["07"]])] {
+        pki.post(&format!("issuer/{below_id}/revoke"), json!({})).await;
+        assert_eq!([pki.crl(&ids[0]).await.serials(), pki.crl(&ids[1]).await.serials()], expected);
     }
     // `revoke` rejects issuers, and does not confuse them with a certificate of that number.
     let rule = "issuers cannot be revoked here";
@@ -181,23 +170,5 @@ async fn issuers_with_equal_numbers_are_revoked_one_by_one() {
     // An external leaf with that number is rejected, because the number is in use here.
     let leaf = below[0].signs(&csr("ec-384", "/CN=leaf", ""), "basicConstraints=CA:FALSE", &["-set_serial", "7"]);
     pki.refused("revoke", json!({ "certificate": leaf }), "its serial collides with another certificate").await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn imports_and_revoked_issuers_on_postgresql() {
-    let pki = Pki::on(App::builder().postgres().start().await).await;
-    let root = Ca::root("/CN=Root");
-    let below = root.intermediate("/CN=Below", &[]);
-    let root_id = import(&pki, &root.bundle()).await;
-    let id = import(&pki, &below.bundle()).await;
-    pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
-    let listed = pki.crl(&root_id).await;
-    let issuer = pki.get(&format!("issuer/{id}")).await;
-    assert_eq!(listed.serials(), [serial(&below.pem)]);
-    assert_eq!(pki.list("certs/revoked").await, [serial(&below.pem)]);
-    let pki = Pki { app: pki.app.restart().await };
-    assert_eq!(pki.get(&format!("issuer/{id}")).await, issuer);
-    assert_eq!(pki.crl(&root_id).await.der, listed.der);
     pki.stop().await;
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::mount::until;
 use crate::process::{Dev, dev};
 
 /// Requests a certificate with a new key on a separate connection.
@@ -38,25 +39,23 @@ async fn abandoned_rsa_8192_requests_do_not_delay_other_rsa_keys() {
         assert_eq!(client.post(&format!("pki/roles/{name}"), role).await.status, 200);
     }
     let mut callers: Vec<TcpStream> = (0..40).map(|_| ask(&dev, "large")).collect();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while waiting(&dev).await < 4 {
-        assert!(Instant::now() < deadline, "the caller's queue is not full");
-        // One of the keys is done by now, and requests beyond the queue were rejected, so another one is needed.
+    // One of the keys may be done by now, and requests beyond the queue were rejected, so more are needed.
+    let is_full = async || {
         callers.push(ask(&dev, "large"));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        waiting(&dev).await >= 4
+    };
+    until("a full queue", is_full).await;
     drop(callers);
     for role in ["small", "medium"] {
         let issued = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
         assert_eq!(issued.status, 200, "{role}: {}", issued.text);
     }
     // They occupy no slots either: the next request removes them from the lane.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while waiting(&dev).await > 1 {
-        assert!(Instant::now() < deadline, "callers that have left hold places");
+    let is_empty = async || {
         drop(ask(&dev, "large"));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        waiting(&dev).await <= 1
+    };
+    until("free slots", is_empty).await;
     let made = sample(&dev, "signet_key_generation_work_seconds_count", "large").await;
     assert!(made < 4, "{made} large keys were made for nobody");
     dev.kill();

@@ -3,20 +3,14 @@
 use serde_json::{Value, json};
 
 use super::foreign::{self, Ca, new_key, openssl, openssl_text, openssl_verifies_chain};
-use super::mount::{Pki, parse, with};
-
-fn text<'a>(data: &'a Value, member: &str) -> &'a str {
-    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
-}
+use super::mount::{Pki, line, parse, text, with};
 
 #[actix_web::test]
 async fn root_can_reuse_the_key_of_another() {
     let pki = Pki::start().await;
     let first = pki.get("issuer/root").await;
     let request = json!({ "common_name": "Test Root", "key_ref": first["key_id"], "key_name": "unused" });
-    let answer = pki.post("root/generate/existing", request).await;
-    assert!(answer.warnings().contains("key_name ignored"), "{}", answer.text);
-    let second = answer.body["data"].clone();
+    let second = pki.warns("root/generate/existing", request, "key_name ignored").await.body["data"].clone();
     assert_eq!(second["key_id"], first["key_id"]);
     assert!(second.get("private_key").is_none());
     let one = parse(text(&first, "certificate"));
@@ -24,29 +18,26 @@ async fn root_can_reuse_the_key_of_another() {
     assert_eq!(one.subject_key_id(), two.subject_key_id());
     assert_ne!(one.serial(), two.serial());
     // Each could certify the other, but both are roots: neither chain contains the other.
-    let line = |pem: &str| format!("{}\n", pem.trim());
     let a = line(text(&first, "certificate"));
     let b = line(text(&second, "certificate"));
     assert_eq!(pki.get("issuer/root").await["ca_chain"], json!([a]));
-    let path = format!("issuer/{}", text(&second, "issuer_id"));
-    assert_eq!(pki.get(&path).await["ca_chain"], json!([b]));
+    let path = |data: &Value| format!("issuer/{}", text(data, "issuer_id"));
+    assert_eq!(pki.get(&path(&second)).await["ca_chain"], json!([b]));
     assert_eq!(pki.crl("root").await.der, pki.crl(text(&second, "issuer_id")).await.der);
     assert_eq!(pki.list("keys").await.len(), 1);
     // With another name and by the other paths; the default key needs no reference.
-    let third =
-        pki.post("issuers/generate/root/existing", json!({ "common_name": "Other" })).await.body["data"].clone();
-    let path = format!("issuer/{}", text(&third, "issuer_id"));
-    assert_eq!(pki.get(&path).await["ca_chain"], json!([line(text(&third, "certificate"))]));
-    let rotated = pki.post("root/rotate/existing", json!({ "common_name": "Test Root" })).await.body["data"].clone();
+    let third = pki.data("issuers/generate/root/existing", json!({ "common_name": "Other" })).await;
+    assert_eq!(pki.get(&path(&third)).await["ca_chain"], json!([line(text(&third, "certificate"))]));
+    let rotated = pki.data("root/rotate/existing", json!({ "common_name": "Test Root" })).await;
     assert_eq!((text(&rotated, "issuer_name"), &rotated["key_id"]), ("next", &first["key_id"]));
     assert_eq!(pki.get("issuer/next").await["ca_chain"].as_array().unwrap().len(), 1);
-    let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    let leaf = pki.leaf().await;
     for root in [&a, &b, &line(text(&rotated, "certificate"))] {
         openssl_verifies_chain(root, &[], &leaf.pem).unwrap();
     }
     // A restart computes the same chains.
     let before = pki.get("issuer/next").await;
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.get("issuer/next").await, before);
     pki.stop().await;
 }
@@ -83,8 +74,7 @@ async fn existing_key_excludes_key_type_and_bits() {
 #[actix_web::test]
 async fn keys_are_generated_of_every_kind() {
     let pki = Pki::empty().await;
-    let first =
-        pki.post("keys/generate/internal", json!({ "key_type": "ec", "key_name": "one" })).await.body["data"].clone();
+    let first = pki.data("keys/generate/internal", json!({ "key_type": "ec", "key_name": "one" })).await;
     let expected = json!({ "key_id": first["key_id"], "key_name": "one", "key_type": "ec" });
     assert_eq!(first, expected);
     assert_eq!(pki.get("config/keys").await["default"], first["key_id"]);
@@ -93,24 +83,21 @@ async fn keys_are_generated_of_every_kind() {
         (json!({ "key_type": "ec", "key_bits": 384 }), "EC PRIVATE KEY", "ec"),
         (json!({ "key_type": "ed25519" }), "PRIVATE KEY", "ed25519"),
     ] {
-        let data = pki.post("keys/generate/exported", request).await.body["data"].clone();
+        let data = pki.data("keys/generate/exported", request).await;
         assert_eq!(data["key_type"], kind);
         let private = text(&data, "private_key");
         assert!(private.starts_with(&format!("-----BEGIN {label}-----\n")), "{label}");
         let public = openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
         // The stored key is the exported one.
-        let root = pki.post("root/generate/existing", json!({ "common_name": "x", "key_ref": data["key_id"] })).await;
-        assert_eq!(parse(text(&root.body["data"], "certificate")).key().spki(), public);
+        let root = pki.data("root/generate/existing", json!({ "common_name": "x", "key_ref": data["key_id"] })).await;
+        assert_eq!(parse(text(&root, "certificate")).key().spki(), public);
     }
     assert_eq!(pki.get("config/keys").await["default"], first["key_id"]);
     for (body, rule) in [
-        (json!({ "key_type": "dsa" }), "key_type: "),
         (json!({ "key_bits": 1024 }), "key_bits: "),
         (json!({ "key_type": "ec", "key_bits": 224 }), "key_bits: a P-224 key"),
         (json!({ "key_type": "ec", "key_name": "one" }), "key_name: key name already in use"),
         (json!({ "key_type": "ec", "key_name": "default" }), "key_name: name is reserved"),
-        (json!({ "key_type": "ec", "key_name": "a b" }), "key_name: name contains"),
-        (json!({ "key_type": ["ec"] }), "key_type"),
     ] {
         pki.refused("keys/generate/internal", body, rule).await;
     }
@@ -122,22 +109,19 @@ async fn key_is_imported_once() {
     let pki = Pki::start().await;
     let one = new_key("ec-256");
     let other = new_key("ed25519");
-    let import = async |body: Value| pki.post("keys/import", body).await;
-    let first = import(json!({ "pem_bundle": one, "key_name": "mine" })).await;
+    let first = pki.post("keys/import", json!({ "pem_bundle": one, "key_name": "mine" })).await;
     assert_eq!(first.warnings(), "");
     let data = &first.body["data"];
     assert_eq!((text(data, "key_name"), text(data, "key_type")), ("mine", "ec"));
-    let again = import(json!({ "pem_bundle": one, "key_name": "renamed" })).await;
-    assert!(again.warnings().contains("already imported"), "{}", again.text);
+    let again = json!({ "pem_bundle": one, "key_name": "renamed" });
+    let again = pki.warns("keys/import", again, "already imported").await;
     assert_eq!(&again.body["data"], data);
     assert_eq!(pki.list("keys").await.len(), 2);
-    let certificate = pki.get("cert/ca").await["certificate"].clone();
+    let certificate = pki.default_pem().await;
     for (body, rule) in [
         (json!({ "pem_bundle": format!("{one}\n{other}") }), "pem_bundle: must be exactly one private key"),
-        (json!({ "pem_bundle": format!("{other}\n{}", certificate.as_str().unwrap()) }), "pem_bundle: must be exactly"),
+        (json!({ "pem_bundle": format!("{other}\n{certificate}") }), "pem_bundle: must be exactly"),
         (json!({ "pem_bundle": certificate }), "pem_bundle: not a private key"),
-        (json!({ "pem_bundle": "/root/key.pem" }), "pem_bundle: provided data is too short"),
-        (json!({ "pem_bundle": 17 }), "pem_bundle"),
         (json!({}), "pem_bundle: must be given"),
         (json!({ "pem_bundle": other, "key_name": "mine" }), "key_name: key name already in use"),
         (json!({ "pem_bundle": other, "key_name": "default" }), "key_name: name is reserved"),
@@ -160,11 +144,11 @@ async fn key_is_imported_once() {
 async fn key_imported_later_makes_its_certificate_an_issuer() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Later");
-    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": ca.pem })).await.body["data"].clone();
+    let imported = pki.data("issuers/import/cert", json!({ "pem_bundle": ca.pem })).await;
     let id = imported["imported_issuers"][0].as_str().unwrap();
     assert_eq!(imported["mapping"], json!({ id: "" }));
     assert_eq!(pki.get("config/issuers").await["default"], "");
-    let key = pki.post("keys/import", json!({ "pem_bundle": ca.key })).await.body["data"]["key_id"].clone();
+    let key = pki.data("keys/import", json!({ "pem_bundle": ca.key })).await["key_id"].clone();
     assert_eq!(pki.get(&format!("issuer/{id}")).await["key_id"], key);
     assert_eq!(pki.get("config/issuers").await["default"], id);
     assert_eq!(pki.get("config/keys").await["default"], key);
@@ -173,10 +157,9 @@ async fn key_imported_later_makes_its_certificate_an_issuer() {
     assert!(pki.crl("default").await.is_signed_by(&ca.pem));
     // The reverse order: first the key, then its certificate.
     let other = Ca::root("/CN=Other");
-    let key =
-        pki.post("keys/import", json!({ "pem_bundle": other.key, "key_name": "waits" })).await.body["data"]["key_id"]
-            .clone();
-    let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": other.pem })).await.body["data"].clone();
+    let key = json!({ "pem_bundle": other.key, "key_name": "waits" });
+    let key = pki.data("keys/import", key).await["key_id"].clone();
+    let imported = pki.data("issuers/import/cert", json!({ "pem_bundle": other.pem })).await;
     assert_eq!(imported["mapping"], json!({ imported["imported_issuers"][0].as_str().unwrap(): key }));
     assert_eq!((&imported["imported_keys"], &imported["existing_keys"]), (&json!([]), &json!([])));
     // A key in use cannot be deleted.
@@ -208,8 +191,7 @@ async fn keys_of_openssl_in_every_encoding_sign() {
         let ca = Ca::root_with(key.clone(), &format!("/CN={kind}"), foreign::CA, &[]);
         for (at, encoding) in encodings(&key).into_iter().enumerate() {
             let pki = Pki::empty().await;
-            let answer = pki.post("config/ca", json!({ "pem_bundle": format!("{encoding}\n{}", ca.pem) })).await;
-            let data = &answer.body["data"];
+            let data = pki.data("config/ca", json!({ "pem_bundle": format!("{encoding}\n{}", ca.pem) })).await;
             let issuers = &data["imported_issuers"];
             let keys = &data["imported_keys"];
             assert_eq!(data["mapping"], json!({ issuers[0].as_str().unwrap(): keys[0] }), "{kind} {at}");

@@ -10,8 +10,8 @@ use signet::x509::tbs::encode_signed;
 
 use super::config;
 use crate::judges::{judge, refusal};
-use crate::v1::pki::foreign::{Crl, Files, openssl_text, run};
-use crate::v1::pki::mount::{Pki, with};
+use crate::v1::pki::foreign::{Crl, Files, openssl, printed, run};
+use crate::v1::pki::mount::{Pki, text, with};
 
 /// Keys with the signature algorithms of their CRLs, and openssl's names for these.
 const ALGORITHMS: [(&str, u32, &str, &str); 17] = [
@@ -37,24 +37,22 @@ const ALGORITHMS: [(&str, u32, &str, &str); 17] = [
 /// Verifies the leaf by openssl with the complete CRL alone and with both, and each CRL by GnuTLS.
 pub(super) fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &str, [before, after]: [bool; 2]) {
     let files = Files::new();
-    let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
-    let pem = |crl: &Crl| openssl_text(&["crl", "-inform", "DER"], &crl.der);
-    let ca = path("ca.pem", root.as_bytes());
-    let leaf = path("leaf.pem", leaf.as_bytes());
-    let alone = path("alone.pem", pem(complete).as_bytes());
-    let both = path("both.pem", format!("{}{}", pem(complete), pem(delta)).as_bytes());
+    let ca = files.save("ca.pem", root);
+    let leaf = files.save("leaf.pem", leaf);
+    let alone = files.save("alone.pem", complete.pem());
+    let both = files.save("both.pem", complete.pem() + &delta.pem());
     for (lists, more, revoked) in [(&alone, &[][..], before), (&both, &["-use_deltas", "-extended_crl"][..], after)] {
         let arguments = ["verify", "-x509_strict", "-CAfile", &ca, "-CRLfile", lists, "-crl_check"];
         let output = run("openssl", &[&arguments[..], more, &[&leaf]].concat(), b"");
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let text = printed(&output);
         assert_eq!(output.status.success(), !revoked, "{text}");
         assert!(!revoked || text.contains("certificate revoked"), "{text}");
     }
     for crl in [complete, delta] {
         assert!(crl.is_signed_by(root), "openssl crl");
-        let list = path("list.pem", pem(crl).as_bytes());
+        let list = files.save("list.pem", crl.pem());
         let output = run("certtool", &["--verify-crl", "--load-ca-certificate", &ca, "--infile", &list], b"");
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = printed(&output);
         assert!(output.status.success() && text.contains("Verified."), "{text}");
     }
 }
@@ -69,12 +67,12 @@ async fn complete_and_delta_crls_of_every_algorithm_are_valid() {
     for (n, (key_type, bits, setting, algorithm)) in ALGORITHMS.into_iter().enumerate() {
         let name = format!("ca{n}");
         let key = json!({ "key_type": key_type, "key_bits": bits, "issuer_name": name, "common_name": name });
-        let root = pki.root(key).await["certificate"].as_str().unwrap().to_owned();
+        let root = text(&pki.root(key).await, "certificate").to_owned();
         let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
         pki.post(&format!("issuer/{name}"), fields).await;
         let mut leaves = Vec::new();
         for _ in 0..3 {
-            leaves.push(pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await);
+            leaves.push(pki.leaf_of(&name).await);
         }
         let [first, second, good] = &leaves[..] else { unreachable!() };
         let why = json!({ "reason": "keyCompromise", "invalidity_date": "2025-01-02T03:04:05Z" });
@@ -97,12 +95,10 @@ async fn complete_and_delta_crls_of_every_algorithm_are_valid() {
     }
     let entries = json!([{ "serial_number": "0a-01", "revocation_time": 1_700_000_000 }]);
     let body = json!({ "revoked_certs": entries, "crl_number": 9, "next_update": "1h" });
-    let worded = pki.post("issuer/ca7/sign-revocation-list", body).await.body["data"]["crl"].clone();
-    let again = json!({ "crls": [worded], "crl_number": 10 });
-    let again = pki.post("issuer/ca7/resign-crls", again).await.body["data"]["crl"].clone();
-    for (name, crl) in [("worded.der", worded), ("again.der", again)] {
-        let pem = crl.as_str().unwrap().as_bytes();
-        files.write(name, &super::super::foreign::openssl(&["crl", "-outform", "DER"], pem));
+    let worded = pki.data("issuer/ca7/sign-revocation-list", body).await;
+    let again = pki.data("issuer/ca7/resign-crls", json!({ "crls": [worded["crl"]], "crl_number": 10 })).await;
+    for (name, data) in [("worded.der", worded), ("again.der", again)] {
+        files.write(name, &openssl(&["crl", "-outform", "DER"], text(&data, "crl").as_bytes()));
     }
     let folder = files.path("");
     let expected = format!("{} lists linted", 2 * ALGORITHMS.len() + 2);

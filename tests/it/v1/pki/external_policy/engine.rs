@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
-use rustls::RootCertStore;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{RootCertStore, ServerConfig};
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time};
 use signet::keys::local::{KeySpec, PrivateKey};
@@ -20,13 +19,14 @@ use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::csr::Csr;
 use signet::x509::extension::{self, KeyUsage, SubjectAltNames};
 use signet::x509::name::{self, Attribute, rdn};
+use signet::x509::pem;
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
 use signet::x509::tbs::{CertificateTbs, encode_signed};
-use signet::x509::{oid, pem};
 use tokio::sync::Semaphore;
 
 use crate::v1::pki::foreign::{Files, openssl};
+use crate::v1::pki::mount::with;
 
 /// A response of the engine.
 pub struct Reply {
@@ -70,16 +70,11 @@ const OPEN: usize = 1 << 20;
 impl Engine {
     /// Starts an engine with the site's server certificate, which requires a client certificate of the same CA.
     pub async fn start() -> Self {
-        Self::showing("server").await
+        Self::showing("server", "server").await
     }
 
-    /// Same as [`Engine::start`], with another certificate of the site.
-    pub async fn showing(certificate: &str) -> Self {
-        Self::showing_with(certificate, certificate).await
-    }
-
-    /// Same as [`Engine::showing`], optionally with the key of another certificate.
-    pub async fn showing_with(certificate: &str, key: &str) -> Self {
+    /// Same as [`Engine::start`], with another certificate of the site and the key of this certificate.
+    pub async fn showing(certificate: &str, key: &str) -> Self {
         let shared = Arc::new(Shared {
             decide: Mutex::new(Arc::new(consent)),
             questions: Mutex::default(),
@@ -110,6 +105,12 @@ impl Engine {
     /// Sets the response to all further requests.
     pub fn says(&self, decide: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
         *self.shared.decide.lock().unwrap() = Arc::new(decide);
+    }
+
+    /// Consents to all further requests with this template and further members.
+    pub fn consents(&self, template: &Template, more: Value) {
+        let template = template.clone();
+        self.says(move |question| Reply::json(with(&consent_to(question, &template), more.clone())));
     }
 
     /// Returns the bodies of all requests so far.
@@ -207,11 +208,6 @@ pub struct Template {
     pub other_key: bool,
 }
 
-/// An unknown extension, 1.3.6.1.4.1.99999.1.
-pub fn unknown_extension() -> Extensions {
-    extension::extension(&[0x2b, 6, 1, 4, 1, 0x86, 0x8d, 0x1f, 1], false, &[4, 3, 1, 2, 3])
-}
-
 impl Default for Template {
     fn default() -> Self {
         let now = Clock::system().now().unix_timestamp();
@@ -224,7 +220,8 @@ impl Default for Template {
                 dns("policy.test"),
                 extension::key_usage(KeyUsage::DIGITAL_SIGNATURE),
                 extension::authority_key_id(&[9; 20]),
-                unknown_extension(),
+                // An unknown extension, 1.3.6.1.4.1.99999.1.
+                extension::extension(&[0x2b, 6, 1, 4, 1, 0x86, 0x8d, 0x1f, 1], false, &[4, 3, 1, 2, 3]),
             ],
             other_key: false,
         }
@@ -275,11 +272,6 @@ impl Template {
 /// `true` if a certificate has this extension, byte for byte.
 pub fn has(certificate: &signet::x509::certificate::Certificate, extension: &Extensions) -> bool {
     certificate.extensions().iter().any(|found| &found.raw == extension)
-}
-
-/// Returns the complete authorityKeyIdentifier extension of a certificate.
-pub fn authority_key_id(certificate: &signet::x509::certificate::Certificate) -> Extensions {
-    certificate.extension(oid::AUTHORITY_KEY_ID).unwrap().raw.clone()
 }
 
 /// Certificates of the engine's site, created by openssl: a CA `ca` with a `server`, a `client` and a server for
