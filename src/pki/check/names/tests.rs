@@ -150,7 +150,9 @@ fn name_policy_vectors() {
         ("N46: wildcard in an e-mail's host", "mail.com", "sub", &["any", "!host", "glob"], "test@*.mail.com", deny),
         ("N47: a suffix without its dot", "example.com", "sub", &["bare", "glob", "!host"], "evilexample.com", deny),
         ("N48: an empty entry never matches", "example.com,", "bare", &[], "example.com", ok),
+        ("N48: an empty entry never matches", "example.com,", "bare sub", &[], "evil.org a. com", deny),
         ("N49: wildcard over localhost", "", "", &["sub"], "*.localhost", ok),
+        ("N55: another address", "1.2.3.4", "bare", &[], "4.3.2.1", deny),
         ("N61: a hyphen next to the star", "", "any", &[], "b*-c.a.com *-.a.com -*.a.com", deny),
         ("N61: a partial wildcard is no host name", "", "any", &[], "b*c.a.com", deny),
         ("N61: whole labels next to the star", "", "any !host", &[], "b*c.a.com", ok),
@@ -174,6 +176,9 @@ fn name_policy_vectors() {
 fn where_the_common_name_goes() {
     for (case, role, name, dns, emails) in [
         ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*.foo", vec![], vec![]),
+        ("N25: nor is the entry itself", flags("x*x.foo", "glob !host"), "x*x.foo", vec![], vec![]),
         ("N20: a leading wildcard is one", flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "foo_bar", vec![], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "some name", vec![], vec![]),
@@ -281,7 +286,8 @@ fn kinds_of_common_name() {
     }
     let role = all("disabled");
     assert!(issue(&role, &json!({"common_name": "Jane Doe"})).is_ok(), "any text");
-    assert!(issue(&role, &json!({"common_name": "evil.bar"})).is_err(), "the SAN made from it is checked");
+    let evil = issue(&role, &json!({"common_name": "evil.bar"})).unwrap_err();
+    assert!(evil.text().starts_with("common_name: subject alternate name evil.bar"), "the SAN is checked: {evil}");
     assert!(issue(&role, &json!({"common_name": "a..b"})).is_err(), "a failing conversion still errors");
     assert!(issue(&role, &json!({"common_name": "a..b", "exclude_cn_from_sans": true})).is_ok());
 }
@@ -298,10 +304,6 @@ fn alternative_names() {
     let one = |alt: &str| json!({"common_name": "a.foo.com", "alt_names": alt});
     let denied = issue(&sub, &one("a.foo.com,b.bar.com")).unwrap_err();
     assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
-    for name in ["not valid", "under_score.foo.com", "a.foo.com.", "x*y.foo.com", "BÜCHER.foo.com"] {
-        let refused = issue(&sub, &one(&format!("a.foo.com,{name}"))).unwrap_err();
-        assert!(refused.text().starts_with(&format!("alt_names: {name} is no host name")), "N52: {refused}");
-    }
     let excluded = |name: &str| json!({"common_name": name, "exclude_cn_from_sans": true});
     let (names, _) = issue(&sub, &excluded("a.foo.com")).unwrap();
     let expected = NameSet { common_name: "a.foo.com".into(), ..NameSet::default() };
@@ -324,21 +326,72 @@ fn alternative_names() {
 }
 
 #[test]
+fn invalid_alt_name_refuses_the_whole_request() {
+    let bad = [
+        "under_score.evil.com",
+        "a_b.ok.test",
+        "foo.ok.test.",
+        "ok.test.",
+        "not valid",
+        "-a.ok.test",
+        "a-.ok.test",
+        "x*y.ok.test",
+        "*.*.ok.test",
+        "*",
+        "BÜCHER.ok.test",
+        "ａ.ok.test",
+        "a\u{ad}b.ok.test",
+        "[::1]",
+        "10.0.0.1/8",
+        "https://a.ok.test",
+    ];
+    for words in ["sub bare", "sub bare !host", "any", "any glob !host"] {
+        let mut role = flags("ok.test", words);
+        role["use_csr_sans"] = false.into();
+        for name in bad {
+            let asked = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
+            for result in [issue(&role, &asked), sign(&role, &asked, &CsrNames::default())] {
+                let text = result.unwrap_err().text().replace("\\u{ad}", "\u{ad}");
+                assert!(text.starts_with(&format!("alt_names: {name} is no host name")), "N52: {words}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn lengths_and_control_characters() {
     let l63 = "a".repeat(63);
-    let l64 = "a".repeat(64);
     let sub = flags("foo", "sub");
-    assert!(issue(&sub, &json!({"common_name": format!("{l63}.foo")})).is_ok(), "N59: 63");
-    assert!(issue(&sub, &json!({"common_name": format!("{l64}.foo")})).is_err(), "N59: 64");
-    let long = format!("{l63}.{l63}.{l63}.{l63}.foo");
-    assert!(issue(&sub, &json!({"common_name": long, "exclude_cn_from_sans": true})).is_err(), "N60");
-    let any = flags("", "any !host");
-    for (case, body) in [
-        ("N62: NUL in the common name", json!({"common_name": "a\u{0}b.example.com"})),
-        ("N62: U+0001 in alt_names", json!({"common_name": "a", "alt_names": "b\u{1}c"})),
-        ("excluded or not", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
+    // 3 × 64 + 57 + 4 = 253.
+    let name = |last: usize| format!("{l63}.{l63}.{l63}.{}.foo", "a".repeat(last));
+    for (name, fits) in
+        [(format!("{l63}.foo"), true), (format!("a{l63}.foo"), false), (name(57), true), (name(58), false)]
+    {
+        for body in [
+            json!({"common_name": name}),
+            json!({"common_name": name, "exclude_cn_from_sans": true}),
+            json!({"common_name": "a.foo", "alt_names": name}),
+        ] {
+            assert_eq!(issue(&sub, &body).is_ok(), fits, "N59, N60: {body}");
+        }
+    }
+    let mut any = flags("", "any !host");
+    for list in ["allowed_user_ids", "allowed_serial_numbers", "allowed_other_sans"] {
+        any[list] = "*".into();
+    }
+    // N62, with the field that the error names.
+    for (field, body) in [
+        ("common_name", json!({"common_name": "a\u{0}b.example.com"})),
+        ("common_name", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
+        ("alt_names", json!({"common_name": "a", "alt_names": "b\u{1}c"})),
+        ("alt_names", json!({"common_name": "a", "alt_names": "x\u{0}@b.foo"})),
+        ("user_ids", json!({"common_name": "a", "user_ids": "a\u{0}"})),
+        ("serial_number", json!({"common_name": "a", "serial_number": "a\u{7f}"})),
+        ("other_sans", json!({"common_name": "a", "other_sans": "1.2.3;UTF8:a\u{0}b"})),
     ] {
-        assert!(issue(&any, &body).unwrap_err().text().contains("control character"), "{case}");
+        let refused = issue(&any, &body).unwrap_err();
+        let named = refused.text().starts_with(&format!("{field}: "));
+        assert!(named && refused.text().contains("control character"), "{body}: {refused}");
     }
     let many: Vec<String> = (0..1001).map(|i| format!("n{i}.foo")).collect();
     assert!(issue(&sub, &json!({"common_name": "a.foo", "alt_names": many})).unwrap_err().text().contains("1000"));
@@ -370,7 +423,12 @@ fn ip_and_uri_vectors() {
         ("S1", any_with("allow_ip_sans", json!(false)), ask("ip_sans", "1.2.3.4")),
         ("S3", json!({}), ask("ip_sans", "300.1.1.1")),
         ("S3", json!({}), ask("ip_sans", "01.2.3.4")),
-        ("S6", cidr, ask("ip_sans", "1.2.3.6")),
+        ("S3: a network", json!({}), ask("ip_sans", "::1/128")),
+        ("S3: a host name", json!({}), ask("ip_sans", "localhost")),
+        ("S6: above", cidr.clone(), ask("ip_sans", "1.2.3.6")),
+        ("S6: below", cidr.clone(), ask("ip_sans", "1.2.3.3")),
+        ("S6: of the other family", cidr.clone(), ask("ip_sans", "::1")),
+        ("S6: one of two", cidr, ask("ip_sans", "1.2.3.4,1.2.3.6")),
         ("S7", json!({}), ask("uri_sans", "spiffe://host.com/x")),
         ("S10", any_with("allowed_uri_sans", json!("spiffe://domain/*")), ask("uri_sans", "spiffe://other/x")),
         ("one bad URI denies all", uris.clone(), ask("uri_sans", "spiffe://host.com/x,spiffe://evil/x")),
@@ -503,6 +561,8 @@ fn csr_sans_keep_the_rules_of_the_role() {
         ("an address as DNS name", CsrNames { dns: own(&["a@b.c"]), ..base.clone() }),
         ("a host as e-mail address", CsrNames { emails: own(&["b.c"]), ..base.clone() }),
         ("NUL", CsrNames { dns: own(&["a\0b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { emails: own(&["a\0@b.c"]), ..base.clone() }),
+        ("a line feed", CsrNames { dns: own(&["a.foo\n"]), ..base.clone() }),
         ("NUL", CsrNames { common_name: "a\0b".into(), ..base.clone() }),
         ("octets beyond ASCII", CsrNames { dns: own(&["bücher.foo"]), ..base.clone() }),
         ("URIs under an empty list", CsrNames { uris: own(&["spiffe://x/y"]), ..base.clone() }),
