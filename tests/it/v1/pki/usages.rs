@@ -87,28 +87,22 @@ async fn unknown_usage_is_rejected_in_roles_and_requests() {
     pki.stop().await;
 }
 
-/// A role is validated against the rules for certificates when it is written, not only at the first request.
+/// A role is validated against the rules for certificates when it is written, not only at the first request. The rules
+/// are unit tests in `src/pki/check/role_feasibility.rs`.
 #[actix_web::test]
 async fn role_that_can_issue_no_certificate_warns() {
     let pki = Pki::start().await;
-    let wide: Vec<String> = (0..60).map(|n| format!("{n:0>900}")).collect();
-    for (body, rule) in [
-        (json!({ "key_usage": "CertSign" }), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)"),
-        (json!({ "key_usage": "DigitalSignature,KeyUsageCertSign" }), "keyCertSign needs cA TRUE"),
+    for (usage, rule) in [
+        ("DigitalSignature,KeyUsageCertSign", "keyCertSign needs cA TRUE"),
         // Without keyAgreement the narrower bits have no meaning, and verifiers reject them.
-        (json!({ "key_usage": "DigitalSignature,DecipherOnly" }), "encipherOnly and decipherOnly need keyAgreement"),
-        (json!({ "key_usage": "EncipherOnly", "key_type": "ed25519" }), "encipherOnly and decipherOnly need"),
-        (json!({ "ou": wide, "organization": "Wide" }), "the signed part is longer than 46 KiB"),
+        ("DigitalSignature,DecipherOnly", "encipherOnly and decipherOnly need keyAgreement"),
     ] {
-        let answer = pki.post("roles/r", body.clone()).await;
-        let warning = answer.warnings();
+        let warning = pki.role(&json!({ "key_usage": usage })).await;
         let begin = "role: no certificate can be issued under this role: ";
-        assert!(answer.status == 200 && warning.contains(begin) && warning.contains(rule), "{}", answer.text);
-        pki.refused("issue/r", json!({ "common_name": "localhost" }), rule.split(" (").next().unwrap()).await;
+        assert!(warning.contains(begin) && warning.contains(rule), "{usage}: {warning}");
+        pki.refused("issue/r", json!({ "common_name": "localhost" }), rule).await;
     }
-    for usage in ["CRLSign", "EncipherOnly,KeyAgreement", ""] {
-        pki.issue(&json!({ "key_usage": usage }), json!({ "common_name": "localhost" })).await;
-    }
+    pki.issue(&json!({ "key_usage": "CRLSign" }), json!({ "common_name": "localhost" })).await;
     pki.stop().await;
 }
 
@@ -125,39 +119,24 @@ async fn time_stamping_role_works_with_openssl_ts() {
         // RFC 3161 section 2.3: critical, and no other usage.
         assert_eq!(leaf.extension("extendedKeyUsage").unwrap(), (true, "Time Stamping".to_owned()));
         let files = Files::new();
-        let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+        let [root, tsa, key, data, config, query, reply, serial] =
+            ["root.pem", "tsa.pem", "key.pem", "data", "tsa.cnf", "query", "reply", "serial"]
+                .map(|name| files.path(name).to_str().unwrap().to_owned());
         files.write("root.pem", pki.default_pem().await.as_bytes());
         files.write("tsa.pem", leaf.pem.as_bytes());
         files.write("key.pem", leaf.data()["private_key"].as_str().unwrap().as_bytes());
         files.write("data", b"some bytes");
-        let config = format!(
-            "[tsa]\ndefault_tsa = t\n[t]\nserial = {}\ndefault_policy = 1.2.3.4\ndigests = sha256\nsigner_digest = sha256\n",
-            path("serial")
+        let section = format!(
+            "[tsa]\ndefault_tsa = t\n[t]\nserial = {serial}\ndefault_policy = 1.2.3.4\ndigests = sha256\nsigner_digest = sha256\n"
         );
-        files.write("tsa.cnf", config.as_bytes());
-        let verified =
-            openssl_text(&["verify", "-purpose", "timestampsign", "-CAfile", &path("root.pem"), &path("tsa.pem")], b"");
+        files.write("tsa.cnf", section.as_bytes());
+        let verified = openssl_text(&["verify", "-purpose", "timestampsign", "-CAfile", &root, &tsa], b"");
         assert!(verified.ends_with("OK\n"), "{verified}");
-        openssl_text(
-            &[
-                "ts",
-                "-query",
-                "-data",
-                &path("data"),
-                "-sha256",
-                "-cert",
-                "-config",
-                &path("tsa.cnf"),
-                "-out",
-                &path("q"),
-            ],
-            b"",
-        );
-        let reply =
-            ["ts", "-reply", "-config", &path("tsa.cnf"), "-queryfile", &path("q"), "-signer", &path("tsa.pem")];
-        let keys = ["-inkey", &path("key.pem"), "-out", &path("r")];
-        openssl_text(&[&reply[..], &keys].concat(), b"");
-        let verify = ["ts", "-verify", "-queryfile", &path("q"), "-in", &path("r"), "-CAfile", &path("root.pem")];
+        let asking = ["ts", "-query", "-data", &data, "-sha256", "-cert", "-config", &config, "-out", &query];
+        openssl_text(&asking, b"");
+        let replying = ["ts", "-reply", "-config", &config, "-queryfile", &query, "-signer", &tsa, "-inkey", &key];
+        openssl_text(&[&replying[..], &["-out", &reply]].concat(), b"");
+        let verify = ["ts", "-verify", "-queryfile", &query, "-in", &reply, "-CAfile", &root];
         let output = run("openssl", &verify, b"");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
