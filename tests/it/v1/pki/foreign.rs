@@ -65,19 +65,26 @@ pub fn csr(key_kind: &str, subject: &str, extensions: &str) -> String {
 
 /// Same as [`csr`], with further arguments for `openssl req`.
 pub fn csr_with(key_kind: &str, subject: &str, extensions: &str, arguments: &[&str]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let key_path = path("key.pem");
-    let config = path("req.cnf");
-    std::fs::write(&key_path, key(key_kind)).unwrap();
-    std::fs::write(&config, format!("[req]\ndistinguished_name = dn\n[dn]\n[ext]\n{extensions}\n")).unwrap();
-    let mut all = vec!["req", "-new", "-utf8", "-multivalue-rdn", "-key", &key_path, "-config", &config];
-    all.extend(["-subj", subject]);
+    csr_of_key(&key(key_kind), subject, extensions, arguments)
+}
+
+/// Same as [`csr_with`], for this key.
+pub fn csr_of_key(key: &str, subject: &str, extensions: &str, arguments: &[&str]) -> String {
+    let mut all = vec!["-utf8", "-multivalue-rdn", "-subj", subject];
     if !extensions.is_empty() {
         all.extend(["-reqexts", "ext"]);
     }
     all.extend(arguments);
-    openssl_text(&all, b"")
+    openssl_req(key, extensions, &all)
+}
+
+/// Runs `openssl req -new` with this key and these lines in the section `ext` of its configuration.
+fn openssl_req(key: &str, extensions: &str, arguments: &[&str]) -> String {
+    let files = Files::new();
+    let key = files.save("key.pem", key);
+    let section = format!("[req]\ndistinguished_name = dn\n[dn]\n[ext]\n{extensions}\n");
+    let config = files.save("req.cnf", section);
+    openssl_text(&[&["req", "-new", "-key", &key, "-config", &config], arguments].concat(), b"")
 }
 
 /// Creates a request from DER pieces for the P-256 key, signed by openssl, if `openssl req` cannot write it.
@@ -94,8 +101,8 @@ pub fn p256_spki() -> Vec<u8> {
 /// Signs to-be-signed bytes of a request or certificate with the P-256 key.
 pub fn signed_by_p256(info: &[u8]) -> Vec<u8> {
     let files = Files::new();
-    let key = files.write("key.pem", key("ec-256").as_bytes());
-    let signature = openssl(&["dgst", "-sha256", "-sign", key.to_str().unwrap()], info);
+    let key = files.save("key.pem", key("ec-256"));
+    let signature = openssl(&["dgst", "-sha256", "-sign", &key], info);
     tbs::encode_signed(info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature)
 }
 
@@ -115,14 +122,8 @@ impl Ca {
     /// Creates a self-signed root with this key. `subject` is in its slash form, `extensions` are the lines of a
     /// configuration section; `arguments` are further ones for `openssl req`.
     pub fn root_with(key: String, subject: &str, extensions: &str, arguments: &[&str]) -> Self {
-        let files = Files::new();
-        let key_path = files.write("key.pem", key.as_bytes());
-        let section = format!("[req]\ndistinguished_name = dn\n[dn]\n[ext]\n{extensions}\n");
-        let config = files.write("req.cnf", section.as_bytes());
-        let mut all = vec!["req", "-x509", "-new", "-days", "3650", "-key", key_path.to_str().unwrap()];
-        all.extend(["-config", config.to_str().unwrap(), "-extensions", "ext", "-subj", subject]);
-        all.extend(arguments);
-        let pem = openssl_text(&all, b"").trim().to_owned();
+        let all = [&["-x509", "-days", "3650", "-extensions", "ext", "-subj", subject], arguments].concat();
+        let pem = openssl_req(&key, extensions, &all).trim().to_owned();
         Self { key, pem }
     }
 
@@ -134,26 +135,18 @@ impl Ca {
     /// Returns a certificate for the subject and key of a request, with these extensions.
     pub fn signs(&self, csr: &str, extensions: &str, arguments: &[&str]) -> String {
         let files = Files::new();
-        let path = |name: &str, content: &str| files.write(name, content.as_bytes()).to_str().unwrap().to_owned();
-        let csr = path("csr.pem", csr);
-        let pem = path("ca.pem", &self.pem);
-        let key = path("key.pem", &self.key);
-        let section = path("ext.cnf", extensions);
-        let mut all = vec!["x509", "-req", "-days", "1000", "-in", &csr, "-CA", &pem, "-CAkey", &key];
-        all.extend(["-extfile", &section]);
-        all.extend(arguments);
-        openssl_text(&all, b"").trim().to_owned()
+        let csr = files.save("csr.pem", csr);
+        let pem = files.save("ca.pem", &self.pem);
+        let key = files.save("key.pem", &self.key);
+        let section = files.save("ext.cnf", extensions);
+        let signing = ["x509", "-req", "-days", "1000", "-in", &csr, "-CA", &pem, "-CAkey", &key, "-extfile", &section];
+        openssl_text(&[&signing[..], arguments].concat(), b"").trim().to_owned()
     }
 
     /// Creates an intermediate below it, with a new P-256 key.
     pub fn intermediate(&self, subject: &str, arguments: &[&str]) -> Self {
         let key = new_key("ec-256");
-        let files = Files::new();
-        let key_path = files.write("key.pem", key.as_bytes());
-        let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
-        let key_path = key_path.to_str().unwrap();
-        let config = config.to_str().unwrap();
-        let csr = openssl_text(&["req", "-new", "-key", key_path, "-config", config, "-subj", subject], b"");
+        let csr = csr_of_key(&key, subject, "", &[]);
         Self { key, pem: self.signs(&csr, CA, arguments) }
     }
 
@@ -190,11 +183,16 @@ pub fn subject(pem: &str) -> String {
     text.trim().strip_prefix("subject=").unwrap().to_owned()
 }
 
+/// Returns a text with one blank between its words.
+pub fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the signature algorithm and its parameters in openssl's output.
 pub fn signature_algorithm(pem: &str) -> String {
     let text = certificate_text(pem);
     let (_, after) = text.split_once("Signature Algorithm: ").unwrap();
-    after.split("Issuer:").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    words(after.split("Issuer:").next().unwrap())
 }
 
 /// Temporary files, for tools that need files.
@@ -218,6 +216,11 @@ impl Files {
         std::fs::write(&path, content).unwrap();
         path
     }
+
+    /// Same as [`Files::write`], but returns the path as text, for the arguments of a program.
+    pub fn save(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        self.write(name, content.as_ref()).to_str().unwrap().to_owned()
+    }
 }
 
 /// Verifies the leaf under the root with openssl in strict mode.
@@ -229,16 +232,12 @@ pub fn openssl_verifies(root: &Path, leaf: &Path) -> Result<(), String> {
 /// Verifies the leaf under the root with openssl in strict mode, with intermediates. All are PEM texts.
 pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Result<(), String> {
     let files = Files::new();
-    let root = files.write("root", root.as_bytes());
-    let leaf = files.write("leaf", leaf.as_bytes());
-    let between = files.write("between", between.join("\n").as_bytes());
-    let path = |path: &Path| path.to_str().unwrap().to_owned();
-    let root = path(&root);
-    let between = path(&between);
-    let leaf = path(&leaf);
+    let root = files.save("root", root);
+    let leaf = files.save("leaf", leaf);
+    let untrusted = files.save("between", between.join("\n"));
     let mut arguments = vec!["verify", "-x509_strict", "-CAfile", &root];
-    if std::fs::metadata(&between).unwrap().len() > 0 {
-        arguments.extend(["-untrusted", &between]);
+    if !between.is_empty() {
+        arguments.extend(["-untrusted", &untrusted]);
     }
     arguments.push(&leaf);
     verdict(run("openssl", &arguments, b""))
@@ -247,8 +246,8 @@ pub fn openssl_verifies_chain(root: &str, between: &[&str], leaf: &str) -> Resul
 /// Returns the leaves that openssl in strict mode does not verify under the root.
 pub fn openssl_refuses(root: &str, leaves: &[&Path]) -> Vec<PathBuf> {
     let files = Files::new();
-    let root = files.write("root", root.as_bytes());
-    let mut arguments = vec!["verify", "-x509_strict", "-CAfile", root.to_str().unwrap()];
+    let root = files.save("root", root);
+    let mut arguments = vec!["verify", "-x509_strict", "-CAfile", &root];
     arguments.extend(leaves.iter().map(|leaf| leaf.to_str().unwrap()));
     let output = run("openssl", &arguments, b"");
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -267,7 +266,12 @@ fn verdict(output: Output) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+    Err(printed(&output))
+}
+
+/// Returns the standard output and the standard error of a program.
+pub fn printed(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }
 
 /// A CRL, parsed by openssl.
@@ -280,6 +284,11 @@ impl Crl {
     pub fn new(der: Vec<u8>) -> Self {
         let text = openssl_text(&["crl", "-inform", "DER", "-noout", "-text"], &der);
         Self { der, text }
+    }
+
+    /// Returns the CRL as PEM.
+    pub fn pem(&self) -> String {
+        openssl_text(&["crl", "-inform", "DER"], &self.der)
     }
 
     /// Returns the CRL number.
@@ -307,9 +316,8 @@ impl Crl {
     /// `true` if the key of this certificate signed it.
     pub fn is_signed_by(&self, certificate: &str) -> bool {
         let files = Files::new();
-        let ca = files.write("ca.pem", certificate.as_bytes());
-        let arguments = ["crl", "-inform", "DER", "-noout", "-CAfile", ca.to_str().unwrap()];
-        let output = run("openssl", &arguments, &self.der);
+        let ca = files.save("ca.pem", certificate);
+        let output = run("openssl", &["crl", "-inform", "DER", "-noout", "-CAfile", &ca], &self.der);
         String::from_utf8_lossy(&output.stderr).contains("verify OK")
     }
 }

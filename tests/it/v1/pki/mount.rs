@@ -1,7 +1,10 @@
 //! The mount under test: a server with a root, roles that are written right before their use, and checks for every
 //! certificate and every rejection.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
+use signet::clock::Time;
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
 use signet::x509::pieces::Extensions;
@@ -31,6 +34,25 @@ pub fn parse(text: &str) -> Certificate {
     Certificate::parse(&der).unwrap()
 }
 
+/// Returns a PEM text as the server lists it: with one newline at its end.
+pub fn line(pem: &str) -> String {
+    format!("{}\n", pem.trim())
+}
+
+/// Returns a member that must be text.
+pub fn text<'a>(data: &'a Value, member: &str) -> &'a str {
+    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
+}
+
+/// Polls until `done`, for at most 30 seconds.
+pub async fn until(awaited: &str, mut done: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !done().await {
+        assert!(started.elapsed() < Duration::from_secs(30), "waited 30 s for {awaited}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Returns `base` with the members of `more`.
 pub fn with(base: &Value, more: Value) -> Value {
     let mut both = base.clone();
@@ -51,6 +73,11 @@ impl Pki {
         pki
     }
 
+    /// Same as [`Pki::start`], with a manual clock.
+    pub async fn at(now: Time) -> Self {
+        Self::on(App::builder().manual_clock(now).start().await).await
+    }
+
     /// Starts a mount without an issuer.
     pub async fn empty() -> Self {
         Self { app: App::start().await }
@@ -61,13 +88,18 @@ impl Pki {
         self.app.stop().await;
     }
 
+    /// Restarts the server on the same data.
+    pub async fn restart(self) -> Self {
+        Self { app: self.app.restart().await }
+    }
+
     /// Creates a root, by default with P-256 and ending at [`FAR`]. Returns the response's data.
     pub async fn root(&self, request: Value) -> Value {
         let mut base = json!({ "common_name": "Test Root", "key_type": "ec" });
         if request.get("ttl").is_none() {
             base["not_after"] = FAR.into();
         }
-        self.post("root/generate/internal", with(&base, request)).await.body["data"].clone()
+        self.data("root/generate/internal", with(&base, request)).await
     }
 
     /// Sends a write that must succeed.
@@ -75,6 +107,30 @@ impl Pki {
         let answer = self.app.client.post(&format!("pki/{path}"), body).await;
         assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
         answer
+    }
+
+    /// Returns the data of a write that must succeed.
+    pub async fn data(&self, path: &str, body: Value) -> Value {
+        self.post(path, body).await.body["data"].clone()
+    }
+
+    /// Sends a write that must succeed with this warning.
+    pub async fn warns(&self, path: &str, body: Value, warning: &str) -> Answer {
+        let answer = self.post(path, body).await;
+        assert!(answer.warnings().contains(warning), "{path}: {} does not warn {warning:?}", answer.text);
+        answer
+    }
+
+    /// Imports a bundle. Returns the identifiers of the new issuers.
+    pub async fn import(&self, bundle: &str) -> Vec<String> {
+        let data = self.data("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
+        serde_json::from_value(data["imported_issuers"].clone()).unwrap()
+    }
+
+    /// Same as [`Pki::import`], for a bundle with exactly one new issuer.
+    pub async fn import_one(&self, bundle: &str) -> String {
+        let [id] = <[String; 1]>::try_from(self.import(bundle).await).unwrap();
+        id
     }
 
     /// Sends a request without a token, with these headers.
@@ -111,13 +167,19 @@ impl Pki {
 
     /// Asserts that a write is rejected with 400 and with `rule` in the error, and changes nothing.
     pub async fn refused(&self, path: &str, body: Value, rule: &str) {
+        self.fails(path, body, 400, rule).await;
+    }
+
+    /// Same as [`Pki::refused`], with this status. Returns the response.
+    pub async fn fails(&self, path: &str, body: Value, status: u16, rule: &str) -> Answer {
         let before = self.stored().await;
-        let answer = self.app.client.post(&format!("pki/{path}"), body.clone()).await;
         let shown = body.to_string().chars().take(400).collect::<String>();
-        assert_eq!(answer.status, 400, "{path} {shown}: {}", answer.text);
+        let answer = self.app.client.post(&format!("pki/{path}"), body).await;
+        assert_eq!(answer.status, status, "{path} {shown}: {}", answer.text);
         assert_eq!(answer.body["errors"].as_array().map(Vec::len), Some(1), "{}", answer.text);
         assert!(answer.error().contains(rule), "{path} {shown}: {} does not say {rule:?}", answer.text);
         assert_eq!(self.stored().await, before, "{path} {shown}: something was stored");
+        answer
     }
 
     /// Writes role `r`, by default for EC keys. Returns its warnings.
@@ -135,6 +197,21 @@ impl Pki {
     pub async fn sign(&self, role: &Value, request: Value) -> Leaf {
         self.role(role).await;
         self.ask("sign/r", request).await
+    }
+
+    /// Issues a leaf for `localhost` under a role with the default rules.
+    pub async fn leaf(&self) -> Leaf {
+        self.issue(&json!({}), json!({ "common_name": "localhost" })).await
+    }
+
+    /// Same as [`Pki::leaf`], by this issuer and under the role of the mount.
+    pub async fn leaf_of(&self, issuer: &str) -> Leaf {
+        self.ask(&format!("issuer/{issuer}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" })).await
+    }
+
+    /// Revokes a leaf by its serial number. Returns the response's data.
+    pub async fn revoke(&self, leaf: &Leaf) -> Value {
+        self.data("revoke", json!({ "serial_number": leaf.serial() })).await
     }
 
     /// Requests a leaf in PEM, which must succeed. Its key identifier must be derived from its key.

@@ -120,10 +120,6 @@ impl Pki {
         self.get("cert/ca").await["certificate"].as_str().unwrap().to_owned()
     }
 
-    async fn leaf(&self) -> Leaf {
-        self.issue(&json!({}), json!({ "common_name": "localhost" })).await
-    }
-
     async fn usage(&self, issuer: &str, words: &str) {
         self.post(&format!("issuer/{issuer}"), json!({ "issuer_name": issuer, "usage": words })).await;
     }

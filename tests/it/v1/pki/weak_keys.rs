@@ -26,7 +26,7 @@ fn roca_csr() -> String {
 }
 
 /// Returns a CSR for an RSA key of these numbers with an invalid signature: the key is checked before it.
-fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
+pub fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["a.test".to_owned()])]);
     let key = writer::build(SEQUENCE, 0, |w| {
         w.unsigned(modulus);
