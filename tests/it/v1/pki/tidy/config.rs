@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{start, status};
-use crate::v1::pki::mount::{Pki, with};
+use crate::v1::pki::mount::with;
 
 /// The rules of each field are unit tests in `src/http/secrets/pki/tidy/members.rs`.
 #[actix_web::test]
@@ -48,7 +48,7 @@ async fn auto_tidy_settings_are_merged_and_kept() {
     let shown = json!({ "interval_duration": 86_400, "revoked_safety_buffer": 7200, "safety_buffer": 3600 });
     let changed = with(&changed, with(&more, shown));
     assert_eq!(pki.get("config/auto-tidy").await, changed);
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.get("config/auto-tidy").await, changed, "a restart keeps it");
     // A manual run starts from the defaults, not from these settings.
     let answer = pki.app.client.post("pki/tidy", json!({ "tidy_acme": true, "bogus": 1 })).await;
