@@ -17,15 +17,14 @@ use signet::keys::{
     SignerActor, SignerLimits, Signers, SigningInput, SigningInputKind,
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
-use signet::x509::ocsp::IdHash;
 use signet::x509::pem;
 
 use super::device::REFUSAL;
-use super::{accepted, issued, text, until};
+use super::{accepted, issued, until, well};
 use crate::support::App;
 use crate::v1::pki::foreign::csr;
-use crate::v1::pki::mount::{FAR, Pki, parse};
-use crate::v1::pki::ocsp::{cert_id, request};
+use crate::v1::pki::mount::{FAR, Pki, text};
+use crate::v1::pki::ocsp::about;
 
 const CALL: Duration = Duration::from_millis(5);
 
@@ -178,16 +177,14 @@ async fn crls_and_ocsp_responses_use_permits_like_certificates() {
         let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
         pki.post("config/crl", json!({ "ocsp_expiry": "1h" })).await;
-        let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
-        let mut leaves = Vec::new();
+        let mut questions = Vec::new();
         for _ in 0..8 {
-            leaves.push(pki.ask("issue/r", json!({ "common_name": "a.test" })).await.certificate.serial());
+            let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+            questions.push(about(text(leaf.data(), "issuing_ca"), &leaf));
         }
         // No response for these certificates is cached, so each needs a signature.
         let signed = backend.signed.load(Ordering::SeqCst);
-        let about: Vec<_> =
-            leaves.iter().map(|serial| request(&[cert_id(IdHash::Sha1, &issuer, serial)], None)).collect();
-        let asking = join_all(about.iter().map(|about| pki.ocsp(about)));
+        let asking = join_all(questions.iter().map(|about| pki.ocsp(about)));
         let issuing = join_all((0..8).map(|_| client.post("pki/issue/r", json!({ "common_name": "b.test" }))));
         let listing = join_all(
             (0..8).map(|number| client.post("pki/issuer/root/sign-revocation-list", json!({ "crl_number": number }))),
@@ -230,10 +227,7 @@ async fn full_signing_queue_is_503_immediately_and_stores_nothing() {
         let limits = SignerLimits { queue: LINE, ..SignerLimits::default() };
         let (backend, actor, pki) = with_limits(max_parallel, CALL, limits).await;
         let client = &pki.app.client;
-        accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
-        let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
-        accepted(client.post("well/root/generate/internal", root).await);
-        accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
+        well(client).await;
         let certs = pki.list("certs").await.len();
         let request = with_wrong_signature();
         let unsound = async || {
