@@ -6,11 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::error::Warnings;
-use crate::pki::mount::role::parse_role;
-
-fn role(body: &Value) -> Role {
-    parse_role(body)
-}
+use crate::pki::mount::role::parse_role as role;
 
 /// Reads the names from a request body; lists may be comma-separated texts.
 fn request(body: &Value) -> RequestedNames {
@@ -327,28 +323,12 @@ fn alternative_names() {
 
 #[test]
 fn invalid_alt_name_refuses_the_whole_request() {
-    let bad = [
-        "under_score.evil.com",
-        "a_b.ok.test",
-        "foo.ok.test.",
-        "ok.test.",
-        "not valid",
-        "-a.ok.test",
-        "a-.ok.test",
-        "x*y.ok.test",
-        "*.*.ok.test",
-        "*",
-        "BÜCHER.ok.test",
-        "ａ.ok.test",
-        "a\u{ad}b.ok.test",
-        "[::1]",
-        "10.0.0.1/8",
-        "https://a.ok.test",
-    ];
+    let bad = "under_score.evil.com|a_b.ok.test|foo.ok.test.|ok.test.|not valid|-a.ok.test|a-.ok.test|x*y.ok.test|\
+               *.*.ok.test|*|BÜCHER.ok.test|ａ.ok.test|a\u{ad}b.ok.test|[::1]|10.0.0.1/8|https://a.ok.test";
     for words in ["sub bare", "sub bare !host", "any", "any glob !host"] {
         let mut role = flags("ok.test", words);
         role["use_csr_sans"] = false.into();
-        for name in bad {
+        for name in bad.split('|') {
             let asked = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
             for result in [issue(&role, &asked), sign(&role, &asked, &CsrNames::default())] {
                 let text = result.unwrap_err().text().replace("\\u{ad}", "\u{ad}");
