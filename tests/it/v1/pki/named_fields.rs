@@ -132,18 +132,3 @@ async fn duplicate_names_appear_once() {
     assert_eq!(subject, ["u", "v"]);
     pki.stop().await;
 }
-
-#[actix_web::test]
-async fn policy_statement_must_be_a_uri() {
-    let pki = Pki::start().await;
-    for cps in ["c", "x y", "http://", "/rel", "http://a.test/%zz"] {
-        let policies = json!([{ "oid": "1.2.3", "cps": cps }]).to_string();
-        pki.blames("roles/s", json!({ "policy_identifiers": policies }), "policy_identifiers: cps of 1.2.3: a URI ")
-            .await;
-    }
-    for cps in ["http://a.test/cps", "https://a.test", "urn:oid:1.2.3", "mailto:a@b.test", "ldap:///cn=cps"] {
-        let policies = json!([{ "oid": "1.2.3", "cps": cps }]).to_string();
-        pki.post("roles/s", json!({ "policy_identifiers": policies })).await;
-    }
-    pki.stop().await;
-}
