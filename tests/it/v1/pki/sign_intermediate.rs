@@ -141,30 +141,33 @@ async fn path_length_is_limited_by_the_issuer() {
     for (name, length) in [("zero", 0), ("one", 1), ("three", 3)] {
         pki.root(json!({ "issuer_name": name, "common_name": name, "max_path_length": length })).await;
     }
-    let of_issuer = |name: &str| format!("issuer/{name}/sign-intermediate");
-    let leaf = below(&pki, &of_issuer("one"), of("")).await;
-    assert_eq!(basic_constraints(&leaf), "CA:TRUE, pathlen:0");
-    assert!(leaf.answer.warnings().contains("path length is 0"), "{}", leaf.answer.text);
-    for request in [of(""), asked(-1), asked(0), asked(3)] {
-        pki.refused(&of_issuer("zero"), request, "issuer cannot sign further CAs").await;
-    }
-    for (length, text) in
-        [(-1, "CA:TRUE, pathlen:2"), (2, "CA:TRUE, pathlen:2"), (1, "CA:TRUE, pathlen:1"), (0, "CA:TRUE, pathlen:0")]
-    {
-        assert_eq!(basic_constraints(&below(&pki, &of_issuer("three"), asked(length)).await), text);
-    }
-    for length in [3, 4, 255] {
-        pki.refused(&of_issuer("three"), asked(length), "is more than the issuing chain allows, 2").await;
-    }
-    assert_eq!(basic_constraints(&authority(&pki, asked(0)).await), "CA:TRUE, pathlen:0");
-    assert_eq!(basic_constraints(&authority(&pki, asked(7)).await), "CA:TRUE, pathlen:7");
-    assert_eq!(basic_constraints(&authority(&pki, asked(-1)).await), "CA:TRUE");
-    for length in [-2, 256, i64::MAX] {
-        pki.refused(PATH, asked(length), "max_path_length: must be").await;
-    }
     // The path length in the CSR is ignored.
     let own = with(&of("basicConstraints = critical,CA:TRUE,pathlen:9"), json!({ "use_csr_values": true }));
-    assert_eq!(basic_constraints(&below(&pki, &of_issuer("one"), own).await), "CA:TRUE, pathlen:0");
+    for (issuer, request, shown) in [
+        ("one", own, "CA:TRUE, pathlen:0"),
+        ("three", asked(-1), "CA:TRUE, pathlen:2"),
+        ("three", asked(2), "CA:TRUE, pathlen:2"),
+        ("three", asked(0), "CA:TRUE, pathlen:0"),
+        ("root", asked(0), "CA:TRUE, pathlen:0"),
+        ("root", asked(7), "CA:TRUE, pathlen:7"),
+        ("root", asked(-1), "CA:TRUE"),
+    ] {
+        let leaf = below(&pki, &format!("issuer/{issuer}/sign-intermediate"), request.clone()).await;
+        assert_eq!(basic_constraints(&leaf), shown, "{issuer} {request}");
+    }
+    let last = below(&pki, "issuer/one/sign-intermediate", of("")).await;
+    assert_eq!(basic_constraints(&last), "CA:TRUE, pathlen:0");
+    assert!(last.answer.warnings().contains("path length is 0"), "{}", last.answer.text);
+    for (issuer, request, rule) in [
+        ("zero", of(""), "issuer cannot sign further CAs"),
+        ("zero", asked(-1), "issuer cannot sign further CAs"),
+        ("zero", asked(3), "issuer cannot sign further CAs"),
+        ("three", asked(3), "is more than the issuing chain allows, 2"),
+        ("three", asked(255), "is more than the issuing chain allows, 2"),
+        ("root", asked(-2), "max_path_length: must be"),
+    ] {
+        pki.refused(&format!("issuer/{issuer}/sign-intermediate"), request, rule).await;
+    }
     pki.stop().await;
 }
 

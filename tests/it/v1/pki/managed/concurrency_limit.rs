@@ -158,20 +158,6 @@ fn with_wrong_signature() -> String {
 }
 
 #[actix_web::test]
-async fn one_permit_signs_fifty_concurrent_requests_sequentially() {
-    let (backend, actor, pki) = with_root(1, CALL).await;
-    let client = &pki.app.client;
-    let body = json!({ "common_name": "a.test" });
-    let before = backend.signed.load(Ordering::SeqCst);
-    let all = join_all((0..50).map(|_| client.post("pki/issue/r", body.clone()))).await;
-    all.into_iter().for_each(|answer| drop(accepted(answer)));
-    assert_eq!(backend.signed.load(Ordering::SeqCst) - before, 50);
-    assert_eq!(backend.peak.load(Ordering::SeqCst), 1);
-    pki.stop().await;
-    actor.stop(Duration::from_secs(5)).await;
-}
-
-#[actix_web::test]
 async fn crls_and_ocsp_responses_use_permits_like_certificates() {
     for max_parallel in [1, 3] {
         let (backend, actor, pki) = with_root(max_parallel, CALL).await;
@@ -203,12 +189,11 @@ async fn crls_and_ocsp_responses_use_permits_like_certificates() {
 
 #[actix_web::test]
 async fn concurrent_signatures_use_all_permits_and_no_more() {
-    for max_parallel in [1, 8] {
-        let (backend, actor, pki) = with_root(max_parallel, Duration::from_millis(2)).await;
+    for (max_parallel, asked) in [(1, 50), (8, 128)] {
+        let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
         let signed = backend.signed.load(Ordering::SeqCst);
         backend.together.store(max_parallel, Ordering::SeqCst);
-        let asked = 16 * max_parallel;
         let body = json!({ "common_name": "a.test" });
         let all = join_all((0..asked).map(|_| client.post("pki/issue/r", body.clone()))).await;
         all.into_iter().for_each(|answer| drop(accepted(answer)));
