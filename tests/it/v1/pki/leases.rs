@@ -69,13 +69,9 @@ async fn lease_life(pki: Pki) {
     let pki = pki.restart().await;
     pki.app.clock.advance(Duration::from_secs(60));
     let shown = lookup(&pki, &id).await;
-    assert_eq!(
-        shown.body["data"],
-        json!({ "id": id, "path": "pki/issue/r", "issue_time": "2030-06-01T12:00:00Z", "last_renewal": null,
-            "expire_time": "2030-06-01T14:00:00Z", "renewable": false, "ttl": 7140 }),
-        "{}",
-        shown.text
-    );
+    let expected = json!({ "id": id, "path": "pki/issue/r", "issue_time": "2030-06-01T12:00:00Z", "last_renewal": null,
+        "expire_time": "2030-06-01T14:00:00Z", "renewable": false, "ttl": 7140 });
+    assert_eq!(shown.body["data"], expected, "{}", shown.text);
     for path in ["sys/leases/renew".to_owned(), format!("sys/leases/renew/{id}")] {
         let answer = pki.app.client.post(&path, json!({ "lease_id": id, "increment": 0 })).await;
         assert_eq!((answer.status, answer.error()), (400, "lease is not renewable"), "{path}");

@@ -1,6 +1,6 @@
-//! Key usages: defaults that suit the key, and unknown names.
+//! Key usages: defaults that suit the key, and usages that no certificate can have.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::foreign::{Files, csr, openssl_text, run};
 use super::mount::{Leaf, Pki, with};
@@ -48,42 +48,6 @@ async fn default_key_usages_fit_the_key_and_named_ones_are_kept() {
         assert_eq!(reset.body["data"]["key_usage"], names);
         assert_eq!(usage(&pki.ask("sign/r", csr.clone()).await), fitting, "{kind}: null is the default");
     }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn unknown_usage_is_rejected_in_roles_and_requests() {
-    let pki = Pki::start().await;
-    pki.role(&json!({})).await;
-    let csr = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "common_name": "a.test" });
-    let root = json!({ "common_name": "Another", "key_type": "ec" });
-    let none = json!({});
-    let unknown: [(Value, &str); 3] = [
-        (
-            json!({ "key_usage": ["DigitalSignature", "Signing"] }),
-            "key_usage: entry 2 is no key usage (RFC 5280 4.2.1.3)",
-        ),
-        (json!({ "ext_key_usage": "ServerAuth,WebServer" }), "ext_key_usage: entry 2 is the name of no extended"),
-        (json!({ "ext_key_usage": "1.3.6.1.5.5.7.3.1" }), "ext_key_usage_oids takes any by its OID"),
-    ];
-    for (body, rule) in unknown {
-        for (path, base) in [
-            ("roles/r", &none),
-            ("roles/new", &none),
-            ("sign-verbatim", &csr),
-            ("root/sign-intermediate", &csr),
-            ("root/generate/internal", &root),
-            ("intermediate/generate/internal", &root),
-        ] {
-            let taken = path == "intermediate/generate/internal" && body.get("key_usage").is_none();
-            if !taken {
-                pki.refused(path, with(base, body.clone()), rule).await;
-            }
-        }
-        let patched = pki.app.client.patch("pki/roles/r", body).await;
-        assert!(patched.status == 400 && patched.error().contains(rule), "{}", patched.text);
-    }
-    pki.post("roles/r", json!({ "key_usage": "keyusageCRL,nonRepudiation", "ext_key_usage": "extkeyusageANY" })).await;
     pki.stop().await;
 }
 
