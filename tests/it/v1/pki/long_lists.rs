@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::audit::DeviceSettings;
 
-use super::mount::{Pki, until};
+use super::mount::Pki;
 use crate::faults::double::{Fault, Faults};
 use crate::judges::judge;
 use crate::support::{App, Client, send};

@@ -9,6 +9,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::process::{dev_with, signet};
+use crate::v1::pki::mount::until;
 
 /// Rows that exceed the buffers of the system between the server and a client that does not read.
 const LONG: usize = 150_000;
