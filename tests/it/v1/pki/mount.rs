@@ -93,6 +93,11 @@ impl Pki {
         Self { app: self.app.restart().await }
     }
 
+    /// Returns the time of its clock, in epoch seconds.
+    pub fn now(&self) -> i64 {
+        self.app.clock.now().unix_timestamp()
+    }
+
     /// Creates a root, by default with P-256 and ending at [`FAR`]. Returns the response's data.
     pub async fn root(&self, request: Value) -> Value {
         let mut base = json!({ "common_name": "Test Root", "key_type": "ec" });
@@ -257,8 +262,7 @@ impl Pki {
 
     /// Returns the published CRL of an issuer.
     pub async fn crl(&self, issuer: &str) -> Crl {
-        let request = self.app.client.request("GET", &format!("pki/issuer/{issuer}/crl/der"));
-        let response = request.send().await.unwrap();
+        let response = self.fetch("GET", &format!("issuer/{issuer}/crl/der"), &[]).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "application/pkix-crl");
         Crl::new(response.bytes().await.unwrap().to_vec())
