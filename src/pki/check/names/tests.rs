@@ -6,11 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::error::Warnings;
-use crate::pki::mount::role::parse_role;
-
-fn role(body: &Value) -> Role {
-    parse_role(body)
-}
+use crate::pki::mount::role::parse_role as role;
 
 /// Reads the names from a request body; lists may be comma-separated texts.
 fn request(body: &Value) -> RequestedNames {
@@ -83,23 +79,12 @@ fn name_policy_vectors() {
     let deny = false;
     let deep = "baz.fud.bar.foo fud.bar.foo";
     let wild = "*.fud.bar.foo *.bar.foo";
+    let six = "baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo *.foo";
+    let base = "foo baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo";
+    let labels = "xerox.foo xylophone.files.pyrex.foo bar.foo *.foo *.x.*.x.foo *.x.y.x.foo x.*.x.foo";
     let cases: &[Case] = &[
-        (
-            "N1: globs off",
-            "*.*.foo",
-            "",
-            &["sub", "bare", "!wild", "!local", "!host"],
-            "baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo *.foo",
-            deny,
-        ),
-        (
-            "N2: globs off",
-            "*.foo",
-            "",
-            &["bare", "!wild"],
-            "foo baz.fud.bar.foo *.fud.bar.foo fud.bar.foo *.bar.foo bar.foo",
-            deny,
-        ),
+        ("N1: globs off", "*.*.foo", "", &["sub", "bare", "!wild", "!local", "!host"], six, deny),
+        ("N2: globs off", "*.foo", "", &["bare", "!wild"], base, deny),
         ("N3: localhost off", "*.*.foo", "!local", &[], "localhost", deny),
         ("N4: localhost on", "*.*.foo", "", &[], "localhost", ok),
         ("N5: localhost as a bare domain", "localhost", "bare !local", &[], "localhost", ok),
@@ -129,14 +114,7 @@ fn name_policy_vectors() {
         ("N25: glob", "x*x.foo", "glob !host", &["bare"], "x*x.foo", ok),
         ("N25: bare", "x*x.foo", "bare !host", &["glob"], "x*x.foo", ok),
         ("N26: star as a label", "x.*.x.foo", "glob", &[], "x.ero.x.foo x.ylophone.files.pyre.x.foo", ok),
-        (
-            "N27: star as a label",
-            "x.*.x.foo",
-            "glob",
-            &[],
-            "xerox.foo xylophone.files.pyrex.foo bar.foo *.foo *.x.*.x.foo *.x.y.x.foo x.*.x.foo",
-            deny,
-        ),
+        ("N27: star as a label", "x.*.x.foo", "glob", &[], labels, deny),
         ("N28: wildcards off", "*.foo", "glob !wild", &[], wild, deny),
         ("N29: wildcards off", "foo", "sub !wild", &[], "*.fud.bar.foo *.foo x*x.foo *x.foo x*.foo", deny),
         ("N30: wildcards off, the same entry", "x*x.foo", "bare !wild", &[], "x*x.foo", deny),
@@ -150,7 +128,9 @@ fn name_policy_vectors() {
         ("N46: wildcard in an e-mail's host", "mail.com", "sub", &["any", "!host", "glob"], "test@*.mail.com", deny),
         ("N47: a suffix without its dot", "example.com", "sub", &["bare", "glob", "!host"], "evilexample.com", deny),
         ("N48: an empty entry never matches", "example.com,", "bare", &[], "example.com", ok),
+        ("N48: an empty entry never matches", "example.com,", "bare sub", &[], "evil.org a. com", deny),
         ("N49: wildcard over localhost", "", "", &["sub"], "*.localhost", ok),
+        ("N55: another address", "1.2.3.4", "bare", &[], "4.3.2.1", deny),
         ("N61: a hyphen next to the star", "", "any", &[], "b*-c.a.com *-.a.com -*.a.com", deny),
         ("N61: a partial wildcard is not a host name", "", "any", &[], "b*c.a.com", deny),
         ("N61: whole labels next to the star", "", "any !host", &[], "b*c.a.com", ok),
@@ -172,20 +152,18 @@ fn name_policy_vectors() {
 
 #[test]
 fn where_the_common_name_goes() {
+    let mail = "test@mail.com";
     for (case, role, name, dns, emails) in [
         ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "*x.foo", vec![], vec![]),
+        ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*.foo", vec![], vec![]),
+        ("N25: nor is the entry itself", flags("x*x.foo", "glob !host"), "x*x.foo", vec![], vec![]),
         ("N20: a leading wildcard is one", flags("foo", "sub"), "*.foo", vec!["*.foo"], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "foo_bar", vec![], vec![]),
         ("N34: host names not enforced", flags("", "any !host"), "some name", vec![], vec![]),
         ("N35: a trailing dot stays out", flags("", "any !host"), "example.com.", vec![], vec![]),
-        (
-            "N43: e-mail as a bare domain",
-            flags("test@mail.com", "bare"),
-            "test@mail.com",
-            vec![],
-            vec!["test@mail.com"],
-        ),
-        ("N44: bare domain of an e-mail", flags("mail.com", "bare"), "test@mail.com", vec![], vec!["test@mail.com"]),
+        ("N43: e-mail as a bare domain", flags(mail, "bare"), mail, vec![], vec![mail]),
+        ("N44: bare domain of an e-mail", flags("mail.com", "bare"), mail, vec![], vec![mail]),
         ("N50: the SAN is converted", flags("foo", "sub"), "bücher.foo", vec!["xn--bcher-kva.foo"], vec![]),
         ("N55: an IPv4 literal is no DNS SAN", flags("1.2.3.4", "bare"), "1.2.3.4", vec![], vec![]),
         ("N61: not copied", flags("", "any !host"), "b*c.a.com", vec![], vec![]),
@@ -281,7 +259,8 @@ fn kinds_of_common_name() {
     }
     let role = all("disabled");
     assert!(issue(&role, &json!({"common_name": "Jane Doe"})).is_ok(), "any text");
-    assert!(issue(&role, &json!({"common_name": "evil.bar"})).is_err(), "the SAN made from it is checked");
+    let evil = issue(&role, &json!({"common_name": "evil.bar"})).unwrap_err();
+    assert!(evil.text().starts_with("common_name: subject alternate name evil.bar"), "the SAN is checked: {evil}");
     assert!(issue(&role, &json!({"common_name": "a..b"})).is_err(), "a failing conversion still errors");
     assert!(issue(&role, &json!({"common_name": "a..b", "exclude_cn_from_sans": true})).is_ok());
 }
@@ -298,10 +277,6 @@ fn alternative_names() {
     let one = |alt: &str| json!({"common_name": "a.foo.com", "alt_names": alt});
     let denied = issue(&sub, &one("a.foo.com,b.bar.com")).unwrap_err();
     assert!(denied.text().contains("b.bar.com not allowed by this role"), "N51: {denied}");
-    for name in ["not valid", "under_score.foo.com", "a.foo.com.", "x*y.foo.com", "BÜCHER.foo.com"] {
-        let refused = issue(&sub, &one(&format!("a.foo.com,{name}"))).unwrap_err();
-        assert!(refused.text().starts_with(&format!("alt_names: {name} is not a host name")), "N52: {refused}");
-    }
     let excluded = |name: &str| json!({"common_name": name, "exclude_cn_from_sans": true});
     let (names, _) = issue(&sub, &excluded("a.foo.com")).unwrap();
     let expected = NameSet { common_name: "a.foo.com".into(), ..NameSet::default() };
@@ -324,21 +299,56 @@ fn alternative_names() {
 }
 
 #[test]
+fn invalid_alt_name_refuses_the_whole_request() {
+    let bad = "under_score.evil.com|a_b.ok.test|foo.ok.test.|ok.test.|not valid|-a.ok.test|a-.ok.test|x*y.ok.test|\
+               *.*.ok.test|*|BÜCHER.ok.test|ａ.ok.test|a\u{ad}b.ok.test|[::1]|10.0.0.1/8|https://a.ok.test";
+    for words in ["sub bare", "sub bare !host", "any", "any glob !host"] {
+        let mut role = flags("ok.test", words);
+        role["use_csr_sans"] = false.into();
+        for name in bad.split('|') {
+            let asked = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
+            for result in [issue(&role, &asked), sign(&role, &asked, &CsrNames::default())] {
+                let text = result.unwrap_err().text().replace("\\u{ad}", "\u{ad}");
+                assert!(text.starts_with(&format!("alt_names: {name} is not a host name")), "N52: {words}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn lengths_and_control_characters() {
     let l63 = "a".repeat(63);
-    let l64 = "a".repeat(64);
     let sub = flags("foo", "sub");
-    assert!(issue(&sub, &json!({"common_name": format!("{l63}.foo")})).is_ok(), "N59: 63");
-    assert!(issue(&sub, &json!({"common_name": format!("{l64}.foo")})).is_err(), "N59: 64");
-    let long = format!("{l63}.{l63}.{l63}.{l63}.foo");
-    assert!(issue(&sub, &json!({"common_name": long, "exclude_cn_from_sans": true})).is_err(), "N60");
-    let any = flags("", "any !host");
-    for (case, body) in [
-        ("N62: NUL in the common name", json!({"common_name": "a\u{0}b.example.com"})),
-        ("N62: U+0001 in alt_names", json!({"common_name": "a", "alt_names": "b\u{1}c"})),
-        ("excluded or not", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
+    // 3 × 64 + 57 + 4 = 253.
+    let name = |last: usize| format!("{l63}.{l63}.{l63}.{}.foo", "a".repeat(last));
+    for (name, fits) in
+        [(format!("{l63}.foo"), true), (format!("a{l63}.foo"), false), (name(57), true), (name(58), false)]
+    {
+        for body in [
+            json!({"common_name": name}),
+            json!({"common_name": name, "exclude_cn_from_sans": true}),
+            json!({"common_name": "a.foo", "alt_names": name}),
+        ] {
+            assert_eq!(issue(&sub, &body).is_ok(), fits, "N59, N60: {body}");
+        }
+    }
+    let mut any = flags("", "any !host");
+    for list in ["allowed_user_ids", "allowed_serial_numbers", "allowed_other_sans"] {
+        any[list] = "*".into();
+    }
+    // N62, with the field that the error names.
+    for (field, body) in [
+        ("common_name", json!({"common_name": "a\u{0}b.example.com"})),
+        ("common_name", json!({"common_name": "a\u{7f}b", "exclude_cn_from_sans": true})),
+        ("alt_names", json!({"common_name": "a", "alt_names": "b\u{1}c"})),
+        ("alt_names", json!({"common_name": "a", "alt_names": "x\u{0}@b.foo"})),
+        ("user_ids", json!({"common_name": "a", "user_ids": "a\u{0}"})),
+        ("serial_number", json!({"common_name": "a", "serial_number": "a\u{7f}"})),
+        ("other_sans", json!({"common_name": "a", "other_sans": "1.2.3;UTF8:a\u{0}b"})),
     ] {
-        assert!(issue(&any, &body).unwrap_err().text().contains("control character"), "{case}");
+        let refused = issue(&any, &body).unwrap_err();
+        let named = refused.text().starts_with(&format!("{field}: "));
+        assert!(named && refused.text().contains("control character"), "{body}: {refused}");
     }
     let many: Vec<String> = (0..1001).map(|i| format!("n{i}.foo")).collect();
     assert!(issue(&sub, &json!({"common_name": "a.foo", "alt_names": many})).unwrap_err().text().contains("1000"));
@@ -370,7 +380,12 @@ fn ip_and_uri_vectors() {
         ("S1", any_with("allow_ip_sans", json!(false)), ask("ip_sans", "1.2.3.4")),
         ("S3", json!({}), ask("ip_sans", "300.1.1.1")),
         ("S3", json!({}), ask("ip_sans", "01.2.3.4")),
-        ("S6", cidr, ask("ip_sans", "1.2.3.6")),
+        ("S3: a network", json!({}), ask("ip_sans", "::1/128")),
+        ("S3: a host name", json!({}), ask("ip_sans", "localhost")),
+        ("S6: above", cidr.clone(), ask("ip_sans", "1.2.3.6")),
+        ("S6: below", cidr.clone(), ask("ip_sans", "1.2.3.3")),
+        ("S6: of the other family", cidr.clone(), ask("ip_sans", "::1")),
+        ("S6: one of two", cidr, ask("ip_sans", "1.2.3.4,1.2.3.6")),
         ("S7", json!({}), ask("uri_sans", "spiffe://host.com/x")),
         ("S10", any_with("allowed_uri_sans", json!("spiffe://domain/*")), ask("uri_sans", "spiffe://other/x")),
         ("one bad URI denies all", uris.clone(), ask("uri_sans", "spiffe://host.com/x,spiffe://evil/x")),
@@ -462,12 +477,6 @@ fn subject_values_of_a_role_stay_as_written() {
 }
 
 #[test]
-fn e_mail_names_do_not_need_the_e_mail_usage() {
-    let role = flags("x.com", "bare");
-    assert_eq!(issue(&role, &json!({"common_name": "a@x.com"})).unwrap().0.emails, ["a@x.com"]);
-}
-
-#[test]
 fn csr_common_names_and_sans() {
     let api = json!({"common_name": "b.foo", "alt_names": "y.foo"});
     let csr = CsrNames { common_name: "a.foo".into(), dns: own(&["x.foo"]), ..CsrNames::default() };
@@ -503,6 +512,8 @@ fn csr_sans_keep_the_rules_of_the_role() {
         ("an address as DNS name", CsrNames { dns: own(&["a@b.c"]), ..base.clone() }),
         ("a host as e-mail address", CsrNames { emails: own(&["b.c"]), ..base.clone() }),
         ("NUL", CsrNames { dns: own(&["a\0b.c"]), ..base.clone() }),
+        ("NUL", CsrNames { emails: own(&["a\0@b.c"]), ..base.clone() }),
+        ("a line feed", CsrNames { dns: own(&["a.foo\n"]), ..base.clone() }),
         ("NUL", CsrNames { common_name: "a\0b".into(), ..base.clone() }),
         ("octets beyond ASCII", CsrNames { dns: own(&["bücher.foo"]), ..base.clone() }),
         ("URIs under an empty list", CsrNames { uris: own(&["spiffe://x/y"]), ..base.clone() }),
@@ -564,13 +575,8 @@ fn ca_certificates_have_no_policy_but_the_same_syntax() {
     assert_eq!((root.ips.len(), root.uris.len(), root.other.len(), root.serial_number.as_str()), (1, 1, 1, "7"));
     assert_eq!(names(json!({"common_name": "ca.example"})).unwrap().dns, ["ca.example"]);
     assert_eq!(names(json!({})).unwrap(), NameSet::default());
-    for bad in [
-        json!({"ip_sans": "x"}),
-        json!({"uri_sans": "x"}),
-        json!({"other_sans": "x"}),
-        json!({"common_name": "a\u{0}"}),
-    ] {
-        assert!(names(bad.clone()).is_err(), "{bad}");
+    for (field, bad) in [("ip_sans", "x"), ("uri_sans", "x"), ("other_sans", "x"), ("common_name", "a\u{0}")] {
+        assert!(names(json!({ field: bad })).is_err(), "{field}");
     }
 }
 

@@ -134,7 +134,7 @@ const DNS_NAMES: [(&str, Cases<'static>); 3] = [
             (Malformed, "/CN=x", &["DNS:foo.example.com."]),
         ],
     ),
-    // Common names are compared if there is no host name in the SAN.
+    // Common names are compared if there is not a host name in the SAN.
     (
         "permitted;DNS:good.com",
         &[

@@ -5,12 +5,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::clock::Time;
+use time::macros::datetime;
 
 use super::foreign::csr;
-use super::mount::{Leaf, Pki, with};
+use super::mount::{Leaf, Pki, text, until, with};
 use crate::support::{Answer, App, Client, send};
 
-const NOW: i64 = 1_906_545_600;
+const NOON: Time = datetime!(2030-06-01 12:00 UTC);
 
 fn leasing() -> Value {
     json!({ "generate_lease": true, "key_type": "ec" })
@@ -24,10 +25,10 @@ fn name() -> Value {
 async fn leased(pki: &Pki, client: &Client) -> (String, String) {
     let answer = client.post("pki/issue/r", name()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    let id = answer.body["lease_id"].as_str().unwrap().to_owned();
-    assert!(!id.is_empty(), "{}", answer.text);
-    assert!(pki.list("certs").await.contains(&answer.body["data"]["serial_number"].as_str().unwrap().to_owned()));
-    (answer.body["data"]["serial_number"].as_str().unwrap().to_owned(), id)
+    let id = text(&answer.body, "lease_id").to_owned();
+    let serial = text(&answer.body["data"], "serial_number").to_owned();
+    assert!(!id.is_empty() && pki.list("certs").await.contains(&serial), "{}", answer.text);
+    (serial, id)
 }
 
 async fn lookup(pki: &Pki, id: &str) -> Answer {
@@ -42,16 +43,13 @@ fn lease_of(leaf: &Leaf) -> &str {
 async fn until_revoked(pki: &Pki, serials: &[String]) {
     let mut wanted = serials.to_vec();
     wanted.sort();
-    for _ in 0..1000 {
+    until("the revocations", async || {
         let mut listed = pki.crl("default").await.serials();
         listed.sort();
-        if listed == wanted {
-            return;
-        }
         assert!(listed.iter().all(|serial| wanted.contains(serial)), "{listed:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not revoked: {wanted:?}");
+        listed == wanted
+    })
+    .await;
 }
 
 async fn put(pki: &Pki, path: &str, body: Value) -> u16 {
@@ -60,7 +58,7 @@ async fn put(pki: &Pki, path: &str, body: Value) -> u16 {
     answer.status
 }
 
-async fn lease_life(pki: Pki) -> Pki {
+async fn lease_life(pki: Pki) {
     assert!(pki.role(&leasing()).await.contains("generate_lease: "), "a warning that leases cost");
     let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": "2h" })).await;
     let id = lease_of(&leaf).to_owned();
@@ -68,16 +66,12 @@ async fn lease_life(pki: Pki) -> Pki {
     assert!(random.len() == 24 && random.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
     let body = &leaf.answer.body;
     assert_eq!((&body["lease_duration"], &body["renewable"]), (&json!(7200), &json!(false)));
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     pki.app.clock.advance(Duration::from_secs(60));
     let shown = lookup(&pki, &id).await;
-    assert_eq!(
-        shown.body["data"],
-        json!({ "id": id, "path": "pki/issue/r", "issue_time": "2030-06-01T12:00:00Z", "last_renewal": null,
-            "expire_time": "2030-06-01T14:00:00Z", "renewable": false, "ttl": 7140 }),
-        "{}",
-        shown.text
-    );
+    let expected = json!({ "id": id, "path": "pki/issue/r", "issue_time": "2030-06-01T12:00:00Z", "last_renewal": null,
+        "expire_time": "2030-06-01T14:00:00Z", "renewable": false, "ttl": 7140 });
+    assert_eq!(shown.body["data"], expected, "{}", shown.text);
     for path in ["sys/leases/renew".to_owned(), format!("sys/leases/renew/{id}")] {
         let answer = pki.app.client.post(&path, json!({ "lease_id": id, "increment": 0 })).await;
         assert_eq!((answer.status, answer.error()), (400, "lease is not renewable"), "{path}");
@@ -94,35 +88,26 @@ async fn lease_life(pki: Pki) -> Pki {
     assert_eq!(put(&pki, "sys/leases/revoke", json!({ "lease_id": id })).await, 204, "of an unknown lease");
     // The certificate may be revoked before its lease: ending the lease then has no further effect.
     let leaf = pki.ask("issue/r", name()).await;
-    let data = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await.body["data"].clone();
+    let data = pki.revoke(&leaf).await;
     assert_eq!(lookup(&pki, lease_of(&leaf)).await.status, 200);
     let number = pki.crl("default").await.number();
     assert_eq!(put(&pki, &format!("sys/leases/revoke/{}", lease_of(&leaf)), json!({})).await, 204);
     assert_eq!(pki.crl("default").await.number(), number);
     let cert = pki.get(&format!("cert/{}", leaf.serial())).await;
     assert_eq!(cert["revocation_time"], data["revocation_time"]);
-    pki
-}
-
-fn at_noon() -> Time {
-    Time::from_unix_timestamp(NOW).unwrap()
+    pki.stop().await;
 }
 
 #[actix_web::test]
-async fn lease_life_cycle_on_the_embedded_store() {
-    let pki = Pki::on(App::builder().manual_clock(at_noon()).start().await).await;
-    lease_life(pki).await.stop().await;
-}
-
-#[actix_web::test]
-async fn lease_life_cycle_on_postgresql() {
-    let pki = Pki::on(App::builder().manual_clock(at_noon()).postgres().start().await).await;
-    lease_life(pki).await.stop().await;
+async fn lease_life_cycle_on_both_stores() {
+    for builder in [App::builder(), App::builder().postgres()] {
+        lease_life(Pki::on(builder.manual_clock(NOON).start().await).await).await;
+    }
 }
 
 #[actix_web::test]
 async fn every_role_based_issue_path_creates_a_lease() {
-    let pki = Pki::on(App::builder().manual_clock(at_noon()).start().await).await;
+    let pki = Pki::at(NOON).await;
     pki.role(&leasing()).await;
     let signed = || json!({ "csr": csr("ec-256", "/CN=localhost", ""), "ttl": "5h" });
     for (path, body) in [
@@ -139,10 +124,9 @@ async fn every_role_based_issue_path_creates_a_lease() {
         assert_eq!(random.len(), 24, "{path}");
         assert_eq!(lookup(&pki, lease_of(&leaf)).await.body["data"]["ttl"], 18_000);
     }
-    let plain = pki.ask("sign-verbatim", signed()).await;
-    assert_eq!((lease_of(&plain), &plain.answer.body["lease_duration"]), ("", &json!(0)));
-    let plain = pki.issue(&json!({}), name()).await;
-    assert_eq!((lease_of(&plain), &plain.answer.body["lease_duration"]), ("", &json!(0)));
+    for plain in [pki.ask("sign-verbatim", signed()).await, pki.leaf().await] {
+        assert_eq!((lease_of(&plain), &plain.answer.body["lease_duration"]), ("", &json!(0)));
+    }
     pki.stop().await;
 }
 
@@ -221,15 +205,6 @@ async fn bad_input_is_refused() {
     }
     let null = json!({ "lease_id": "none", "increment": null });
     assert!(pki.app.client.post("sys/leases/renew", null).await.error().contains("no such lease"));
-    for (path, body, field) in [
-        ("renew", json!({ "lease_id": "none", "increment": "soon" }), "increment"),
-        ("revoke", json!({ "lease_id": "none", "sync": "perhaps" }), "sync"),
-        ("revoke-prefix/pki", json!({ "sync": 7 }), "sync"),
-        ("lookup", json!({ "lease_id": {} }), "lease_id"),
-    ] {
-        let answer = pki.app.client.post(&format!("sys/leases/{path}"), body).await;
-        assert!(answer.status == 400 && answer.error().contains(field), "{path}: {}", answer.text);
-    }
     assert_eq!(pki.app.client.get("sys/leases/count").await.status, 404);
     assert_eq!(pki.app.client.get("sys/leases/count?type=other").await.status, 400);
     let count = pki.app.client.get("sys/leases/count?type=irrevocable").await;
@@ -304,37 +279,31 @@ async fn issuer(pki: &Pki, by: &Client, more: Value) -> Client {
     by.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
 }
 
-async fn die_with_their_token(pki: &Pki) {
-    pki.role(&leasing()).await;
-    let root = pki.app.client.clone();
-    let parent = issuer(pki, &root, json!({})).await;
-    let child = issuer(pki, &parent, json!({})).await;
-    let other = issuer(pki, &root, json!({})).await;
-    let by_parent = leased(pki, &parent).await;
-    let by_child = leased(pki, &child).await;
-    let by_other = leased(pki, &other).await;
-    let answer = root.post("auth/token/revoke", json!({ "token": parent.token })).await;
-    assert_eq!(answer.status, 204);
-    for (_, id) in [&by_parent, &by_child] {
-        assert_eq!(lookup(pki, id).await.error(), "invalid lease", "at once");
+async fn revoke_token(by: &Client, of: &Client) {
+    assert_eq!(by.post("auth/token/revoke", json!({ "token": of.token })).await.status, 204);
+}
+
+#[actix_web::test]
+async fn leases_end_with_their_token_or_its_parent_on_both_stores() {
+    for app in [App::start().await, App::builder().postgres().start().await] {
+        let pki = Pki::on(app).await;
+        pki.role(&leasing()).await;
+        let root = &pki.app.client;
+        let parent = issuer(&pki, root, json!({})).await;
+        let child = issuer(&pki, &parent, json!({})).await;
+        let other = issuer(&pki, root, json!({})).await;
+        let by_parent = leased(&pki, &parent).await;
+        let by_child = leased(&pki, &child).await;
+        let by_other = leased(&pki, &other).await;
+        revoke_token(root, &parent).await;
+        for (_, id) in [&by_parent, &by_child] {
+            assert_eq!(lookup(&pki, id).await.error(), "invalid lease", "at once");
+        }
+        until_revoked(&pki, &[by_parent.0, by_child.0]).await;
+        assert_eq!(lookup(&pki, &by_other.1).await.status, 200);
+        assert_eq!(pki.get(&format!("cert/{}", by_other.0)).await["revocation_time"], 0);
+        pki.stop().await;
     }
-    until_revoked(pki, &[by_parent.0, by_child.0]).await;
-    assert_eq!(lookup(pki, &by_other.1).await.status, 200);
-    assert_eq!(pki.get(&format!("cert/{}", by_other.0)).await["revocation_time"], 0);
-}
-
-#[actix_web::test]
-async fn leases_end_with_their_token_or_its_parent() {
-    let pki = Pki::start().await;
-    die_with_their_token(&pki).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn leases_end_with_their_token_on_postgresql() {
-    let pki = Pki::on(App::builder().postgres().start().await).await;
-    die_with_their_token(&pki).await;
-    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -362,23 +331,21 @@ async fn last_token_use_creates_no_lease_and_ends_earlier_ones() {
 async fn lease_revocation_of_an_ended_token_survives_a_restart() {
     let pki = Pki::start().await;
     pki.role(&leasing()).await;
-    let root = pki.app.client.clone();
-    let maker = issuer(&pki, &root, json!({})).await;
+    let maker = issuer(&pki, &pki.app.client, json!({})).await;
     let mut serials = Vec::new();
     for _ in 0..5 {
         serials.push(leased(&pki, &maker).await.0);
     }
-    let ended = root.post("auth/token/revoke", json!({ "token": maker.token })).await;
-    assert_eq!(ended.status, 204);
+    revoke_token(&pki.app.client, &maker).await;
     // The restart is immediate: the new server completes what the old one did not.
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     until_revoked(&pki, &serials).await;
     pki.stop().await;
 }
 
 #[actix_web::test]
 async fn a_lease_ends_with_its_certificate_and_nothing_is_revoked() {
-    let pki = Pki::on(App::builder().manual_clock(at_noon()).start().await).await;
+    let pki = Pki::at(NOON).await;
     pki.role(&with(&leasing(), json!({ "ttl": "1h" }))).await;
     let (serial, id) = leased(&pki, &pki.app.client).await;
     pki.app.clock.advance(Duration::from_secs(3599));

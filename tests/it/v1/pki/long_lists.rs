@@ -72,23 +72,31 @@ fn revocations(app: &App, rows: usize) {
     );
 }
 
-/// Starts a mount with a root and one leaf on each of the stores.
-async fn on_both(faults: Option<&[Arc<Faults>; 2]>) -> [Pki; 2] {
-    let builder = |at: usize| match faults {
-        Some(faults) => App::builder().faults(&faults[at]),
-        None => App::builder(),
-    };
-    let both = [Pki::on(builder(0).start().await).await, Pki::on(builder(1).postgres().start().await).await];
-    for pki in &both {
-        pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+/// Starts a mount with a root and one leaf on each of the stores, and returns it with the double of its store.
+async fn on_both() -> [(Pki, Arc<Faults>); 2] {
+    let [embedded, postgres]: [Arc<Faults>; 2] = Default::default();
+    let both = [
+        (Pki::on(App::builder().faults(&embedded).start().await).await, embedded),
+        (Pki::on(App::builder().faults(&postgres).postgres().start().await).await, postgres),
+    ];
+    for (pki, _) in &both {
+        pki.leaf().await;
     }
     both
 }
 
-async fn stop(both: [Pki; 2]) {
-    for pki in both {
+async fn stop(both: [(Pki, Arc<Faults>); 2]) {
+    for (pki, _) in both {
         pki.stop().await;
     }
+}
+
+/// Starts a mount with `rows` copies of its leaf.
+async fn with_copies(rows: usize) -> Pki {
+    let pki = Pki::start().await;
+    pki.leaf().await;
+    copies(&pki.app, rows);
+    pki
 }
 
 fn keys(body: &Value) -> Vec<String> {
@@ -125,11 +133,14 @@ impl Slow {
     }
 
     /// Reads the rest of the response. Returns it, and `true` if it is complete.
-    fn rest(mut self) -> (String, bool) {
-        let ended = self.socket.read_to_end(&mut self.taken);
-        let text = String::from_utf8_lossy(&self.taken).into_owned();
-        let whole = ended.is_ok() && text.ends_with("\r\n0\r\n\r\n");
-        (text, whole)
+    async fn rest(mut self) -> (String, bool) {
+        let reading = move || {
+            let ended = self.socket.read_to_end(&mut self.taken);
+            let text = String::from_utf8_lossy(&self.taken).into_owned();
+            let whole = ended.is_ok() && text.ends_with("\r\n0\r\n\r\n");
+            (text, whole)
+        };
+        tokio::task::spawn_blocking(reading).await.unwrap()
     }
 }
 
@@ -161,9 +172,8 @@ async fn settled(number: impl Fn() -> usize) -> usize {
 #[actix_web::test]
 async fn list_of_200_000_is_complete_and_read_in_pages() {
     const ROWS: usize = 200_000;
-    let faults = [Arc::default(), Arc::default()];
-    let both = on_both(Some(&faults)).await;
-    for (pki, faults) in both.iter().zip(&faults) {
+    let both = on_both().await;
+    for (pki, faults) in &both {
         copies(&pki.app, ROWS);
         let before = faults.calls("serials");
         let answer = pki.app.client.list("pki/certs").await;
@@ -191,8 +201,8 @@ async fn list_of_200_000_is_complete_and_read_in_pages() {
 #[actix_web::test]
 async fn lists_with_details_have_those_of_every_name() {
     const ROWS: usize = 2_600;
-    let both = on_both(None).await;
-    for pki in &both {
+    let both = on_both().await;
+    for (pki, _) in &both {
         copies(&pki.app, ROWS);
         revocations(&pki.app, ROWS);
         let all = pki.list("certs").await;
@@ -226,9 +236,8 @@ async fn slow_reader_holds_no_store_connection_and_gets_the_list() {
     const ROWS: usize = 150_000;
     // More than the connections for reading of either store.
     const READERS: usize = 8;
-    let faults = [Arc::default(), Arc::default()];
-    let both = on_both(Some(&faults)).await;
-    for (pki, faults) in both.iter().zip(&faults) {
+    let both = on_both().await;
+    for (pki, faults) in &both {
         copies(&pki.app, ROWS);
         let client = &pki.app.client;
         let mut readers = join_all((0..READERS).map(|_| Slow::ask(client, "pki/certs"))).await;
@@ -244,8 +253,7 @@ async fn slow_reader_holds_no_store_connection_and_gets_the_list() {
         for _ in 0..20 {
             assert_eq!(client.get(&format!("pki/cert/{}", serial(7))).await.status, 200);
         }
-        let last = readers.pop().unwrap();
-        let (text, whole) = tokio::task::spawn_blocking(move || last.rest()).await.unwrap();
+        let (text, whole) = readers.pop().unwrap().rest().await;
         assert!(whole, "{} octets", text.len());
         assert_eq!(text.matches("\"7f:").count(), ROWS);
         // Nothing is read for clients that have disconnected.
@@ -272,11 +280,10 @@ async fn outcome(client: &Client, path: &str) -> Option<u16> {
 
 #[actix_web::test]
 async fn store_failure_during_a_list_aborts_the_response() {
-    let faults = [Arc::default(), Arc::default()];
-    let both = on_both(Some(&faults)).await;
+    let both = on_both().await;
     // Excludes reads in the background, and that of the token, which is repeated every second.
     let calls = BTreeSet::from(["has mount", "serials", "certificates", "revoked serials", "revocations"]);
-    for (pki, faults) in both.iter().zip(&faults) {
+    for (pki, faults) in &both {
         copies(&pki.app, 2_400);
         revocations(&pki.app, 2_400);
         // The pages of each list, and the check that the mount still exists.
@@ -304,12 +311,12 @@ async fn store_failure_during_a_list_aborts_the_response() {
 
 #[actix_web::test]
 async fn list_of_a_deleted_mount_is_not_terminated() {
-    let both = on_both(None).await;
-    for pki in &both {
+    let both = on_both().await;
+    for (pki, _) in &both {
         copies(&pki.app, 150_000);
         let reader = Slow::ask(&pki.app.client, "pki/certs").await;
         assert_eq!(pki.app.client.delete("sys/mounts/pki").await.status, 204);
-        let (text, whole) = tokio::task::spawn_blocking(move || reader.rest()).await.unwrap();
+        let (text, whole) = reader.rest().await;
         assert!(!whole && text.contains("\"7f:") && !text.contains("wrap_info"), "{} octets", text.len());
     }
     stop(both).await;
@@ -317,9 +324,7 @@ async fn list_of_a_deleted_mount_is_not_terminated() {
 
 #[actix_web::test]
 async fn the_right_to_list_is_enough_and_no_other_right_is() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, 1_500);
+    let pki = with_copies(1_500).await;
     revocations(&pki.app, 1_500);
     for path in ["pki/certs", "pki/certs/detailed", "pki/certs/revoked", "pki/certs/unified-revoked"] {
         let rule = |rights: &str| format!("path \"{path}\" {{ capabilities = [{rights}] }}");
@@ -335,9 +340,7 @@ async fn the_right_to_list_is_enough_and_no_other_right_is() {
 
 #[actix_web::test]
 async fn head_of_a_long_list_has_no_body_and_keeps_the_connection() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, 5_000);
+    let pki = with_copies(5_000).await;
     let client = pki.app.client.clone();
     let asked = move || {
         let url = client.url("");
@@ -358,19 +361,15 @@ async fn head_of_a_long_list_has_no_body_and_keeps_the_connection() {
         (String::from_utf8(first).unwrap(), second)
     };
     let (first, second) = tokio::task::spawn_blocking(asked).await.unwrap();
-    assert!(
-        first.starts_with("HTTP/1.1 200 OK") && !first.contains("-length") && !first.contains("chunked"),
-        "{first}"
-    );
+    assert!(first.starts_with("HTTP/1.1 200 OK"), "{first}");
+    assert!(!first.contains("-length") && !first.contains("chunked"), "{first}");
     assert!(second.starts_with("HTTP/1.1 200 OK"), "{second}");
     pki.stop().await;
 }
 
 #[actix_web::test]
 async fn long_list_is_wrapped_up_to_the_wrapping_limit() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, 100_000);
+    let pki = with_copies(100_000).await;
     let wrapped = async |query: &str| {
         let request = pki.app.client.request("LIST", &format!("pki/certs{query}"));
         send(request.header("X-Service-Wrap-TTL", "1h")).await
@@ -391,7 +390,7 @@ async fn long_list_is_audited_before_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let pki = Pki::on(App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await).await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
+    pki.leaf().await;
     copies(&pki.app, 3_000);
     let lines = |id: &str| -> Vec<Value> {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -414,49 +413,42 @@ async fn long_list_is_audited_before_it_is_sent() {
 
 #[actix_web::test]
 async fn hvac_reads_a_long_list() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, 3_000);
-    let address = pki.app.client.url("");
+    let pki = with_copies(3_000).await;
+    let address = pki.app.client.url("").strip_suffix("/v1/").unwrap().to_owned();
     let token = pki.app.client.token.clone();
-    let address = address.strip_suffix("/v1/").unwrap().to_owned();
     let work = move || judge("hvac_lists.py", &[&address, &token, "3002"]);
     tokio::task::spawn_blocking(work).await.unwrap();
     pki.stop().await;
 }
+
+/// Creates a role with one secret id.
+async fn with_secret_id(client: &Client) {
+    assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    assert_eq!(client.post("auth/approle/role/r", json!({})).await.status, 204);
+    assert_eq!(client.post("auth/approle/role/r/secret-id", json!({})).await.status, 200);
+}
+
+/// Copies of the secret id.
+const SECRET_IDS: &str = "INSERT INTO secret_id (mount, hash, role, accessor, updated_at_micros, body)
+    SELECT mount, SERIAL, role, 'zz' || TEXT, updated_at_micros, body FROM secret_id, n";
 
 #[actix_web::test]
 async fn other_lists_that_grow_are_read_in_pages_too() {
     const ROWS: usize = 10_500;
     for app in [App::start().await, App::builder().postgres().start().await] {
         let client = &app.client;
-        assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-        assert_eq!(client.post("auth/approle/role/r", json!({})).await.status, 204);
-        assert_eq!(client.post("auth/approle/role/r/secret-id", json!({})).await.status, 200);
+        with_secret_id(client).await;
         let uuid = |i: usize| format!("zz{i:08}");
-        fill(
-            &app,
-            ROWS,
-            "INSERT INTO secret_id (mount, hash, role, accessor, updated_at_micros, body)
-            SELECT mount, SERIAL, role, 'zz' || TEXT, updated_at_micros, body FROM secret_id, n",
-        );
-        fill(
-            &app,
-            ROWS,
+        for sql in [
+            SECRET_IDS,
             "INSERT INTO entity (id, name, version, body) SELECT 'zz' || TEXT, 'zz' || TEXT, 1, SERIAL FROM n",
-        );
-        fill(
-            &app,
-            ROWS,
             "INSERT INTO entity_alias (id, accessor, name, entity, version, body)
             SELECT 'zz' || TEXT, 'auth_none', TEXT, 'zz' || TEXT, 1, SERIAL FROM n",
-        );
-        fill(
-            &app,
-            ROWS,
             "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
             SELECT 'gone/issue/r/zz' || TEXT, (SELECT MAX(id) FROM mount), SERIAL, SERIAL, 1, 9999999999 FROM n",
-        );
+        ] {
+            fill(&app, ROWS, sql);
+        }
         for (path, has_info) in [
             ("auth/approle/role/r/secret-id", false),
             ("identity/entity/id", true),

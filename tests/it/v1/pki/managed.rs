@@ -17,22 +17,30 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::error::Kind;
 use signet::keys::NoSigners;
-use signet::x509::ocsp::IdHash;
 
 use self::device::{Device, Mode};
 use super::foreign::{Crl, csr, csr_text, openssl_verifies_chain};
-use super::mount::{FAR, Pki, parse};
-use super::ocsp::{cert_id, request};
-use crate::support::{Answer, App, Client};
+use super::mount::{self, FAR, Pki, parse, text, with};
+use super::ocsp::about;
+use crate::support::{Answer, App, Builder, Client};
 
 /// Time limit for requests on the servers of these tests.
 const LIMIT: Duration = Duration::from_secs(3);
 
+/// Starts a server with a device.
+async fn start() -> (Arc<Device>, Pki) {
+    start_with(App::builder()).await
+}
+
+async fn start_with(builder: Builder) -> (Arc<Device>, Pki) {
+    let device = Device::new();
+    let app = builder.signers(device.clone()).start().await;
+    (device, Pki { app })
+}
+
 /// Starts a server with a device; its mount `pki` has a key of this type in it, called `token`.
 async fn with_key(key_type: &str) -> (Arc<Device>, Pki) {
-    let device = Device::new();
-    let app = App::builder().signers(device.clone()).settings(|settings| settings.max_duration = LIMIT);
-    let pki = Pki { app: app.start().await };
+    let (device, pki) = start_with(App::builder().settings(|settings| settings.max_duration = LIMIT)).await;
     device.make("token", key_type);
     pki.post("keys/generate/kms", json!({ "managed_key_name": "token", "key_name": "token" })).await;
     (device, pki)
@@ -54,8 +62,19 @@ async fn delta(pki: &Pki) -> Crl {
     Crl::new(pki.fetch("GET", "crl/delta", &[]).await.bytes().await.unwrap().to_vec())
 }
 
-fn text<'a>(data: &'a Value, member: &str) -> &'a str {
-    data[member].as_str().unwrap_or_else(|| panic!("{member} is no text in {data}"))
+/// Creates a root and an intermediate with these managed keys, `root` and `below`. Returns both certificates, and the
+/// identifier of the intermediate.
+async fn chain(pki: &Pki, root_key: &str, below_key: &str) -> (String, String, String) {
+    let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": root_key, "not_after": FAR });
+    let root = text(&pki.data("root/generate/kms", root).await, "certificate").to_owned();
+    let wanted = json!({ "common_name": "Below", "managed_key_name": below_key, "key_name": "below" });
+    let csr = pki.data("intermediate/generate/kms", wanted).await["csr"].clone();
+    let signing = json!({ "csr": csr, "common_name": "Below", "ttl": "4h" });
+    let below = pki.certify("root/sign-intermediate", signing).await.pem;
+    let set = pki.data("intermediate/set-signed", json!({ "certificate": below })).await;
+    let id = set["imported_issuers"][0].as_str().unwrap().to_owned();
+    assert_eq!(set["mapping"][&id], pki.get("key/below").await["key_id"]);
+    (root, below, id)
 }
 
 async fn everything_is_signed(key_type: &str) {
@@ -67,22 +86,21 @@ async fn everything_is_signed(key_type: &str) {
     pki.ask("sign/r", body.clone()).await;
     pki.ask("sign-verbatim", body.clone()).await;
     assert!(pki.certify("root/sign-intermediate", body).await.certificate.is_ca());
-    let itself = pki.post("root/sign-self-issued", json!({ "certificate": issuer })).await;
-    assert!(parse(text(&itself.body["data"], "certificate")).is_signed_by(parse(&issuer).key()));
+    let itself = pki.data("root/sign-self-issued", json!({ "certificate": issuer })).await;
+    assert!(parse(text(&itself, "certificate")).is_signed_by(parse(&issuer).key()));
     let wanted = json!({ "common_name": "Below", "key_ref": "token" });
-    let wanted = pki.post("intermediate/generate/existing", wanted).await;
-    assert!(csr_text(text(&wanted.body["data"], "csr")).contains("CN=Below"));
-    let wanted = json!({ "common_name": "Above", "key_ref": "token" });
-    pki.post("intermediate/cross-sign", wanted).await;
+    let wanted = pki.data("intermediate/generate/existing", wanted).await;
+    assert!(csr_text(text(&wanted, "csr")).contains("CN=Below"));
+    pki.post("intermediate/cross-sign", json!({ "common_name": "Above", "key_ref": "token" })).await;
 
     let list = json!({ "crl_number": 7, "format": "pem" });
-    let made = pki.post("issuer/root/sign-revocation-list", list).await.body["data"].clone();
+    let made = pki.data("issuer/root/sign-revocation-list", list).await;
     let (_, der) = signet::x509::pem::parse_first_block(text(&made, "crl")).unwrap().unwrap();
     assert!(Crl::new(der).is_signed_by(&issuer));
-    let about = request(&[cert_id(IdHash::Sha1, &parse(&issuer), &leaf.certificate.serial())], None);
+    let about = about(&issuer, &leaf);
     assert_eq!(pki.ocsp(&about).await.statuses(), ["good"]);
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&leaf).await;
     assert_eq!(pki.ocsp(&about).await.statuses(), ["revoked"]);
     pki.get("crl/rotate-delta").await;
     let complete = pki.crl("root").await;
@@ -99,7 +117,7 @@ async fn everything_is_signed(key_type: &str) {
     assert_eq!(kind, (&key_type.into(), &"token".into(), &"uuid of token".into()));
     // The stored data is enough to load the key, and the CRLs need no new signature.
     let begun = device.begun.load(Ordering::SeqCst);
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.crl("root").await.der, complete.der);
     assert_eq!(device.begun.load(Ordering::SeqCst), begun);
     pki.ask("issue/r", json!({ "common_name": "c.test" })).await;
@@ -107,9 +125,10 @@ async fn everything_is_signed(key_type: &str) {
 }
 
 #[actix_web::test]
-async fn digest_signer_signs_everything() {
-    everything_is_signed("ec").await;
-    everything_is_signed("rsa").await;
+async fn key_with_every_algorithm_signs_everything() {
+    for key_type in ["ec", "rsa", "ed25519"] {
+        everything_is_signed(key_type).await;
+    }
 }
 
 #[actix_web::test]
@@ -117,11 +136,6 @@ async fn key_with_few_algorithms_signs_everything_by_default() {
     for key_type in ["rsa-pss", "rsa-512", "rsa-pss-512"] {
         everything_is_signed(key_type).await;
     }
-}
-
-#[actix_web::test]
-async fn message_signer_signs_everything() {
-    everything_is_signed("ed25519").await;
 }
 
 #[actix_web::test]
@@ -176,7 +190,7 @@ const FAILURES: [(Option<Mode>, u16, (u16, u8)); 6] = [
 #[actix_web::test]
 async fn failed_or_wrong_signature_is_an_error_and_not_stored() {
     let (device, pki) = with_root("ec").await;
-    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
+    let issuer = text(&pki.get("issuer/root").await, "certificate").to_owned();
     let list = pki.crl("root").await;
     let client = &pki.app.client;
     for (mode, status, ocsp) in FAILURES {
@@ -189,7 +203,7 @@ async fn failed_or_wrong_signature_is_an_error_and_not_stored() {
             ("issue/r", json!({ "common_name": "b.test" })),
             ("sign-verbatim", json!({ "csr": csr })),
             ("root/sign-intermediate", json!({ "csr": csr, "common_name": "b.test" })),
-            ("root/sign-self-issued", json!({ "certificate": pki.get("issuer/root").await["certificate"] })),
+            ("root/sign-self-issued", json!({ "certificate": issuer })),
             ("root/generate/existing", root("other")),
             ("intermediate/generate/existing", json!({ "common_name": "Below", "key_ref": "token" })),
             ("issuer/root/sign-revocation-list", json!({ "crl_number": 7 })),
@@ -199,8 +213,7 @@ async fn failed_or_wrong_signature_is_an_error_and_not_stored() {
             assert!(!answer.text.contains("internal error"), "{mode:?} {path}: {}", answer.text);
         }
         assert_eq!(pki.stored().await, before, "{mode:?}");
-        let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
-        pki.ocsp(&about).await.assert_fails(ocsp.0, ocsp.1);
+        pki.ocsp(&about(&issuer, &leaf)).await.assert_fails(ocsp.0, ocsp.1);
         assert_eq!(client.get("pki/crl/rotate").await.status, status, "{mode:?}");
         assert_eq!(pki.crl("root").await.number(), list.number(), "{mode:?}: the last list stays");
         device.deny(false);
@@ -240,22 +253,20 @@ async fn signed_root_is_rechecked_against_concurrent_changes() {
 }
 
 async fn until(done: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(10));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    mount::until("the signer", async || done()).await;
 }
 
-/// Creates a mount with a root that has its own managed key, and issues a certificate there.
-async fn another_mount(device: &Device, pki: &Pki, name: &str) -> String {
-    let client = &pki.app.client;
-    assert_eq!(client.post(&format!("sys/mounts/{name}"), json!({ "type": "pki" })).await.status, 204);
-    device.make(name, "ec");
-    let root = json!({ "common_name": name, "managed_key_name": name, "not_after": FAR });
-    accepted(client.post(&format!("{name}/root/generate/kms"), root).await);
+/// Creates a mount with a root, and a role for any name.
+async fn mount_with_root(client: &Client, name: &str, endpoint: &str, key: Value) {
+    accepted(client.post(&format!("sys/mounts/{name}"), json!({ "type": "pki" })).await);
+    let root = with(&json!({ "common_name": name, "not_after": FAR }), key);
+    accepted(client.post(&format!("{name}/root/generate/{endpoint}"), root).await);
     accepted(client.post(&format!("{name}/roles/r"), json!({ "allow_any_name": true, "key_type": "ec" })).await);
-    issued(client, name).await
+}
+
+/// Creates the mount `well`, whose key is in the process.
+async fn well(client: &Client) {
+    mount_with_root(client, "well", "internal", json!({ "key_type": "ec" })).await;
 }
 
 fn accepted(answer: Answer) -> Answer {
@@ -275,15 +286,13 @@ async fn hanging_signer_delays_only_its_own_mount_for_a_limited_time() {
     // More mounts than slots for CRL builds.
     let mut hanging = vec![("pki".to_owned(), issued(client, "pki").await)];
     for name in ["one", "two", "three"] {
-        hanging.push((name.to_owned(), another_mount(&device, &pki, name).await));
+        device.make(name, "ec");
+        mount_with_root(client, name, "kms", json!({ "managed_key_name": name })).await;
+        hanging.push((name.to_owned(), issued(client, name).await));
     }
-    accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
-    let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
-    accepted(client.post("well/root/generate/internal", root).await);
-    accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
-    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
-    let leaf = parse(text(&pki.get(&format!("cert/{}", hanging[0].1)).await, "certificate"));
-    let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.serial())], None);
+    well(client).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+    let about = about(text(leaf.data(), "issuing_ca"), &leaf);
     let certs = pki.list("certs").await;
     device.set(Mode::Hangs);
     let begun = device.begun.load(Ordering::SeqCst);

@@ -8,29 +8,20 @@ use super::mount::Pki;
 
 const RULE: &str = "the name constraints of the issuing chain do not allow";
 
-async fn import(pki: &Pki, bundle: &str) -> String {
-    let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": bundle })).await;
-    answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned()
-}
-
 /// Asserts that a leaf below `issuer` may have the name `a.good.com` but not `a.evil.com`, on every path that signs.
 async fn holds(pki: &Pki, issuer: &str, shown: &str) {
     let csr = |host: &str| csr("ec-256", &format!("/CN={host}"), &format!("subjectAltName = DNS:{host}"));
     pki.role(&json!({ "allow_any_name": true, "require_cn": false })).await;
-    for (endpoint, [evil, good]) in [
-        ("issue/r", ["a.evil.com", "a.good.com"].map(|host| json!({ "alt_names": host }))),
-        ("sign/r", ["a.evil.com", "a.good.com"].map(|host| json!({ "csr": csr(host) }))),
-        ("sign-verbatim", ["a.evil.com", "a.good.com"].map(|host| json!({ "csr": csr(host) }))),
-        (
-            "sign-intermediate",
-            ["a.evil.com", "a.good.com"].map(|host| json!({ "csr": csr(host), "common_name": host })),
-        ),
-    ] {
+    for endpoint in ["issue/r", "sign/r", "sign-verbatim", "sign-intermediate"] {
         let path = format!("issuer/{issuer}/{endpoint}");
-        let answer = pki.app.client.post(&format!("pki/{path}"), evil).await;
+        let named = |host: &str| match endpoint {
+            "issue/r" => json!({ "alt_names": host }),
+            _ => json!({ "csr": csr(host), "common_name": host }),
+        };
+        let answer = pki.app.client.post(&format!("pki/{path}"), named("a.evil.com")).await;
         assert_eq!(answer.status, 400, "{shown}: {path}: {}", answer.text);
         assert!(answer.error().contains(RULE), "{shown}: {path}: {}", answer.text);
-        pki.certify(&path, good).await;
+        pki.certify(&path, named("a.good.com")).await;
     }
 }
 
@@ -42,10 +33,10 @@ async fn manual_chain_does_not_remove_name_constraints_of_parents() {
     let between = root.intermediate("/O=Good/CN=Between", &[]);
     let below = between.intermediate("/O=Good/CN=Below", &[]);
     let other = Ca::root("/CN=Other");
-    import(&pki, &root.pem).await;
-    let between_id = import(&pki, &between.bundle()).await;
-    let below_id = import(&pki, &below.bundle()).await;
-    let other_id = import(&pki, &other.bundle()).await;
+    pki.import_one(&root.pem).await;
+    let between_id = pki.import_one(&between.bundle()).await;
+    let below_id = pki.import_one(&below.bundle()).await;
+    let other_id = pki.import_one(&other.bundle()).await;
     holds(&pki, &between_id, "the computed chain").await;
     for chain in [json!(["self"]), json!(["self", other_id]), json!([between_id, below_id])] {
         let path = format!("pki/issuer/{between_id}");

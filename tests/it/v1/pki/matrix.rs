@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::foreign::{Files, csr, gnutls_verifies, openssl_verifies};
-use super::mount::Pki;
+use super::mount::{Pki, text};
 
 /// Too slow to generate in a test: created by openssl, without the private key.
 const RSA_8192: &str = include_str!("../../fixtures/rsa-8192.csr.pem");
@@ -21,10 +21,9 @@ async fn every_key_type_under_every_issuer() {
     requests.extend(KEYS.map(|kind| (kind, csr(kind, &format!("/CN={kind}.test"), ""))));
     for (name, key_type, bits) in ISSUERS {
         let root = json!({ "issuer_name": name, "common_name": name, "key_type": key_type, "key_bits": bits });
-        let root = pki.root(root).await["certificate"].as_str().unwrap().to_owned();
-        let root = files.write(name, root.as_bytes());
-        pki.post(&format!("roles/{name}"), json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true }))
-            .await;
+        let root = files.write(name, text(&pki.root(root).await, "certificate").as_bytes());
+        let role = json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true });
+        pki.post(&format!("roles/{name}"), role).await;
         for (kind, csr) in &requests {
             // The second path has a role of another issuer: the issuer of the path takes precedence.
             for path in [format!("sign/{name}"), format!("issuer/{name}/sign/rsa")] {
@@ -42,8 +41,8 @@ async fn every_key_type_under_every_issuer() {
 async fn verifiers_reject_a_leaf_of_another_root() {
     let pki = Pki::start().await;
     let files = Files::new();
-    let other = pki.root(json!({ "common_name": "Other" })).await["certificate"].as_str().unwrap().to_owned();
-    let other = files.write("other", other.as_bytes());
+    let other = pki.root(json!({ "common_name": "Other" })).await;
+    let other = files.write("other", text(&other, "certificate").as_bytes());
     let leaf = pki.issue(&json!({ "allow_any_name": true }), json!({ "common_name": "a.foo" })).await;
     let leaf = files.write("leaf", leaf.pem.as_bytes());
     assert!(openssl_verifies(&other, &leaf).is_err());

@@ -60,15 +60,6 @@ pub fn with(base: &Value, more: Value) -> Value {
     both
 }
 
-/// Returns the role with every combination of these flags, for rules that do not depend on them.
-pub fn whatever(role: &Value, flags: &[&str]) -> Vec<Value> {
-    let combination = |bits: u32| {
-        let chosen = flags.iter().enumerate().map(|(at, flag)| ((*flag).to_owned(), json!(bits >> at & 1 == 1)));
-        with(role, Value::Object(chosen.collect()))
-    };
-    (0..1 << flags.len()).map(combination).collect()
-}
-
 impl Pki {
     /// Starts a mount whose default issuer is a P-256 root named `root` that ends at [`FAR`].
     pub async fn start() -> Self {
@@ -267,24 +258,6 @@ impl Pki {
     pub async fn deny_sign(&self, role: &Value, request: Value, rule: &str) {
         self.role(role).await;
         self.refused("sign/r", request, rule).await;
-    }
-
-    /// Asserts that each of these common names is issued, as CN and as the only SAN.
-    pub async fn allows(&self, role: &Value, names: &[&str]) {
-        self.role(role).await;
-        for name in names {
-            let leaf = self.ask("issue/r", json!({ "common_name": name })).await;
-            assert_eq!(leaf.certificate.common_name(), *name, "{role}");
-            assert_eq!(leaf.sans(), [format!("DNS:{name}")], "{role}");
-        }
-    }
-
-    /// Asserts that each of these common names is rejected, and nothing is stored.
-    pub async fn denies(&self, role: &Value, names: &[&str]) {
-        self.role(role).await;
-        for name in names {
-            self.refused("issue/r", json!({ "common_name": name }), "common_name: ").await;
-        }
     }
 
     /// Returns the published CRL of an issuer.

@@ -1,276 +1,75 @@
-//! Common names and alternative names that a role allows, and where they appear in the certificate.
+//! Common names and alternative names that a role allows, through the routes. The vectors of the rules are unit tests
+//! in `src/pki/check/names/tests.rs`; here one row for each rule shows that its field of the role applies.
 
 use serde_json::json;
 
 use super::foreign::csr;
-use super::mount::{Pki, whatever, with};
-
-/// Names around `bar.foo`, plain and with a wildcard.
-const SIX: [&str; 6] = ["baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"];
+use super::mount::{Pki, with};
 
 #[actix_web::test]
-async fn patterns_match_nothing_without_allow_glob_domains() {
+async fn each_name_field_of_a_role_applies_to_the_common_name() {
     let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": false });
-    for role in whatever(&role, &["allow_subdomains", "allow_bare_domains", "allow_wildcard_certificates"]) {
-        pki.denies(&role, &SIX).await;
-    }
-    for role in whatever(&role, &["allow_localhost", "enforce_hostnames"]) {
-        pki.denies(&role, &SIX).await;
-    }
-    let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": false });
-    for role in whatever(&role, &["allow_bare_domains"]) {
-        // `*.foo` is not in the list: with bare domains and wildcards, the entry itself is a name.
-        pki.denies(&role, &["foo", "baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo"]).await;
-    }
-    let role = with(&role, json!({ "allow_wildcard_certificates": false }));
-    for role in whatever(&role, &["allow_bare_domains"]) {
-        pki.denies(&role, &["foo", "baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo"]).await;
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn localhost_needs_allow_localhost_or_a_bare_domain() {
-    let pki = Pki::start().await;
-    let local = |domains: &str, bare: bool, local: bool| json!({ "allowed_domains": domains, "allow_bare_domains": bare, "allow_localhost": local });
-    pki.denies(&local("*.*.foo", false, false), &["localhost"]).await;
-    pki.allows(&local("*.*.foo", false, true), &["localhost"]).await;
-    pki.allows(&local("localhost", true, false), &["localhost"]).await;
-    pki.denies(&local("localhost", false, false), &["localhost"]).await;
-    pki.allows(&local("localhost", false, true), &["localhost"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn wildcard_entry_is_a_bare_domain_with_one_star_only() {
-    let pki = Pki::start().await;
-    pki.allows(&json!({ "allowed_domains": "*.foo", "allow_bare_domains": true }), &["*.foo"]).await;
-    let two = json!({ "allowed_domains": "*.*.foo", "allow_bare_domains": true });
-    for role in whatever(&two, &["allow_any_name", "allow_wildcard_certificates", "enforce_hostnames"]) {
-        pki.denies(&role, &["*.*.foo"]).await;
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn glob_with_two_stars_matches_two_or_more_labels() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "*.*.foo", "allow_glob_domains": true });
-    for role in whatever(&role, &["allow_subdomains"]) {
-        pki.allows(&role, &["baz.fud.bar.foo", "fud.bar.foo"]).await;
-    }
-    pki.allows(&with(&role, json!({ "allow_wildcard_certificates": true })), &["*.fud.bar.foo", "*.bar.foo"]).await;
-    pki.denies(&role, &["bar.foo", "*.foo", "foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn glob_with_one_star_matches_any_depth() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": true });
-    pki.allows(&role, &["baz.fud.bar.foo", "fud.bar.foo", "bar.foo"]).await;
-    pki.allows(&with(&role, json!({ "allow_wildcard_certificates": true })), &["*.fud.bar.foo", "*.bar.foo"]).await;
-    pki.denies(&role, &["foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn domain_without_subdomains_allows_only_the_bare_domain() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo", "allow_subdomains": false });
-    pki.denies(&role, &["baz.fud.bar.foo", "*.fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"]).await;
-    pki.denies(&with(&role, json!({ "allow_bare_domains": false })), &["foo"]).await;
-    pki.allows(&with(&role, json!({ "allow_bare_domains": true })), &["foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn allow_subdomains_allows_names_below_the_domain() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
-    pki.allows(&role, &["baz.fud.bar.foo", "bar.foo"]).await;
-    let wild = with(&role, json!({ "allow_wildcard_certificates": true }));
-    pki.allows(&wild, &["*.fud.bar.foo", "*.bar.foo", "*.foo"]).await;
-    pki.denies(&with(&role, json!({ "allow_bare_domains": false })), &["foo"]).await;
-    pki.allows(&with(&role, json!({ "allow_bare_domains": true })), &["foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn partial_wildcards_are_not_put_into_the_san() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "allow_wildcard_certificates": true });
-    pki.denies(&role, &["x*x.foo", "*x.foo", "x*.foo"]).await;
-    let role = with(&role, json!({ "enforce_hostnames": false }));
-    for name in ["x*x.foo", "*x.foo", "x*.foo"] {
-        let leaf = pki.issue(&role, json!({ "common_name": name })).await;
-        assert_eq!(leaf.subject(), format!("CN={name}"));
-        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn glob_with_a_star_inside_a_label() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "x*x.foo", "allow_glob_domains": true });
-    pki.allows(&role, &["xerox.foo", "xylophone.files.pyrex.foo"]).await;
-    pki.denies(&role, &["xercex.bar.foo", "bar.foo", "*.foo", "*.x*x.foo", "*.xyx.foo"]).await;
-    let off = json!({ "allowed_domains": "x*x.foo", "allow_bare_domains": false, "allow_glob_domains": false });
-    pki.denies(&off, &["x*x.foo"]).await;
-    for on in [json!({ "allow_glob_domains": true }), json!({ "allow_bare_domains": true })] {
-        let role = with(&off, with(&on, json!({ "allow_wildcard_certificates": true })));
-        // It is not a host name, so a role with `enforce_hostnames` rejects it.
-        pki.denies(&role, &["x*x.foo"]).await;
-        let role = with(&role, json!({ "enforce_hostnames": false }));
-        let leaf = pki.issue(&role, json!({ "common_name": "x*x.foo" })).await;
-        assert_eq!((leaf.certificate.common_name().as_str(), leaf.sans().len()), ("x*x.foo", 0));
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn glob_with_a_star_as_an_inner_label() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "x.*.x.foo", "allow_glob_domains": true });
-    pki.allows(&role, &["x.ero.x.foo", "x.ylophone.files.pyre.x.foo"]).await;
-    let denied =
-        ["xerox.foo", "xylophone.files.pyrex.foo", "bar.foo", "*.foo", "*.x.*.x.foo", "*.x.y.x.foo", "x.*.x.foo"];
-    pki.denies(&role, &denied).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn disallowed_wildcards_override_all_other_flags() {
-    let pki = Pki::start().await;
-    let off = json!({ "allow_wildcard_certificates": false });
-    let glob = with(&off, json!({ "allowed_domains": "*.foo", "allow_glob_domains": true }));
-    pki.denies(&glob, &["*.fud.bar.foo", "*.bar.foo"]).await;
-    let sub = with(&off, json!({ "allowed_domains": "foo", "allow_subdomains": true }));
-    pki.denies(&sub, &["*.fud.bar.foo", "*.foo", "x*x.foo", "*x.foo", "x*.foo"]).await;
-    let bare = with(&off, json!({ "allowed_domains": "x*x.foo", "allow_bare_domains": true }));
-    pki.denies(&bare, &["x*x.foo"]).await;
-    // Wildcards are allowed here, but no flag says how the entry may be used.
-    let neither = json!({ "allowed_domains": "*.foo", "allow_bare_domains": false, "allow_glob_domains": false });
-    pki.denies(&neither, &["*.foo"]).await;
-    pki.denies(&with(&off, json!({ "allow_any_name": true })), &["*.foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn any_name_with_and_without_enforced_hostnames() {
-    let pki = Pki::start().await;
-    let enforced = json!({ "allow_any_name": true, "enforce_hostnames": true });
-    pki.denies(&enforced, &["foo_bar.com", "-a.com", "a..b", "a b.com", "example.com."]).await;
-    let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
-    for name in ["foo_bar", "some name"] {
-        let leaf = pki.issue(&free, json!({ "common_name": name })).await;
-        assert_eq!(leaf.subject(), format!("CN={name}"));
-        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn disabled_cn_validations_allow_any_common_name() {
-    let pki = Pki::start().await;
-    let role = json!({ "cn_validations": "disabled", "allowed_domains": "foo" });
-    for name in ["*.fud.*.foo", "*.bar.*.bar", "foo@foo@foo"] {
-        let leaf = pki.issue(&role, json!({ "common_name": name, "exclude_cn_from_sans": true })).await;
-        assert_eq!(leaf.subject(), format!("CN={name}"));
-        assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
-    }
-    // The SAN from such a common name is still checked.
-    pki.deny(&role, json!({ "common_name": "evil.bar" }), "common_name: subject alternate name evil.bar").await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn cn_validations_restrict_the_kind_of_common_name() {
-    let pki = Pki::start().await;
-    // All flags except `allow_any_name`, which alone would allow bar@bar and bar.bar.
-    let all = |kind: &str| {
-        json!({
-            "cn_validations": [kind], "allowed_domains": "foo", "allow_bare_domains": true,
-            "allow_subdomains": true, "allow_glob_domains": true,
-        })
-    };
-    pki.denies(&all("email"), &["bar@bar@bar", "bar@bar", "bar.foo", "bar.bar"]).await;
-    let leaf = pki.issue(&all("email"), json!({ "common_name": "bar@foo" })).await;
-    assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=bar@foo", vec!["email:bar@foo".to_owned()]));
-    pki.denies(&all("hostname"), &["bar@foo", "bar@bar", "bar.bar"]).await;
-    pki.allows(&all("hostname"), &["bar.foo"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn letter_case_is_ignored_for_bare_domains_only() {
-    let pki = Pki::start().await;
-    let bare = json!({ "allowed_domains": "example.net, EXAMPLE.COM", "allow_bare_domains": true });
-    let leaf = pki.issue(&bare, json!({ "common_name": "Example.Net", "alt_names": "eXaMPLe.COM" })).await;
-    assert_eq!(leaf.sans(), ["DNS:Example.Net", "DNS:eXaMPLe.COM"]);
-    assert_eq!(leaf.subject(), "CN=Example.Net");
-    let sub = json!({ "allowed_domains": "example.com", "allow_subdomains": true });
-    pki.denies(&sub, &["Foo.EXAMPLE.com"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn email_addresses_match_by_their_domain() {
-    let pki = Pki::start().await;
-    let role = |domain: &str, flag: &str| json!({ "allowed_domains": domain, flag: true });
-    for (role, name) in [
-        (role("test@mail.com", "allow_bare_domains"), "test@mail.com"),
-        (role("mail.com", "allow_bare_domains"), "test@mail.com"),
-        (role("mail.com", "allow_subdomains"), "test@a.mail.com"),
+    let foo = json!({ "allowed_domains": "foo" });
+    let sub = with(&foo, json!({ "allow_subdomains": true }));
+    let globs = json!({ "allowed_domains": "*.*.foo" });
+    let mail = json!({ "allowed_domains": "mail.com", "allow_bare_domains": true });
+    let any = json!({ "allow_any_name": true });
+    // The SANs; none if the role does not allow the name.
+    for (role, name, sans) in [
+        (foo.clone(), "foo", None),
+        (with(&foo, json!({ "allow_bare_domains": true })), "foo", Some("DNS:foo")),
+        (foo, "bar.foo", None),
+        (sub.clone(), "bar.foo", Some("DNS:bar.foo")),
+        (sub.clone(), "*.bar.foo", Some("DNS:*.bar.foo")),
+        (with(&sub, json!({ "allow_wildcard_certificates": false })), "*.bar.foo", None),
+        (globs.clone(), "baz.bar.foo", None),
+        (with(&globs, json!({ "allow_glob_domains": true })), "baz.bar.foo", Some("DNS:baz.bar.foo")),
+        (json!({}), "localhost", Some("DNS:localhost")),
+        (json!({ "allow_localhost": false }), "localhost", None),
+        (any.clone(), "example.test", Some("DNS:example.test")),
+        (any.clone(), "foo_bar", None),
+        (with(&any, json!({ "enforce_hostnames": false })), "foo_bar", Some("")),
+        (with(&any, json!({ "enforce_hostnames": false })), "b*c.a.com", Some("")),
+        (mail.clone(), "test@mail.com", Some("email:test@mail.com")),
+        (with(&mail, json!({ "cn_validations": ["hostname"] })), "test@mail.com", None),
+        (sub, "bücher.foo", Some("DNS:xn--bcher-kva.foo")),
+        (json!({ "allowed_domains": "1.2.3.4", "allow_bare_domains": true }), "1.2.3.4", Some("IP Address:1.2.3.4")),
+        (json!({ "allowed_domains": ["a.com", ""], "allow_bare_domains": true }), "a.com", Some("DNS:a.com")),
+        (json!({ "allowed_domains": ["a.com", ""], "allow_subdomains": true }), "evil.org", None),
     ] {
-        let leaf = pki.issue(&role, json!({ "common_name": name })).await;
-        assert_eq!(leaf.subject(), format!("CN={name}"));
-        assert_eq!(leaf.sans(), [format!("email:{name}")], "{role}");
-    }
-    pki.denies(&role("mail.com", "allow_subdomains"), &["test@mail.com", "test@*.mail.com"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn domain_suffix_without_a_dot_does_not_match() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "example.com", "allow_subdomains": true });
-    for role in whatever(&role, &["allow_bare_domains", "allow_glob_domains", "enforce_hostnames"]) {
-        pki.denies(&role, &["evilexample.com"]).await;
+        pki.role(&role).await;
+        let request = json!({ "common_name": name, "alt_names": "" });
+        let Some(sans) = sans else {
+            pki.refused("issue/r", request, "common_name: ").await;
+            continue;
+        };
+        let leaf = pki.ask("issue/r", request).await;
+        assert_eq!((leaf.subject(), leaf.sans().join(", ").as_str()), (format!("CN={name}"), sans), "{role}");
     }
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn empty_domain_matches_nothing() {
+async fn alt_names_are_checked_and_the_cn_can_be_excluded() {
     let pki = Pki::start().await;
-    for domains in [json!("example.com,"), json!(["example.com", ""])] {
-        let role = json!({ "allowed_domains": domains, "allow_bare_domains": true, "allow_subdomains": true });
-        let leaf = pki.issue(&role, json!({ "common_name": "example.com", "alt_names": "" })).await;
-        assert_eq!(leaf.sans(), ["DNS:example.com"]);
-        pki.denies(&role, &["evil.org", "a.", "com"]).await;
+    let role =
+        json!({ "allowed_domains": "foo.com,EXAMPLE.COM", "allow_subdomains": true, "allow_bare_domains": true });
+    let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "alt_names": "eXaMPLe.COM" })).await;
+    assert_eq!(leaf.sans(), ["DNS:a.foo.com", "DNS:eXaMPLe.COM"]);
+    for (body, rule) in [
+        (json!({ "alt_names": "a.foo.com,b.bar.com" }), "alt_names: subject alternate name b.bar.com not allowed"),
+        (json!({ "alt_names": "1.2.3.4" }), "alt_names: 1.2.3.4 is an IP address: use ip_sans"),
+        (json!({ "alt_names": format!("{}.foo.com", "a".repeat(64)) }), "alt_names: "),
+        (json!({ "alt_names": "a\u{1}b.foo.com" }), "alt_names: "),
+        (json!({ "common_name": "bad.com", "exclude_cn_from_sans": true }), "common_name: common name bad.com not"),
+    ] {
+        pki.refused("issue/r", with(&json!({ "common_name": "a.foo.com" }), body), rule).await;
     }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn wildcard_below_localhost_is_allowed() {
-    let pki = Pki::start().await;
-    for role in whatever(&json!({ "allow_localhost": true }), &["allow_subdomains"]) {
-        pki.allows(&role, &["*.localhost"]).await;
+    for (cn_validations, name) in [("hostname", "a.foo.com"), ("disabled", "foo@foo@foo")] {
+        let role = with(&role, json!({ "cn_validations": cn_validations }));
+        let leaf = pki.issue(&role, json!({ "common_name": name, "exclude_cn_from_sans": true })).await;
+        assert_eq!((leaf.subject(), leaf.extension("subjectAltName")), (format!("CN={name}"), None));
     }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn unicode_name_is_punycode_in_the_san_only() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true, "enforce_hostnames": true });
-    let leaf = pki.issue(&role, json!({ "common_name": "bücher.foo" })).await;
-    assert_eq!(leaf.subject(), "CN=bücher.foo");
-    assert_eq!(leaf.sans(), ["DNS:xn--bcher-kva.foo"]);
     pki.stop().await;
 }
 
@@ -279,18 +78,15 @@ async fn punycode_label_must_be_valid() {
     let pki = Pki::start().await;
     let strict = json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": true });
     let any = json!({ "allow_any_name": true, "enforce_hostnames": false, "use_csr_sans": true });
-    // A control character, invalid Punycode, not in NFC, a single character for a full stop, only ASCII.
-    for label in ["xn--a", "xn--zzzzzzzzzzz99999", "xn--u-ccb", "xn--a-ecp", "xn--abc-"] {
-        let name = format!("{label}.foo");
-        pki.deny(&strict, json!({ "common_name": "a.foo", "alt_names": name }), "alt_names: ").await;
-        pki.deny(&any, json!({ "common_name": "a.foo", "uri_sans": format!("https://{name}/") }), "uri_sans: ").await;
-        let csr = csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{name}"));
-        for role in [&strict, &any] {
-            pki.deny_sign(role, json!({ "csr": csr }), "").await;
-        }
-        let verbatim = pki.app.client.post("pki/sign-verbatim", json!({ "csr": csr })).await;
-        assert_eq!(verbatim.status, 400, "{name}: {}", verbatim.text);
+    // The label decodes to a single character for a full stop.
+    let name = "xn--a-ecp.foo";
+    pki.deny(&strict, json!({ "common_name": "a.foo", "alt_names": name }), "alt_names: ").await;
+    pki.deny(&any, json!({ "common_name": "a.foo", "uri_sans": format!("https://{name}/") }), "uri_sans: ").await;
+    let csr = csr("ec-256", "/CN=a.foo", &format!("subjectAltName = DNS:{name}"));
+    for role in [&strict, &any] {
+        pki.deny_sign(role, json!({ "csr": csr }), "").await;
     }
+    pki.refused("sign-verbatim", json!({ "csr": csr }), "").await;
     for name in ["xn--bcher-kva.foo", "XN--55QX5D.foo", "a--b.foo"] {
         let leaf = pki.issue(&strict, json!({ "common_name": "a.foo", "alt_names": name })).await;
         assert_eq!(leaf.sans(), ["DNS:a.foo".to_owned(), format!("DNS:{name}")]);
@@ -299,134 +95,23 @@ async fn punycode_label_must_be_valid() {
 }
 
 #[actix_web::test]
-async fn alt_names_are_checked_and_the_cn_can_be_excluded() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true });
-    let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com,b.bar.com" });
-    pki.deny(&role, body, "alt_names: subject alternate name b.bar.com not allowed by this role").await;
-    let body = json!({ "common_name": "a.foo.com", "alt_names": "a.foo.com, not valid" });
-    pki.deny(&role, body, "alt_names: not valid is not a host name or e-mail address").await;
-    let leaf = pki.issue(&role, json!({ "common_name": "a.foo.com", "exclude_cn_from_sans": true })).await;
-    assert_eq!(leaf.extension("subjectAltName"), None);
-    assert_eq!(leaf.subject(), "CN=a.foo.com");
-    let body = json!({ "common_name": "bad.com", "exclude_cn_from_sans": true });
-    pki.deny(&role, body, "common_name: common name bad.com not allowed by this role").await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn ip_address_is_not_a_host_name() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "1.2.3.4,a.foo", "allow_bare_domains": true });
-    let leaf = pki.issue(&role, json!({ "common_name": "1.2.3.4" })).await;
-    assert_eq!(leaf.subject(), "CN=1.2.3.4");
-    assert_eq!(leaf.sans(), ["IP Address:1.2.3.4"]);
-    pki.deny(&role, json!({ "common_name": "a.foo", "alt_names": "1.2.3.4" }), "use ip_sans").await;
-    pki.denies(&role, &["4.3.2.1"]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn label_and_name_lengths_are_limited() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_domains": "foo", "allow_subdomains": true });
-    let label = |length: usize| "a".repeat(length);
-    let alt = |name: &str| json!({ "common_name": "a.foo", "alt_names": name, "exclude_cn_from_sans": true });
-    let fits = format!("{}.foo", label(63));
-    pki.allows(&role, &[&fits]).await;
-    assert_eq!(pki.issue(&role, alt(&fits)).await.sans(), [format!("DNS:{fits}")]);
-    pki.deny(&role, alt(&format!("{}.foo", label(64))), "alt_names: ").await;
-    let name = |last: usize| format!("{0}.{0}.{0}.{1}.foo", label(63), label(last));
-    // 3 × 64 + 57 + 4 = 253.
-    let longest = name(57);
-    assert_eq!(longest.len(), 253);
-    assert_eq!(pki.issue(&role, alt(&longest)).await.sans(), [format!("DNS:{longest}")]);
-    pki.deny(&role, alt(&name(58)), "alt_names: ").await;
-    pki.denies(&role, &[&format!("{}.foo", label(64)), &name(58)]).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn hyphens_next_to_a_star_are_rejected_with_enforced_hostnames() {
-    let pki = Pki::start().await;
-    let role = json!({ "allow_any_name": true, "enforce_hostnames": true });
-    pki.denies(&role, &["b*-c.a.com", "*-.a.com", "-*.a.com", "b*c.a.com"]).await;
-    let role = with(&role, json!({ "enforce_hostnames": false }));
-    let leaf = pki.issue(&role, json!({ "common_name": "b*c.a.com" })).await;
-    assert_eq!(leaf.subject(), "CN=b*c.a.com");
-    assert_eq!(leaf.extension("subjectAltName"), None);
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn control_characters_are_rejected_in_every_field() {
-    let pki = Pki::start().await;
-    let role = json!({ "allow_any_name": true, "enforce_hostnames": false, "allowed_user_ids": "*",
-        "allowed_serial_numbers": "*", "allowed_other_sans": "*" });
-    pki.deny(&role, json!({ "common_name": "a\u{0}b.example.com" }), "common_name: ").await;
-    let also = |more| with(&json!({ "common_name": "a.foo" }), more);
-    pki.deny(&role, also(json!({ "alt_names": "a\u{1}b.foo" })), "alt_names: ").await;
-    pki.deny(&role, also(json!({ "alt_names": "x\u{0}@b.foo" })), "alt_names: ").await;
-    pki.deny(&role, also(json!({ "user_ids": "a\u{0}" })), "user_ids: ").await;
-    pki.deny(&role, also(json!({ "serial_number": "a\u{7f}" })), "serial_number: ").await;
-    pki.deny(&role, also(json!({ "other_sans": "1.2.3;UTF8:a\u{0}b" })), "other_sans: ").await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
 async fn invalid_alt_name_rejects_the_whole_request() {
     let pki = Pki::start().await;
-    let domains = json!({ "allowed_domains": "ok.test", "allow_subdomains": true, "allow_bare_domains": true });
-    let bad = [
-        "under_score.evil.com",
-        "a_b.ok.test",
-        "foo.ok.test.",
-        "ok.test.",
-        "not valid",
-        "-a.ok.test",
-        "a-.ok.test",
-        "x*y.ok.test",
-        "*.*.ok.test",
-        "*",
-        "BÜCHER.ok.test",
-        "ａ.ok.test",
-        "a\u{ad}b.ok.test",
-        "[::1]",
-        "10.0.0.1/8",
-        "https://a.ok.test",
-    ];
-    let request = csr("ec-256", "/CN=a.ok.test", "");
-    for role in [
-        domains.clone(),
-        with(&domains, json!({ "enforce_hostnames": false })),
-        with(&domains, json!({ "allow_any_name": true, "cn_validations": "disabled", "require_cn": false })),
-        with(&domains, json!({ "allow_any_name": true, "enforce_hostnames": false, "allow_glob_domains": true })),
-    ] {
-        pki.role(&with(&role, json!({ "use_csr_sans": false }))).await;
-        for name in bad {
-            let rule = format!("alt_names: {name} is not a host name or e-mail address");
-            let body = json!({ "common_name": "a.ok.test", "alt_names": ["b.ok.test", name] });
-            for (path, more) in [("issue/r", json!({})), ("sign/r", json!({ "csr": request }))] {
-                let answer = pki.app.client.post(&format!("pki/{path}"), with(&body, more)).await;
-                assert_eq!(answer.status, 400, "{path} {name} under {role}: {}", answer.text);
-                let shown = answer.error().replace("\\u{ad}", "\u{ad}");
-                assert!(shown.contains(&rule), "{path} {name} under {role}: {}", answer.text);
-            }
-        }
-    }
-    assert_eq!(pki.list("certs").await.len(), 1, "the root alone");
+    let csr = csr("ec-256", "/CN=a.ok.test", "");
+    pki.role(&json!({ "allow_any_name": true, "enforce_hostnames": false, "use_csr_sans": false })).await;
     // Endpoints without a role reject it as well: the certificate would lack the name.
     for (path, more) in [
+        ("issue/r", json!({})),
+        ("sign/r", json!({ "csr": csr })),
         ("root/generate/internal", json!({ "key_type": "ec" })),
         ("intermediate/generate/internal", json!({ "key_type": "ec" })),
-        ("root/sign-intermediate", json!({ "csr": request })),
+        ("root/sign-intermediate", json!({ "csr": csr })),
     ] {
-        let body = json!({ "common_name": "CA", "alt_names": "ca.ok.test,a_b.ok.test" });
+        let body = json!({ "common_name": "a.ok.test", "alt_names": ["b.ok.test", "a_b.ok.test"] });
         pki.refused(path, with(&body, more), "alt_names: a_b.ok.test is not a host name").await;
     }
     // A common name is free text: one that is not a host name stays in the CN if the role allows it.
-    let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
-    let leaf = pki.issue(&free, json!({ "common_name": "some_body", "alt_names": "xn--bcher-kva.ok.test" })).await;
+    let leaf = pki.ask("issue/r", json!({ "common_name": "some_body", "alt_names": "xn--bcher-kva.ok.test" })).await;
     assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=some_body", vec!["DNS:xn--bcher-kva.ok.test".to_owned()]));
     pki.stop().await;
 }
@@ -489,14 +174,10 @@ async fn underscore_error_names_enforce_hostnames() {
     let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
     let step = answer.body["warnings"][0].as_str().unwrap();
     assert!(step.contains("set enforce_hostnames to false on the role (PATCH /v1/pki/roles/NAME)"), "{step}");
-    let patched = pki.app.client.request("PATCH", "pki/roles/r").body(r#"{"enforce_hostnames": false}"#);
-    let patched = patched.header("Content-Type", "application/merge-patch+json");
-    assert_eq!(crate::support::send(patched).await.status, 200);
-    let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(pki.app.client.patch("pki/roles/r", json!({ "enforce_hostnames": false })).await.status, 200);
+    pki.post("sign/r", json!({ "csr": request })).await;
     // The lists of the role reject a name of another domain, and the error says so.
-    let body = json!({ "common_name": "a.bar.com" });
-    let answer = pki.app.client.post("pki/issue/r", body).await;
+    let answer = pki.app.client.post("pki/issue/r", json!({ "common_name": "a.bar.com" })).await;
     assert!(answer.error().ends_with("a.bar.com not allowed by this role"), "{}", answer.text);
     pki.stop().await;
 }

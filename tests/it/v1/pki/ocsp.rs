@@ -12,10 +12,9 @@ use signet::x509::serial::Serial;
 use signet::x509::writer::{DerWriter, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
 
 use self::client::{openssl_judges, read};
-use super::foreign::{Ca, Files};
-use super::mount::{Leaf, Pki, parse, with};
+use super::foreign::{Ca, Files, run};
+use super::mount::{FAR, Leaf, Pki, parse, text, with};
 use crate::judges::{judge, refusal};
-use crate::support::App;
 
 /// Encodes a CertID.
 pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
@@ -117,7 +116,7 @@ impl Pki {
     }
 
     pub async fn default_pem(&self) -> String {
-        self.get("cert/ca").await["certificate"].as_str().unwrap().to_owned()
+        text(&self.get("cert/ca").await, "certificate").to_owned()
     }
 
     async fn usage(&self, issuer: &str, words: &str) {
@@ -238,13 +237,12 @@ async fn response_is_signed_by_an_issuer_with_ocsp_signing() {
     pki.ocsp(&foreign).await.assert_fails(401, 6);
     // Another certificate with the same name and key.
     let key = pki.get("issuer/root").await["key_id"].clone();
-    let twin =
-        json!({ "common_name": "Test Root", "issuer_name": "twin", "key_ref": key, "not_after": super::mount::FAR });
+    let twin = json!({ "common_name": "Test Root", "issuer_name": "twin", "key_ref": key, "not_after": FAR });
     pki.post("root/generate/existing", twin).await;
     let reply = pki.ocsp(&der).await;
     assert_eq!(reply.statuses(), ["good"]);
     openssl_judges(&root, &leaf.pem, &reply.der, "good");
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&leaf).await;
     openssl_judges(&root, &leaf.pem, &pki.ocsp(&der).await.der, "revoked");
     pki.ocsp(&foreign).await.assert_fails(401, 6);
     // The revocations of the deleted issuer apply to its twin.
@@ -259,17 +257,17 @@ async fn several_certificates_are_answered_in_request_order() {
     let root = pki.default_pem().await;
     let good = pki.leaf().await;
     let revoked = pki.leaf().await;
-    pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+    pki.revoke(&revoked).await;
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
-    let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
-    let other_root = other.data()["issuing_ca"].as_str().unwrap().to_owned();
+    let other = pki.leaf_of("other").await;
+    let other_root = text(other.data(), "issuing_ca");
     let id = |hash, issuer: &str, leaf: &Leaf| cert_id(hash, &parse(issuer), &leaf.certificate.serial());
     let ids = [
         id(IdHash::Sha1, &Ca::root("/CN=Nobody").pem, &good),
         id(IdHash::Sha1, &root, &revoked),
         id(IdHash::ALL[1], &root, &good),
         cert_id(IdHash::Sha1, &parse(&root), &Serial::random()),
-        id(IdHash::Sha1, &other_root, &other),
+        id(IdHash::Sha1, other_root, &other),
         // Issued here, by another issuer.
         id(IdHash::Sha1, &root, &other),
         id(IdHash::ALL[2], &root, &revoked),
@@ -303,8 +301,8 @@ async fn every_kind_of_issuer_key_signs_with_its_algorithm() {
         let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
         pki.post(&format!("issuer/{name}"), fields).await;
         pki.role(&json!({})).await;
-        let leaf = pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await;
-        let root = root["certificate"].as_str().unwrap();
+        let leaf = pki.leaf_of(&name).await;
+        let root = text(&root, "certificate");
         let reply = pki.ocsp(&about(root, &leaf)).await;
         assert_eq!(reply.line("Signature Algorithm: ").as_deref(), Some(algorithm), "{name}");
         openssl_judges(root, &leaf.pem, &reply.der, "good");
@@ -321,8 +319,8 @@ async fn ec_issuers_sign_lists_and_ocsp_answers_with_every_ecdsa_hash() {
     for bits in [256, 384, 521] {
         let name = format!("p{bits}");
         let key = json!({ "key_type": "ec", "key_bits": bits, "common_name": name, "issuer_name": name });
-        let root = pki.root(key).await["certificate"].as_str().unwrap().to_owned();
-        let leaf = pki.ask(&format!("issuer/{name}/issue/r"), json!({ "common_name": "localhost" })).await;
+        let root = text(&pki.root(key).await, "certificate").to_owned();
+        let leaf = pki.leaf_of(&name).await;
         for hash in ["SHA256", "SHA384", "SHA512"] {
             let setting = format!("ECDSAWith{hash}");
             let fields = json!({ "issuer_name": name, "revocation_signature_algorithm": setting });
@@ -348,20 +346,12 @@ async fn issuer_status_is_answered_like_any_certificate() {
     let pki = Pki::empty().await;
     let root = Ca::root("/CN=Root");
     let below = root.intermediate("/CN=Below", &[]);
-    for ca in [&root, &below] {
-        pki.post("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() })).await;
-    }
-    let ask = |issuer: &Ca, of: &str| {
-        let issuer = parse(&issuer.pem);
-        let of = parse(of);
-        request(&[cert_id(IdHash::Sha1, &issuer, &of.serial())], None)
-    };
+    let ids = [pki.import_one(&root.bundle()).await, pki.import_one(&below.bundle()).await];
+    let ask = |issuer: &Ca, of: &str| request(&[cert_id(IdHash::Sha1, &parse(&issuer.pem), &parse(of).serial())], None);
     assert_eq!(pki.ocsp(&ask(&root, &below.pem)).await.statuses(), ["good"]);
     assert_eq!(pki.ocsp(&ask(&root, &root.pem)).await.statuses(), ["good"]);
     assert_eq!(pki.ocsp(&ask(&below, &below.pem)).await.statuses(), ["unknown"], "it did not sign itself");
-    let list = pki.app.client.list("pki/issuers").await;
-    let id = list.body["data"]["keys"].as_array().unwrap().iter().map(|id| id.as_str().unwrap());
-    for id in id {
+    for id in ids {
         pki.post(&format!("issuer/{id}/revoke"), json!({})).await;
     }
     let reply = pki.ocsp(&ask(&root, &below.pem)).await;
@@ -375,20 +365,20 @@ async fn issuer_status_is_answered_like_any_certificate() {
 async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
     let pki = Pki::empty().await;
     let ca = Ca::root("/CN=Root");
-    let import = json!({ "pem_bundle": ca.bundle() });
-    let id = pki.post("issuers/import/bundle", import.clone()).await.body["data"]["imported_issuers"][0].clone();
+    let id = pki.import_one(&ca.bundle()).await;
     let kept = pki.leaf().await;
     let revoked = pki.leaf().await;
     let unstored = pki.issue(&json!({ "no_store": true }), json!({ "common_name": "localhost" })).await;
     assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["unknown"]);
     pki.post("revoke", json!({ "certificate": unstored.pem })).await;
     assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["revoked"]);
-    pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+    pki.revoke(&revoked).await;
     // The issuer is deleted, another one with its name is created, and the first one is imported again.
-    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{}", id.as_str().unwrap())).await.status, 200);
-    let other = pki.root(json!({ "common_name": "Root" })).await["certificate"].as_str().unwrap().to_owned();
-    assert_eq!(pki.ocsp(&about(&other, &kept)).await.statuses(), ["unknown"], "it did not sign that");
-    pki.post("issuers/import/bundle", import).await;
+    assert_eq!(pki.app.client.delete(&format!("pki/issuer/{id}")).await.status, 200);
+    let other = pki.root(json!({ "common_name": "Root" })).await;
+    let other = about(text(&other, "certificate"), &kept);
+    assert_eq!(pki.ocsp(&other).await.statuses(), ["unknown"], "it did not sign that");
+    pki.import_one(&ca.bundle()).await;
     for (leaf, status) in [(&kept, "good"), (&revoked, "revoked"), (&unstored, "revoked")] {
         assert_eq!(pki.ocsp(&about(&ca.pem, leaf)).await.statuses(), [status]);
     }
@@ -398,7 +388,7 @@ async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
 #[actix_web::test]
 async fn cached_responses_are_used_until_the_status_changes() {
     let start = Time::from_unix_timestamp(1_900_000_000).unwrap();
-    let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
+    let pki = Pki::at(start).await;
     let root = pki.default_pem().await;
     let leaf = pki.leaf().await;
     let der = about(&root, &leaf);
@@ -432,21 +422,19 @@ async fn cached_responses_are_used_until_the_status_changes() {
     assert_eq!(ask("if-modified-since", &date(100_000)).await.status, 200);
     // A response with a nonce is not cacheable, and its times are current.
     let id = cert_id(IdHash::Sha1, &parse(&root), &leaf.certificate.serial());
-    let with_nonce = pki.ocsp_get(&request(std::slice::from_ref(&id), Some(&[7; 32]))).await;
+    let asked = request(&[id], Some(&[7; 32]));
+    let with_nonce = pki.ocsp_get(&asked).await;
     assert_eq!((with_nonce.header("cache-control"), with_nonce.header("etag")), ("no-store", ""));
-    let with_nonce = pki.ocsp_getting(&request(std::slice::from_ref(&id), Some(&[7; 32])));
-    assert_eq!(reply(with_nonce.header("if-none-match", "*")).await.status, 200);
+    assert_eq!(reply(pki.ocsp_getting(&asked).header("if-none-match", "*")).await.status, 200);
     // A revocation takes effect immediately despite the cache, and so does the loss of the right to sign responses.
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&leaf).await;
     assert_eq!(ask("if-none-match", &kept).await.statuses(), ["revoked"]);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
     pki.usage("root", "read-only").await;
     pki.ocsp(&der).await.assert_fails(401, 6);
     let page = pki.app.client.page("/metrics").await.text;
-    assert!(
-        page.lines()
-            .any(|line| line.starts_with("signet_pki_ocsp_kept_total{result=\"hit\"} ") && !line.ends_with(" 0"))
-    );
+    let hits = page.lines().find(|line| line.starts_with("signet_pki_ocsp_kept_total{result=\"hit\"} ")).unwrap();
+    assert!(!hits.ends_with(" 0"), "{hits}");
     pki.stop().await;
 }
 
@@ -503,22 +491,17 @@ async fn answer_verifies_against_the_authority_alone() {
         let root = pki.default_pem().await;
         let good = pki.leaf().await;
         let revoked = pki.leaf().await;
-        pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
+        pki.revoke(&revoked).await;
         let files = Files::new();
-        let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
-        files.write("ca.pem", root.as_bytes());
+        let ca = files.save("ca.pem", &root);
         for leaf in [&good, &revoked] {
             let reply = pki.ocsp(&about(&root, leaf)).await;
             assert!(reply.line("Responder Id: ").unwrap().ends_with(name), "{}", reply.text());
-            files.write("answer.der", &reply.der);
-            let gnutls = ["-e", "--load-response", &path("answer.der"), "--load-trust", &path("ca.pem")];
-            let output = super::foreign::run("ocsptool", &gnutls, b"");
+            let answer = files.save("answer.der", &reply.der);
+            let output = run("ocsptool", &["-e", "--load-response", &answer, "--load-trust", &ca], b"");
             assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-            let answer = path("answer.der");
-            let ca = path("ca.pem");
-            let openssl = ["ocsp", "-respin", &answer, "-issuer", &ca, "-CAfile", &ca];
-            let output = super::foreign::run("openssl", &openssl, b"");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let output = run("openssl", &["ocsp", "-respin", &answer, "-issuer", &ca, "-CAfile", &ca], b"");
+            let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains("Response verify OK"), "{name}: {said}");
         }
     }
@@ -532,24 +515,19 @@ async fn openssl_client_works_with_and_without_nonce() {
     let leaf = pki.leaf().await;
     let revoked = pki.leaf().await;
     pki.post("revoke", json!({ "serial_number": revoked.serial(), "reason": "superseded" })).await;
-    let folder = Files::new();
-    let path = |name: &str, text: &str| folder.write(name, text.as_bytes()).to_str().unwrap().to_owned();
-    let ca = path("ca.pem", &root);
-    let good = path("good.pem", &leaf.pem);
-    let bad = path("bad.pem", &revoked.pem);
+    let files = Files::new();
+    let ca = files.save("ca.pem", &root);
+    let good = files.save("good.pem", &leaf.pem);
+    let bad = files.save("bad.pem", &revoked.pem);
     let url = pki.app.client.url("pki/ocsp");
     let base = ["ocsp", "-url", &url, "-issuer", &ca, "-CAfile", &ca, "-VAfile", &ca];
+    let expected =
+        ["Response verify OK", "good.pem: good", "bad.pem: revoked", "Reason: superseded", "0x1234567890: unknown"];
     for nonce in ["-nonce", "-no_nonce"] {
         for hash in ["-sha1", "-sha256", "-sha384", "-sha512"] {
             let more = [nonce, hash, "-cert", &good, hash, "-cert", &bad, hash, "-serial", "0x1234567890"];
             let said = client::openssl(&[&base[..], &more].concat()).await;
-            for line in [
-                "Response verify OK",
-                "good.pem: good",
-                "bad.pem: revoked",
-                "Reason: superseded",
-                "0x1234567890: unknown",
-            ] {
+            for line in expected {
                 assert!(said.contains(line), "{nonce} {hash}: no {line:?} in {said}");
             }
             // openssl warns if the nonce is missing in the response.

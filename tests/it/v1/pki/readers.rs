@@ -97,6 +97,11 @@ const PATHS: [&str; 12] = [
     "issuer/root/sign-revocation-list",
 ];
 
+/// Fields of `sign-intermediate` that take texts.
+const CA_FIELDS: &str = "permitted_dns_domains excluded_dns_domains permitted_email_addresses excluded_email_addresses \
+    permitted_uri_domains excluded_uri_domains permitted_ip_ranges alt_names uri_sans other_sans ou country \
+    ext_key_usage_oids";
+
 impl Play {
     async fn start(seed: u64) -> Self {
         let pki = Pki::start().await;
@@ -173,11 +178,12 @@ impl Play {
         text(&mut self.random)
     }
 
-    /// Returns a body with texts in some of these members.
-    fn texts(&mut self, fields: &[&str]) -> Value {
+    /// Returns a body with texts in some of these members, which are separated by blanks.
+    fn texts(&mut self, fields: &str) -> Value {
+        let fields: Vec<&str> = fields.split(' ').collect();
         let mut body = json!({});
         for _ in 0..self.random.of(1..3) {
-            let field = *self.random.pick(fields);
+            let field = *self.random.pick(&fields);
             body[field] = json!([self.text()]);
         }
         body
@@ -202,68 +208,41 @@ impl Play {
     }
 
     async fn step(&mut self, path: usize) {
-        match path {
-            0 => {
-                let body = json!({ "csr": self.request(&[]) });
-                self.ask(path, "sign-verbatim", body).await;
-            }
+        let (endpoint, body) = match path {
+            0 => ("sign-verbatim", json!({ "csr": self.request(&[]) })),
             1 => {
                 let csr = self.request(&[oid::KEY_USAGE]);
-                let body = json!({ "csr": csr, "use_csr_values": true });
-                self.ask(path, "root/sign-intermediate", body).await;
+                ("root/sign-intermediate", json!({ "csr": csr, "use_csr_values": true }))
             }
             2 => {
-                let fields = [
-                    "permitted_dns_domains",
-                    "excluded_dns_domains",
-                    "permitted_email_addresses",
-                    "excluded_email_addresses",
-                    "permitted_uri_domains",
-                    "excluded_uri_domains",
-                    "permitted_ip_ranges",
-                    "alt_names",
-                    "uri_sans",
-                    "other_sans",
-                    "ou",
-                    "country",
-                    "ext_key_usage_oids",
-                ];
-                let texts = self.texts(&fields);
-                let body = with(&json!({ "csr": csr_of(self), "common_name": "Below" }), texts);
-                self.ask(path, "root/sign-intermediate", body).await;
+                let texts = self.texts(CA_FIELDS);
+                let request = json!({ "csr": csr_of(self), "common_name": "Below" });
+                ("root/sign-intermediate", with(&request, texts))
             }
-            3 | 4 => self.decided(path).await,
-            5 => {
-                let body = json!({ "certificate": self.authority() });
-                self.ask(path, "root/sign-self-issued", body).await;
-            }
-            6 => {
-                let csr = self.request(&[]);
-                self.ask(path, "sign/r", json!({ "csr": csr })).await;
-            }
+            3 | 4 => return self.decided(path).await,
+            5 => ("root/sign-self-issued", json!({ "certificate": self.authority() })),
+            6 => ("sign/r", json!({ "csr": self.request(&[]) })),
             7 => {
-                let texts = self.texts(&["alt_names", "uri_sans", "other_sans", "user_ids", "ip_sans"]);
+                let texts = self.texts("alt_names uri_sans other_sans user_ids ip_sans");
                 let named = json!({ "common_name": self.text(), "serial_number": self.text() });
-                self.ask(path, "issue/r", with(&named, texts)).await;
+                ("issue/r", with(&named, texts))
             }
-            8 => self.role().await,
-            9 => {
-                let fields = [
-                    "issuing_certificates",
-                    "crl_distribution_points",
-                    "ocsp_servers",
-                    "delta_crl_distribution_points",
-                ];
-                let mut urls = self.texts(&fields);
-                if self.random.once_in(3) {
-                    urls = json!({ "issuing_certificates": "http://a.test/ca", "ocsp_servers": "http://[::1]:80/" });
-                }
-                if self.ask(path, "config/urls", urls).await {
-                    self.ask(path, "issue/r", json!({ "common_name": "a.test" })).await;
-                }
-            }
-            10 => self.imported(path).await,
-            _ => self.worded(path).await,
+            8 => return self.role().await,
+            9 => return self.urls(path).await,
+            10 => return self.imported(path).await,
+            _ => return self.worded(path).await,
+        };
+        self.ask(path, endpoint, body).await;
+    }
+
+    async fn urls(&mut self, path: usize) {
+        let fields = "issuing_certificates crl_distribution_points ocsp_servers delta_crl_distribution_points";
+        let mut urls = self.texts(fields);
+        if self.random.once_in(3) {
+            urls = json!({ "issuing_certificates": "http://a.test/ca", "ocsp_servers": "http://[::1]:80/" });
+        }
+        if self.ask(path, "config/urls", urls).await {
+            self.ask(path, "issue/r", json!({ "common_name": "a.test" })).await;
         }
     }
 
@@ -284,8 +263,7 @@ impl Play {
     }
 
     async fn role(&mut self) {
-        let texts =
-            self.texts(&["ou", "country", "organization", "postal_code", "policy_identifiers", "ext_key_usage_oids"]);
+        let texts = self.texts("ou country organization postal_code policy_identifiers ext_key_usage_oids");
         let policy = json!({ "oid": self.text(), "cps": self.text(), "notice": self.text() }).to_string();
         let mut role = with(&json!({ "allow_any_name": true, "key_type": "ec" }), texts);
         if self.random.once_in(3) {

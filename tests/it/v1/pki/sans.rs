@@ -12,45 +12,75 @@ fn localhost(more: Value) -> Value {
     with(&json!({ "common_name": "localhost" }), more)
 }
 
+/// A row for each list of a role; the vectors are unit tests in `src/pki/check/names/tests.rs`.
 #[actix_web::test]
-async fn ip_sans_are_validated_and_need_the_role_flag() {
+async fn each_list_of_a_role_applies_to_its_kind_of_name() {
     let pki = Pki::start().await;
-    let off = json!({ "allow_ip_sans": false });
-    pki.deny(&off, localhost(json!({ "ip_sans": "1.2.3.4" })), "ip_sans: ").await;
-    let default = json!({});
-    let leaf = pki.issue(&default, localhost(json!({ "ip_sans": "1.2.3.4,::1" }))).await;
-    assert_eq!(leaf.sans(), ["DNS:localhost", "IP Address:1.2.3.4", "IP Address:0:0:0:0:0:0:0:1"]);
-    let value = &leaf.certificate.extension(&[0x55, 0x1d, 0x11]).unwrap().value;
-    let contains = |piece: &[u8]| value.windows(piece.len()).any(|window| window == piece);
-    assert!(contains(&[0x87, 4, 1, 2, 3, 4]));
-    assert!(contains(&[0x87, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
-    // An IPv4-mapped IPv6 address is the IPv4 address.
-    let leaf = pki.issue(&default, localhost(json!({ "ip_sans": "::ffff:1.2.3.4" }))).await;
-    assert_eq!(leaf.sans(), ["DNS:localhost", "IP Address:1.2.3.4"]);
-    for address in ["300.1.1.1", "01.2.3.4", "1.2.3", "::1/128", "localhost"] {
-        pki.deny(&default, localhost(json!({ "ip_sans": address })), "ip_sans: ").await;
+    let none = json!({});
+    let no_ips = json!({ "allow_ip_sans": false });
+    let network = json!({ "allowed_ip_sans_cidr": "1.2.3.4/31" });
+    let uris = json!({ "allowed_uri_sans": "http://someuri/*,spiffe://host.com/*" });
+    let serials = json!({ "allowed_serial_numbers": "f00*,b4r*" });
+    let users = json!({ "allowed_user_ids": "human*" });
+    for (role, field, value, rule) in [
+        (&no_ips, "ip_sans", "1.2.3.4", "ip_sans: "),
+        (&none, "ip_sans", "01.2.3.4", "ip_sans: "),
+        (&network, "ip_sans", "1.2.3.4,1.2.3.6", "1.2.3.6"),
+        (&none, "uri_sans", "spiffe://host.com/x", "uri_sans: "),
+        (&uris, "uri_sans", "http://someuri/abc,spiffe://other.com/x", "spiffe://other.com/x"),
+        (&none, "other_sans", "1.2.3;UTF8:x", "other_sans: "),
+        (&others(), "other_sans", "1.3.6.1.4.1.311.20.2.4;UTF8:d34g@foobar.com", "not allowed for OID"),
+        (&others(), "other_sans", "1.2.3;UTF8:devops@nope.com", "OID 1.2.3 is not allowed"),
+        (&none, "serial_number", "x", "serial_number: "),
+        (&serials, "serial_number", "foobar", "serial_number: "),
+        (&none, "user_ids", "humanoid", "user_id humanoid"),
+        (&users, "user_ids", "humanoid,robot", "user_id robot"),
+    ] {
+        pki.deny(role, localhost(json!({ field: value })), rule).await;
+    }
+    for (role, field, value, subject, sans) in [
+        (&network, "ip_sans", "1.2.3.4,::ffff:1.2.3.5", "", ", IP Address:1.2.3.4, IP Address:1.2.3.5"),
+        (
+            &uris,
+            "uri_sans",
+            "spiffe://host.com/a,http://someuri/b",
+            "",
+            ", URI:spiffe://host.com/a, URI:http://someuri/b",
+        ),
+        (&serials, "serial_number", "b4rf00", ",serialNumber=b4rf00", ""),
+        (&users, "user_ids", "humanoid,human", ",UID=humanoid,UID=human", ""),
+    ] {
+        let leaf = pki.issue(role, localhost(json!({ field: value }))).await;
+        assert_eq!(leaf.subject(), format!("CN=localhost{subject}"), "{field}");
+        assert_eq!(leaf.sans().join(", "), format!("DNS:localhost{sans}"), "{field}");
     }
     pki.stop().await;
 }
 
 #[actix_web::test]
-async fn ip_sans_must_be_in_the_networks_of_the_role() {
+async fn names_of_a_csr_have_the_rules_of_the_role() {
     let pki = Pki::start().await;
-    let csr = csr("ec-256", "/CN=localhost", "subjectAltName = IP:1.2.3.4");
-    let role = json!({ "allowed_ip_sans_cidr": "8.8.8.8/32", "use_csr_sans": true });
-    pki.deny_sign(&role, json!({ "csr": csr }), "csr: ").await;
-    let role = with(&role, json!({ "use_csr_sans": false }));
-    let leaf = pki.sign(&role, json!({ "csr": csr })).await;
-    assert_eq!(leaf.sans(), ["DNS:localhost"]);
-    let pair = json!({ "allowed_ip_sans_cidr": "1.2.3.4/31" });
-    for address in ["1.2.3.4", "1.2.3.5", "::ffff:1.2.3.5"] {
-        pki.issue(&pair, localhost(json!({ "ip_sans": address }))).await;
+    let any = json!({ "allow_any_name": true, "allow_ip_sans": false });
+    for (role, subject, sans, rule) in [
+        (&json!({ "allowed_ip_sans_cidr": "8.8.8.8/32" }), "/CN=localhost", "subjectAltName = IP:1.2.3.4", "csr: "),
+        (&any, "/CN=localhost", "subjectAltName = DNS:1.2.3.4", "csr: 1.2.3.4 is an IP address"),
+        (&any, "/CN=localhost", "subjectAltName = DNS:127.1", "csr: 127.1 ends in a number"),
+        (&json!({ "allowed_user_ids": "human*" }), "/UID=robot/CN=localhost", "", "user_id robot"),
+    ] {
+        pki.deny_sign(role, json!({ "csr": csr("ec-256", subject, sans) }), rule).await;
     }
-    for address in ["1.2.3.6", "1.2.3.3", "::1"] {
-        pki.deny(&pair, localhost(json!({ "ip_sans": address })), "ip_sans: ").await;
+    let reverse = csr("ec-256", "/CN=localhost", "subjectAltName = DNS:4.3.2.1.in-addr.arpa");
+    pki.sign(&any, json!({ "csr": reverse })).await;
+    let own = json!({ "allowed_ip_sans_cidr": "8.8.8.8/32", "allowed_user_ids": "human*", "use_csr_sans": false });
+    // User ids in the request replace those of the CSR.
+    for (id, user_ids, subject) in [("humanoid", "", "humanoid"), ("robot", "human", "human")] {
+        let csr = csr("ec-256", &format!("/UID={id}/CN=localhost"), "subjectAltName = IP:1.2.3.4");
+        let leaf = pki.sign(&own, json!({ "csr": csr, "user_ids": user_ids })).await;
+        assert_eq!(
+            (leaf.subject(), leaf.sans().join(", ").as_str()),
+            (format!("CN=localhost,UID={subject}"), "DNS:localhost")
+        );
     }
-    // One address outside of the networks rejects the whole request.
-    pki.deny(&pair, localhost(json!({ "ip_sans": "1.2.3.4,1.2.3.6" })), "1.2.3.6").await;
     pki.stop().await;
 }
 
@@ -65,23 +95,13 @@ async fn other_sans_must_have_the_form_of_their_type() {
     let leaf = pki.issue(&role, localhost(named)).await;
     let text = openssl_text(&["x509", "-noout", "-ext", "subjectAltName"], leaf.pem.as_bytes());
     assert!(text.contains("SRVName::_imap.a.test,") && text.contains("SmtpUTF8Mailbox::j"), "{text}");
-    for (kind, text) in [
-        (service, "imap.a.test"),
-        (service, "_imap"),
-        (service, "_ümap.a.test"),
-        (mail, "x@a.test"),
-        (mail, "ö@bücher.test"),
-        (mail, "ö"),
-        (mail, "\u{feff}ö@a.test"),
-    ] {
+    for (kind, text) in [(service, "imap.a.test"), (service, "_ümap.a.test"), (mail, "x@a.test"), (mail, "ö")] {
         pki.deny(&role, localhost(json!({ "other_sans": format!("{kind};UTF8:{text}") })), "").await;
     }
     for (name, signed) in [
         (format!("{service};IA5:_imap.a.test"), true),
         (format!("{service};UTF8:_imap.a.test"), false),
-        (format!("{service};IA5:imap"), false),
         (format!("{mail};UTF8:ö@a.test"), true),
-        (format!("{mail};UTF8:x@a.test"), false),
         (format!("{mail};IA5:x@a.test"), false),
     ] {
         let csr = csr("ec-256", "/CN=localhost", &format!("subjectAltName = otherName:{name}"));
@@ -104,64 +124,10 @@ async fn other_sans_must_have_the_form_of_their_type() {
     pki.stop().await;
 }
 
-#[actix_web::test]
-async fn ip_address_is_rejected_as_dns_name() {
-    let pki = Pki::start().await;
-    let role = json!({ "allow_any_name": true, "allow_ip_sans": false });
-    let named = |name: &str| json!({ "csr": csr("ec-256", "/CN=localhost", &format!("subjectAltName = DNS:{name}")) });
-    for (name, rule) in [
-        ("1.2.3.4", "1.2.3.4 is an IP address"),
-        ("127.1", "127.1 ends in a number"),
-        ("0x7f000001", "0x7f000001 ends in a number"),
-        ("2130706433", "2130706433 ends in a number"),
-    ] {
-        pki.deny_sign(&role, named(name), &format!("csr: {rule}")).await;
-        pki.deny(&role, localhost(json!({ "alt_names": name })), &format!("alt_names: {rule}")).await;
-        // Without `enforce_hostnames` a common name may be any text, and is then not copied to the SANs.
-        let free = with(&role, json!({ "enforce_hostnames": false }));
-        let leaf = pki.issue(&free, json!({ "common_name": name })).await;
-        assert_eq!((leaf.subject(), leaf.sans().len()), (format!("CN={name}"), 0));
-    }
-    pki.sign(&role, named("4.3.2.1.in-addr.arpa")).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn uri_sans_must_match_the_patterns_of_the_role() {
-    let pki = Pki::start().await;
-    let role = |patterns: Value| json!({ "allowed_uri_sans": patterns });
-    let uri = |uris: &str| localhost(json!({ "uri_sans": uris }));
-    pki.deny(&role(json!([])), uri("spiffe://host.com/x"), "uri_sans: ").await;
-    let two = role(json!("http://someuri/*,spiffe://host.com/*"));
-    let leaf = pki.issue(&two, uri("http://someuri/abc,spiffe://host.com/something")).await;
-    assert_eq!(leaf.sans(), ["DNS:localhost", "URI:http://someuri/abc", "URI:spiffe://host.com/something"]);
-    pki.deny(&two, uri("http://someuri/abc,spiffe://other.com/x"), "spiffe://other.com/x").await;
-    let leaf = pki.issue(&role(json!("spiffe://domain/**")), uri("spiffe://domain/spiffe")).await;
-    assert_eq!(leaf.sans(), ["DNS:localhost", "URI:spiffe://domain/spiffe"]);
-    pki.deny(&role(json!("spiffe://domain/*")), uri("spiffe://other/x"), "uri_sans: ").await;
-    pki.stop().await;
-}
-
 const UPN: &str = "1.3.6.1.4.1.311.20.2.3";
 
 fn others() -> Value {
     json!({ "allowed_other_sans": format!("{UPN};UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com") })
-}
-
-#[actix_web::test]
-async fn other_sans_outside_the_role_are_rejected() {
-    let pki = Pki::start().await;
-    for (name, rule) in [
-        (format!("{UPN};UTF8:devop@nope.com"), "not allowed for OID"),
-        ("1.3.6.1.4.1.311.20.2.5;UTF8:devops@nope.com".to_owned(), "OID 1.3.6.1.4.1.311.20.2.5 is not allowed"),
-        ("1.3.6.1.4.1.311.20.2.4;UTF8:d34g@foobar.com".to_owned(), "not allowed for OID"),
-        (format!("{UPN};UTF2:x"), "other_sans: "),
-        ("devops@nope.com".to_owned(), "other_sans: "),
-    ] {
-        pki.deny(&others(), localhost(json!({ "other_sans": name })), rule).await;
-    }
-    pki.deny(&json!({}), localhost(json!({ "other_sans": "1.2.3;UTF8:x" })), "other_sans: ").await;
-    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -183,57 +149,6 @@ async fn other_sans_of_the_role_are_encoded_as_utf8() {
     let leaf = pki.issue(&any, localhost(json!({ "other_sans": "1.2.840.1;UTF-8:grüße" }))).await;
     let value = &leaf.certificate.extension(&[0x55, 0x1d, 0x11]).unwrap().value;
     assert!(value.windows(7).any(|window| window == "grüße".as_bytes()), "{value:02x?}");
-    for entry in ["foo", "1.2;INT:5"] {
-        pki.refused("roles/r", json!({ "allowed_other_sans": entry }), "allowed_other_sans").await;
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn subject_serial_number_must_match_the_role() {
-    let pki = Pki::start().await;
-    let role = json!({ "allowed_serial_numbers": "f00*,b4r*" });
-    for serial in ["f00bar", "b4rf00"] {
-        let leaf = pki.issue(&role, localhost(json!({ "serial_number": serial }))).await;
-        assert_eq!(leaf.subject(), format!("CN=localhost,serialNumber={serial}"));
-    }
-    pki.deny(&role, localhost(json!({ "serial_number": "foobar" })), "serial_number: ").await;
-    let none = json!({ "allowed_serial_numbers": [] });
-    pki.deny(&none, localhost(json!({ "serial_number": "x" })), "serial_number: ").await;
-    assert_eq!(pki.issue(&none, localhost(json!({}))).await.subject(), "CN=localhost");
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn user_ids_must_match_the_role() {
-    let pki = Pki::start().await;
-    let role = |ids: Value| json!({ "allowed_user_ids": ids });
-    let ids = |ids: &str| localhost(json!({ "user_ids": ids }));
-    pki.deny(&role(json!([])), ids("humanoid"), "user_id humanoid").await;
-    let leaf = pki.issue(&role(json!("*")), ids("humanoid,robot")).await;
-    assert_eq!(leaf.subject(), "CN=localhost,UID=humanoid,UID=robot");
-    pki.deny(&role(json!("humanoid")), ids("robot"), "user_id robot").await;
-    pki.deny(&role(json!("humanoid")), ids("humanoid,robot"), "user_id robot").await;
-    assert_eq!(pki.issue(&role(json!("humanoid")), ids("HUMANOID")).await.subject(), "CN=localhost,UID=HUMANOID");
-    for id in ["humanoid", "human", "human*"] {
-        assert_eq!(pki.issue(&role(json!("human*")), ids(id)).await.subject(), format!("CN=localhost,UID={id}"));
-    }
-    pki.deny(&role(json!("human*")), ids("robot"), "user_id robot").await;
-    let csr_of = |id: &str| csr("ec-256", &format!("/UID={id}/CN=localhost"), "");
-    let leaf = pki.sign(&role(json!("human*")), json!({ "csr": csr_of("humanoid") })).await;
-    assert_eq!(leaf.subject(), "CN=localhost,UID=humanoid");
-    pki.deny_sign(&role(json!("human*")), json!({ "csr": csr_of("robot") }), "user_id robot").await;
-    // User ids in the request replace those of the CSR.
-    let both = json!({ "csr": csr_of("robot"), "user_ids": "human" });
-    assert_eq!(pki.sign(&role(json!("human*")), both).await.subject(), "CN=localhost,UID=human");
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn several_values_of_an_attribute_are_one_rdn() {
-    let pki = Pki::start().await;
-    let leaf = pki.issue(&json!({ "ou": "a,b,a", "organization": "o" }), localhost(json!({}))).await;
-    assert_eq!(leaf.subject(), "O=o,OU=a+OU=b,CN=localhost");
     pki.stop().await;
 }
 
@@ -275,7 +190,6 @@ async fn certificate_policies_come_from_the_role() {
                     Policy: 1.2.3";
     assert_eq!(issued(json!(text)).await, Some((false, expected.to_owned())));
     assert_eq!(issued(json!([])).await, None);
-    pki.refused("roles/r", json!({ "policy_identifiers": "not-oid" }), "policy_identifiers").await;
     pki.stop().await;
 }
 
@@ -303,23 +217,10 @@ async fn usages_and_basic_constraints_come_from_the_role() {
     let expected = "TLS Web Server Authentication, TLS Web Client Authentication, Code Signing, E-mail Protection, \
                     Time Stamping";
     assert_eq!(shown(all, "extendedKeyUsage").await, text(false, expected));
-    // Without keyAgreement the narrower bits have no meaning, and verifiers reject them.
-    let narrow = json!({ "key_usage": "DigitalSignature,DecipherOnly" });
-    pki.deny(&narrow, localhost(json!({})), "encipherOnly and decipherOnly need keyAgreement").await;
     let mail = json!({ "email_protection_flag": false, "allowed_domains": "mail.com", "allow_bare_domains": true });
     let leaf = pki.issue(&mail, json!({ "common_name": "a@mail.com" })).await;
     assert_eq!(leaf.sans(), ["email:a@mail.com"]);
     assert_eq!(printed(&leaf, "extendedKeyUsage"), purposes);
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn email_sans_are_sorted_and_dns_sans_are_not() {
-    let pki = Pki::start().await;
-    let role = json!({ "allow_any_name": true });
-    let names = "z.com,b@x.com,y.com,a@x.com,z.com,b@x.com";
-    let leaf = pki.issue(&role, json!({ "common_name": "c.com", "alt_names": names })).await;
-    assert_eq!(leaf.sans(), ["DNS:c.com", "DNS:z.com", "DNS:y.com", "email:a@x.com", "email:b@x.com"]);
     pki.stop().await;
 }
 
@@ -341,18 +242,17 @@ async fn sans_of_every_kind_in_their_order_from_request_and_csr() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "allowed_other_sans": "*" });
     let body = json!({
-        "common_name": "a.foo", "alt_names": "m@b.foo,b.foo", "ip_sans": "10.0.0.1", "uri_sans": "urn:x:y",
+        "common_name": "a.foo", "alt_names": "m@b.foo,b.foo", "ip_sans": "10.0.0.1,::1", "uri_sans": "urn:x:y",
         "other_sans": "1.2.3;UTF8:o",
     });
-    let expected =
-        ["othername: 1.2.3::o", "DNS:a.foo", "DNS:b.foo", "email:m@b.foo", "IP Address:10.0.0.1", "URI:urn:x:y"];
-    assert_eq!(pki.issue(&role, body).await.sans(), expected);
+    let expected = "othername: 1.2.3::o, DNS:a.foo, DNS:b.foo, email:m@b.foo, IP Address:10.0.0.1, \
+                    IP Address:0:0:0:0:0:0:0:1, URI:urn:x:y";
+    assert_eq!(pki.issue(&role, body).await.sans().join(", "), expected);
     // With SANs from a CSR the common name is the last DNS name.
     let sans = "subjectAltName = URI:urn:x:y,IP:10.0.0.1,email:m@b.foo,DNS:b.foo,otherName:1.2.3;UTF8:o";
     let leaf = pki.sign(&role, json!({ "csr": csr("ec-256", "/CN=a.foo", sans) })).await;
-    let expected =
-        ["othername: 1.2.3::o", "DNS:b.foo", "DNS:a.foo", "email:m@b.foo", "IP Address:10.0.0.1", "URI:urn:x:y"];
-    assert_eq!(leaf.sans(), expected);
+    let expected = "othername: 1.2.3::o, DNS:b.foo, DNS:a.foo, email:m@b.foo, IP Address:10.0.0.1, URI:urn:x:y";
+    assert_eq!(leaf.sans().join(", "), expected);
     pki.stop().await;
 }
 
@@ -368,26 +268,10 @@ async fn csr_names_are_checked_for_syntax_too() {
     let pki = Pki::start().await;
     let role =
         json!({ "allow_any_name": true, "enforce_hostnames": false, "require_cn": false, "allowed_uri_sans": "*" });
-    for (tag, octets) in [
-        // NUL in a DNS name.
-        (0x82, &b"a.foo\0.evil.com"[..]),
-        // A newline in a DNS name.
-        (0x82, b"a.foo\n"),
-        // A byte above ASCII in a DNS name.
-        (0x82, b"a\xc3\xbc.foo"),
-        // An address as a DNS name.
-        (0x82, b"x@a.foo"),
-        // An empty DNS name.
-        (0x82, b""),
-        // NUL in an e-mail address.
-        (0x81, b"x\0@a.foo"),
-        // A host name as an e-mail address.
-        (0x81, b"a.foo"),
-        // NUL in a URI.
-        (0x86, b"urn:a\0b"),
-        // An address of five bytes.
-        (0x87, &[1, 2, 3, 4, 5]),
-    ] {
+    // One row for each kind; an IP address must have four or sixteen bytes.
+    for (tag, octets) in
+        [(0x82, &b"a.foo\0.evil.com"[..]), (0x82, b""), (0x81, b"a.foo"), (0x86, b"urn:a\0b"), (0x87, &[1, 2, 3, 4, 5])]
+    {
         let csr = csr_of_pieces(&name::name(&[]), &[&raw_san(tag, octets)]);
         // The CSR itself is valid: openssl verifies it.
         openssl(&["req", "-verify", "-noout"], csr.as_bytes());

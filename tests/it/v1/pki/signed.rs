@@ -1,5 +1,6 @@
 //! Everything that is signed is parsed completely before (RFC 5280 sections 4.1 and 4.2), regardless of its source:
 //! CSRs, templates, other CAs, parameters. Go's `crypto/x509`, Python's `cryptography` or RFC 5280 rejects each case.
+//! The rules of each extension are unit tests in `src/x509/profile/tests.rs`; here each kind of rule has one case.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,15 +36,9 @@ fn good_subject() -> Name {
 fn subjects() -> Vec<(Name, &'static str)> {
     vec![
         (subject(&[&attribute(0x01, &[1])]), "unsupported string type"),
-        (subject(&[&attribute(0x2c, &[0x0c, 1, b'a'])]), "unsupported string type"),
-        (subject(&[&attribute(0x02, &[5])]), "unsupported string type"),
         (subject(&[&attribute(0x13, b"a@b")]), "outside of its type"),
-        (subject(&[&attribute(0x14, b"B\xfccher")]), "outside of its type"),
         (subject(&[&attribute(0x0c, b"b"), &attribute(0x0c, b"a")]), "out of order"),
-        (subject(&[&attribute(0x0c, b"a"), &attribute(0x0c, b"a")]), "there twice"),
         (subject(&[&attribute(0x0c, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
-        (subject(&[&attribute(0x13, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
-        (subject(&[&attribute(0x1e, b""), &attribute(0x0c, b"a")]), "value of an attribute is empty"),
     ]
 }
 
@@ -53,62 +48,21 @@ fn san(name: &[u8]) -> Extensions {
 
 /// Returns extensions of a CSR with invalid content, with the extension's name and the rule.
 fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
-    let policy = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[0x30, 0]]);
     let access = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 2, 42, 3], &tlv(0x86, &[b"http://a.test/"])])]);
+    let empty: &[u8] = &[0x30, 2, 0x30, 0];
+    let directory_name = [0xa4, 16, 0x30, 14, 0x31, 12, 0x30, 10, 6, 3, 0x55, 4, 3, 0x0c, 3, b'a', 0, b'b'];
     vec![
-        (
-            san(&[0xa4, 16, 0x30, 14, 0x31, 12, 0x30, 10, 6, 3, 0x55, 4, 3, 0x0c, 3, b'a', 0, b'b']),
-            "subjectAltName",
-            "control",
-        ),
-        (san(&[0xa4, 4, 0x31, 2, 5, 0]), "subjectAltName", "unexpected DER tag"),
-        (san(&[0x88, 2, 0x80, 1]), "subjectAltName", "malformed OBJECT IDENTIFIER"),
-        (
-            san(&tlv(0x87, &[&[0; 10], &[0xff, 0xff, 10, 0, 0, 1]])),
-            "subjectAltName",
-            "an IPv4 address must have 4 octets (RFC 5280 4.2.1.6)",
-        ),
+        (san(&directory_name), "subjectAltName", "control"),
         (san(&[0xa3, 2, 0x30, 0]), "subjectAltName", "x400Address and ediPartyName"),
-        (san(&[0xa5, 5, 0xa1, 3, 0x0c, 1, b'a']), "subjectAltName", "x400Address and ediPartyName"),
-        (
-            any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&policy])),
-            "certificatePolicies",
-            "policyQualifiers are empty",
-        ),
         (any(oid::AUTHORITY_INFO_ACCESS, true, &access), "authorityInfoAccess", "must not be critical"),
-        (any(oid::AUTHORITY_INFO_ACCESS, false, &[0x30, 3, 2, 1, 1]), "authorityInfoAccess", "unexpected DER tag"),
-        (any(oid::SUBJECT_INFO_ACCESS, true, &access), "subjectInfoAccess", "must not be critical"),
         (any(oid::POLICY_CONSTRAINTS, true, &[0x30, 0]), "policyConstraints", "must not be empty"),
-        (
-            any(
-                oid::POLICY_MAPPINGS,
-                true,
-                &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 4, 0x55, 0x1d, 32, 0], &[6, 2, 42, 3]])]),
-            ),
-            "policyMappings",
-            "anyPolicy",
-        ),
-        (any(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0xff]), "inhibitAnyPolicy", "negative"),
-        (any(oid::ISSUER_ALT_NAME, false, b"garbage"), "issuerAltName", ""),
-        (any(oid::TLS_FEATURE, false, b"garbage"), "TLS feature", ""),
         (any(oid::SCT_LIST, false, b"garbage"), "SCT list", ""),
-        (any(oid::CRL_DISTRIBUTION_POINTS, false, &[0x30, 2, 0x30, 0]), "cRLDistributionPoints", "neither"),
-        (any(oid::FRESHEST_CRL, true, &[0x30, 2, 0x30, 0]), "freshestCRL", "must not be critical"),
-        (any(oid::PRIVATE_KEY_USAGE_PERIOD, false, &[0x30, 0]), "privateKeyUsagePeriod", "must not be empty"),
-        (any(oid::SUBJECT_DIRECTORY_ATTRIBUTES, false, &[0x30, 0]), "subjectDirectoryAttributes", "must not be empty"),
+        (any(oid::CRL_DISTRIBUTION_POINTS, false, empty), "cRLDistributionPoints", "neither"),
+        (any(oid::FRESHEST_CRL, true, empty), "freshestCRL", "must not be critical"),
         (any(oid::EXT_KEY_USAGE, false, &[0x30, 8, 6, 6, 42, 0x88, 0x80, 0x80, 0x80, 0]), "extKeyUsage", "2^28"),
-        (any(&parse_oid("1.2.2147483648").unwrap(), false, &[5, 0]), "an extension's identifier", "2^28"),
-        (any(oid::NS_CERT_TYPE, false, &[3, 2, 4, 0xf1]), "nsCertType", "unused bits are not zero"),
+        (any(&parse_oid(LARGE).unwrap(), false, &[5, 0]), "an extension's identifier", "2^28"),
         (any(oid::IP_ADDR_BLOCKS, true, &[0x30, 0]), "ipAddrBlocks", "is not supported"),
-        (any(oid::AUTONOMOUS_SYS_IDS, true, &[0x30, 0]), "autonomousSysIds", "is not supported"),
-        (any(oid::PROXY_CERT_INFO, true, &[0x30, 0]), "proxyCertInfo", "is not supported"),
         (any(oid::CRL_NUMBER, false, &[2, 1, 1]), "cRLNumber", "must not be in a certificate"),
-        (any(oid::REASON_CODE, false, &[10, 1, 1]), "reasonCode", "must not be in a certificate"),
-        (
-            any(oid::PRIVATE_KEY_USAGE_PERIOD, false, &tlv(SEQUENCE, &[&tlv(0x80, &[b"00000101000000Z"])])),
-            "privateKeyUsagePeriod",
-            "year 0000",
-        ),
     ]
 }
 
@@ -214,7 +168,7 @@ async fn self_issued_ca_contents_are_fully_validated() {
         refused(self_issued(&subject, &[]), "certificate: subject: ").await;
         refused(self_issued(&subject, &[]), rule).await;
     }
-    for (extension, name, rule) in extensions().into_iter().filter(|(_, name, _)| *name != "subjectKeyIdentifier") {
+    for (extension, name, rule) in extensions() {
         let certificate = self_issued(&good_subject(), &[extension]);
         refused(certificate.clone(), &format!("certificate: {name}: ")).await;
         refused(certificate, rule).await;
@@ -257,46 +211,26 @@ async fn imported_ca_name_and_key_id_are_validated() {
 async fn invalid_name_constraints_are_rejected_everywhere() {
     let pki = Pki::start().await;
     let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
-    let hosts = ["a.test.", ".", "a..b", "*.a.test", "a.test/x"];
-    let mailboxes = ["@", "a@", "@a.test", "a@b..c", "a.test."];
-    let uris = ["1.2.3.4", "[::1]", "http://a.test/", "a.test.", "a.test:443"];
     for side in ["permitted", "excluded"] {
-        for (kind, bases) in [("dns_domains", &hosts), ("email_addresses", &mailboxes), ("uri_domains", &uris)] {
-            for base in bases {
-                let field = format!("{side}_{kind}");
-                let constrained = json!({ &*field: [base] });
-                let body = with(&authority, constrained.clone());
-                pki.refused("root/sign-intermediate", body, &format!("{field}: a subtree ")).await;
-                let root = with(&json!({ "common_name": "Root", "key_type": "ec" }), constrained);
-                pki.refused("root/generate/internal", root, &format!("{field}: a subtree ")).await;
-            }
+        for (kind, base) in [("dns_domains", "*.a.test"), ("email_addresses", "a@"), ("uri_domains", "http://a.test/")]
+        {
+            let field = format!("{side}_{kind}");
+            let constrained = json!({ &*field: [base] });
+            let body = with(&authority, constrained.clone());
+            pki.refused("root/sign-intermediate", body, &format!("{field}: a subtree ")).await;
+            let root = with(&json!({ "common_name": "Root", "key_type": "ec" }), constrained);
+            pki.refused("root/generate/internal", root, &format!("{field}: a subtree ")).await;
         }
     }
-    let base = |tag: u8, text: &str| tlv(tag, &[text.as_bytes()]);
-    let mut cases: Vec<(Vec<u8>, &str)> = Vec::new();
-    let no_host = |host: &str| match host.ends_with("test.") || host.contains("..") {
-        true => "a subtree has an empty label",
-        false => "a subtree is not a host name or domain",
-    };
-    cases.extend(hosts.map(|host| (base(0x82, host), no_host(host))));
-    let no_mailbox =
-        |mailbox: &str| if mailbox.contains('@') { "a subtree is not a mailbox" } else { no_host(mailbox) };
-    cases.extend(mailboxes.map(|mailbox| (base(0x81, mailbox), no_mailbox(mailbox))));
-    cases.extend(uris.map(|uri| (base(0x86, uri), "a subtree ")));
-    cases.extend([
-        (base(0x87, "abc"), "8 or 32 octets"),
+    for (subtree, rule) in [
+        (tlv(0x82, &[b"a..b"]), "a subtree has an empty label"),
         (tlv(0x87, &[&[10, 0, 0, 0, 255, 0, 255, 0]]), "the mask of a subtree has holes"),
-        ([base(0x82, "a.test"), vec![0x80, 1, 1]].concat(), "a minimum or maximum"),
-        ([base(0x82, "a.test"), vec![0x81, 1, 1]].concat(), "a minimum or maximum"),
-    ]);
-    let csr_with = |value: &[u8]| json!({ "csr": csr_of_pieces(&good_subject(), &[&any(oid::NAME_CONSTRAINTS, true, value)]), "use_csr_values": true });
-    for (subtree, rule) in cases {
+        ([tlv(0x82, &[b"a.test"]), vec![0x80, 1, 1]].concat(), "a subtree has a minimum or maximum"),
+    ] {
         let value = tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(SEQUENCE, &[&subtree])])]);
-        pki.refused("root/sign-intermediate", csr_with(&value), "csr: nameConstraints: ").await;
-        pki.refused("root/sign-intermediate", csr_with(&value), rule).await;
-    }
-    for empty in [&[0x30, 0][..], &[0x30, 2, 0xa0, 0]] {
-        pki.refused("root/sign-intermediate", csr_with(empty), "nameConstraints: must not be empty").await;
+        let csr = csr_of_pieces(&good_subject(), &[&any(oid::NAME_CONSTRAINTS, true, &value)]);
+        let rule = format!("csr: nameConstraints: {rule}");
+        pki.refused("root/sign-intermediate", json!({ "csr": csr, "use_csr_values": true }), &rule).await;
     }
     let good = json!({ "permitted_dns_domains": ".a.test,a_b.test", "excluded_email_addresses": "a@b.test,.c.test,d.test",
         "permitted_uri_domains": ".a.test,b", "excluded_ip_ranges": "10.1.2.3/8" });
@@ -304,72 +238,59 @@ async fn invalid_name_constraints_are_rejected_everywhere() {
     pki.stop().await;
 }
 
-/// Returns identifiers with an arc that other parsers cannot read, or with too many arcs.
-fn large_identifiers() -> [String; 4] {
-    [
-        "1.2.2147483648".into(),
-        "1.2.268435456".into(),
-        "2.25.1234567890123456789012".into(),
-        format!("1.2{}", ".3".repeat(19)),
-    ]
-}
+/// An identifier with an arc that other parsers cannot read.
+const LARGE: &str = "1.2.2147483648";
 
 #[actix_web::test]
 async fn too_large_object_identifiers_are_rejected_everywhere() {
     let pki = Pki::start().await;
-    for large in large_identifiers() {
-        let rule = |field: &str| format!("{field}: {large}: an object identifier has ");
-        for (field, value) in [
-            ("ext_key_usage_oids", json!([large])),
-            ("policy_identifiers", json!([large])),
-            ("policy_identifiers", json!([json!({ "oid": large, "cps": "http://a.test" }).to_string()])),
-        ] {
-            pki.refused("roles/large", json!({ field: value }), &rule(field)).await;
-        }
-        let other = json!({ "common_name": "a.foo", "other_sans": format!("{large};UTF8:x") });
-        let role = json!({ "allow_any_name": true, "allowed_other_sans": "*" });
-        pki.deny(&role, other.clone(), &rule("other_sans")).await;
-        let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
-        pki.refused("root/sign-intermediate", with(&authority, other), &rule("other_sans")).await;
-        let usage = json!({ "ext_key_usage_oids": [large], "common_name": "Below" });
-        for path in ["sign-verbatim", "root/sign-intermediate"] {
-            pki.refused(path, with(&authority, usage.clone()), &rule("ext_key_usage_oids")).await;
-        }
-        let oid = tlv(6, &[&parse_oid(&large).unwrap()]);
-        for (extension, name) in [
-            (any(&parse_oid(&large).unwrap(), false, &[5, 0]), "an extension's identifier"),
-            (any(oid::EXT_KEY_USAGE, false, &tlv(SEQUENCE, &[&oid])), "extKeyUsage"),
-            (any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&oid])])), "certificatePolicies"),
-            (san(&tlv(0x88, &[&parse_oid(&large).unwrap()])), "subjectAltName"),
-            (san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])])), "subjectAltName"),
-        ] {
-            let csr = json!({ "csr": csr_of_pieces(&good_subject(), &[&extension]) });
-            pki.refused("sign-verbatim", csr, &format!("csr: {name}: an object identifier has ")).await;
-        }
-        // The same in a CSR that a role signs.
-        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])]))]);
-        pki.deny_sign(&role, json!({ "csr": csr }), "csr: subjectAltName: an object identifier has ").await;
+    let rule = |field: &str| format!("{field}: {LARGE}: an object identifier has ");
+    for (field, value) in [
+        ("ext_key_usage_oids", json!([LARGE])),
+        ("policy_identifiers", json!([LARGE])),
+        ("policy_identifiers", json!([json!({ "oid": LARGE, "cps": "http://a.test" }).to_string()])),
+    ] {
+        pki.refused("roles/large", json!({ field: value }), &rule(field)).await;
     }
+    let other = json!({ "common_name": "a.foo", "other_sans": format!("{LARGE};UTF8:x") });
+    let role = json!({ "allow_any_name": true, "allowed_other_sans": "*" });
+    pki.deny(&role, other.clone(), &rule("other_sans")).await;
+    let authority = json!({ "csr": csr("ec-256", "/CN=Below", ""), "common_name": "Below" });
+    pki.refused("root/sign-intermediate", with(&authority, other), &rule("other_sans")).await;
+    let usage = json!({ "ext_key_usage_oids": [LARGE], "common_name": "Below" });
+    for path in ["sign-verbatim", "root/sign-intermediate"] {
+        pki.refused(path, with(&authority, usage.clone()), &rule("ext_key_usage_oids")).await;
+    }
+    let oid = tlv(6, &[&parse_oid(LARGE).unwrap()]);
+    let other_name = san(&tlv(0xa0, &[&oid, &tlv(0xa0, &[&[0x0c, 1, b'a']])]));
+    for (extension, name) in [
+        (&any(oid::CERTIFICATE_POLICIES, false, &tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&oid])])), "certificatePolicies"),
+        (&san(&tlv(0x88, &[&parse_oid(LARGE).unwrap()])), "subjectAltName"),
+        (&other_name, "subjectAltName"),
+    ] {
+        let csr = json!({ "csr": csr_of_pieces(&good_subject(), &[extension]) });
+        pki.refused("sign-verbatim", csr, &format!("csr: {name}: an object identifier has ")).await;
+    }
+    // The same in a CSR that a role signs.
+    let csr = csr_of_pieces(&good_subject(), &[&other_name]);
+    pki.deny_sign(&role, json!({ "csr": csr }), "csr: subjectAltName: an object identifier has ").await;
     pki.stop().await;
 }
 
 #[actix_web::test]
 async fn uris_without_a_usable_host_are_rejected() {
     let pki = Pki::start().await;
-    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*", "key_type": "ec" });
-    for uri in ["http://a..b/", "http:///x", "spiffe://", "http://a.test./", "http://a%41/", "http://[fe80::1%25eth0]/"]
-    {
+    let role = json!({ "allow_any_name": true, "allowed_uri_sans": "*" });
+    for uri in ["http://a..b/", "spiffe://"] {
         pki.deny(&role, json!({ "common_name": "a.foo", "uri_sans": [uri] }), "uri_sans: URI ").await;
-        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
-        pki.deny_sign(&role, json!({ "csr": csr }), "csr: URI ").await;
+        let request = json!({ "csr": csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]) });
+        pki.deny_sign(&role, request.clone(), "csr: URI ").await;
+        for path in ["sign-verbatim", "root/sign-intermediate"] {
+            let body = with(&request, json!({ "use_csr_values": true }));
+            pki.refused(path, body, "csr: subjectAltName: a URI ").await;
+        }
     }
-    for uri in ["%zz", "http://a.test/%zz", "http://a..b/", "spiffe://", "x", "//a.test/"] {
-        let csr = csr_of_pieces(&good_subject(), &[&san(&tlv(0x86, &[uri.as_bytes()]))]);
-        pki.refused("sign-verbatim", json!({ "csr": csr }), "csr: subjectAltName: a URI ").await;
-        let body = json!({ "csr": csr, "use_csr_values": true });
-        pki.refused("root/sign-intermediate", body, "csr: subjectAltName: a URI ").await;
-    }
-    for url in ["http://a/%zz", "http://a..b/", "http://a.test/{x}", "http:///x"] {
+    for url in ["http://a..b/", "http://a.test/{x}"] {
         for field in
             ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"]
         {
@@ -393,10 +314,7 @@ async fn sign_revocation_list_rejects_crls_forbidden_by_rfc_5280() {
     let point = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&tlv(0xa0, &[&tlv(0xa0, &[&tlv(0x86, &[b"http://a.test/"])])])])]);
     for (body, rule) in [
         (list("2.5.29.28", true, &[0x30, 0]), "crl: issuingDistributionPoint: must not be empty (RFC 5280 5.2.5)"),
-        (list("2.5.29.28", false, &scope), "crl: issuingDistributionPoint: must be critical"),
-        (list("2.5.29.28", true, &[0x30, 3, 0x81, 1, 0]), "crl: issuingDistributionPoint: "),
         (list("2.5.29.46", true, &point), "crl: freshestCRL: must not be critical"),
-        (list("2.5.29.46", false, b"garbage"), "crl: freshestCRL: "),
         (
             with(&list("2.5.29.46", false, &point), json!({ "delta_crl_base_number": 4 })),
             "freshestCRL must not be in a delta CRL (RFC 5280 5.2.6)",
@@ -417,10 +335,8 @@ async fn sign_revocation_list_rejects_crls_forbidden_by_rfc_5280() {
     };
     for (body, rule) in [
         (entry("2.5.29.21", true, &[10, 1, 1]), "reasonCode: must not be critical"),
-        (entry("2.5.29.21", false, &[10, 1, 7]), "reasonCode: unknown reason code (RFC 5280 5.3.1)"),
         (entry("2.5.29.21", false, &[10, 1, 8]), "removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)"),
         (entry("2.5.29.24", true, b"\x18\x0f20300101000000Z"), "invalidityDate: must not be critical"),
-        (entry("2.5.29.24", false, b"\x17\x0d300101000000Z"), "invalidityDate: "),
         (entry("2.5.29.29", false, &[0x30, 3, 0x82, 1, b'a']), "certificateIssuer: must be critical"),
         (entry("2.5.29.29", true, &[0x30, 3, 0x82, 1, b'a']), "is allowed only in indirect CRLs (RFC 5280 5.3.3)"),
         (entry("1.2.2147483648", false, &[5, 0]), "an object identifier has"),

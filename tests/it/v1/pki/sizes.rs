@@ -1,5 +1,5 @@
 //! Size limits, checked before the input is processed: certificates and CSRs with their extensions and names, bundles,
-//! lists. Each error names the field and the limit.
+//! lists. Each error names the field and the limit. `v1::caps` has the limits of lists and texts of settings.
 
 use serde_json::{Value, json};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
@@ -168,57 +168,23 @@ async fn lists_of_a_request_have_limits_of_their_own() {
     let pki = Pki::start().await;
     let numbers = |count: usize| (0..count).map(|n| format!("1.2.{n}")).collect::<Vec<_>>().join(",");
     let hosts = |count: usize| (0..count).map(|n| format!("n{n}.test")).collect::<Vec<_>>().join(",");
-    let urls = |count: usize| (0..count).map(|n| format!("http://n{n}.test/")).collect::<Vec<_>>().join(",");
     let csr = csr("ec-256", "/CN=a.test", "");
     let objects: Vec<Value> = (0..101).map(|n| json!({ "id": format!("1.2.{n}"), "value": "BQA=" })).collect();
     let listed = json!({ "serial_number": "01", "revocation_time": 1, "extensions": objects });
-    let long = "A".repeat(65 << 10);
     let crls = vec!["x"; 101];
+    let blocks = format!("{}\n", pem::encode("CERTIFICATE", &[0])).repeat(101);
+    let below = "root/sign-intermediate";
+    let list = "issuer/root/sign-revocation-list";
     for (path, body, rule) in [
-        ("issuer/root", json!({ "manual_chain": vec!["self"; 65] }), "manual_chain: at most 64 entries"),
-        ("issuer/root", json!({ "ocsp_servers": urls(17) }), "ocsp_servers: at most 16 entries"),
-        ("config/urls", json!({ "issuing_certificates": urls(17) }), "issuing_certificates: at most 16 entries"),
-        (
-            "config/urls",
-            json!({ "crl_distribution_points": format!("http://a.test/{}", "a".repeat(1024)) }),
-            "crl_distribution_points: an entry is longer than 1024 bytes",
-        ),
-        ("root/generate/internal", json!({ "ou": hosts(101) }), "ou: at most 64 entries"),
-        ("root/generate/internal", json!({ "key_usage": hosts(101) }), "key_usage: at most 100 entries"),
-        (
-            "root/generate/internal",
-            json!({ "permitted_dns_domains": hosts(1001) }),
-            "permitted_dns_domains: at most 1000",
-        ),
         ("intermediate/generate/internal", json!({ "organization": hosts(101) }), "organization: at most 64 entries"),
-        (
-            "root/sign-intermediate",
-            json!({ "csr": csr, "excluded_uri_domains": hosts(1001) }),
-            "excluded_uri_domains: at most 1000",
-        ),
-        (
-            "root/sign-intermediate",
-            json!({ "csr": csr, "ext_key_usage_oids": numbers(101) }),
-            "ext_key_usage_oids: at most 100 entries",
-        ),
+        (below, json!({ "csr": csr, "excluded_uri_domains": hosts(1001) }), "excluded_uri_domains: at most 1000"),
+        (below, json!({ "csr": csr, "ext_key_usage_oids": numbers(101) }), "ext_key_usage_oids: at most 100 entries"),
         ("sign-verbatim", json!({ "csr": csr, "ext_key_usage": hosts(101) }), "ext_key_usage: at most 100 entries"),
         ("sign-verbatim", json!({ "csr": csr, "user_ids": hosts(1001) }), "at most 1000"),
         ("issuer/root/resign-crls", json!({ "crl_number": 1, "crls": crls }), "crls: at most 100 lists"),
-        (
-            "issuer/root/sign-revocation-list",
-            json!({ "crl_number": 1, "extensions": listed["extensions"] }),
-            "extensions: at most 100 extensions",
-        ),
-        (
-            "issuer/root/sign-revocation-list",
-            json!({ "crl_number": 1, "revoked_certs": [listed] }),
-            "revoked_certs[0]: at most 100 extensions",
-        ),
-        (
-            "config/external-policy",
-            json!({ "trusted_ca": format!("{}\n", pem::encode("CERTIFICATE", &[0])).repeat(101) }),
-            "trusted_ca: more than 100 PEM blocks",
-        ),
+        (list, json!({ "crl_number": 1, "extensions": listed["extensions"] }), "extensions: at most 100 extensions"),
+        (list, json!({ "crl_number": 1, "revoked_certs": [listed] }), "revoked_certs[0]: at most 100 extensions"),
+        ("config/external-policy", json!({ "trusted_ca": blocks }), "trusted_ca: more than 100 PEM blocks"),
         (
             "config/external-policy",
             json!({ "trusted_leaf_certificate_bundle": certificate(101) }),
@@ -229,7 +195,7 @@ async fn lists_of_a_request_have_limits_of_their_own() {
         pki.refused(path, body, rule).await;
     }
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    let body = json!({ "serial_number": leaf.serial(), "private_key": long });
+    let body = json!({ "serial_number": leaf.serial(), "private_key": "A".repeat(65 << 10) });
     pki.refused("revoke-with-key", body, "private_key: longer than 64 KiB").await;
     pki.stop().await;
 }

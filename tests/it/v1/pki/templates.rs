@@ -1,9 +1,9 @@
 //! Addresses of the cluster, and URLs that are templates.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::foreign::{self, Ca};
-use super::mount::Pki;
+use super::mount::{Pki, text};
 
 fn words((_, text): (bool, String)) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -30,12 +30,11 @@ async fn url_templates_expand_cluster_and_issuer() {
     // RFC 5280 section 8: validating a certificate must not require validating another one first.
     let warned = whole.warnings();
     assert!(warned.starts_with("ocsp_servers: https and ldaps should not be used for URLs"), "{warned}");
-    let id = pki.get("issuer/default").await["issuer_id"].as_str().unwrap().to_owned();
+    let id = text(&pki.get("issuer/default").await, "issuer_id").to_owned();
+    let aia = format!("http://aia.example.test/issuer/{id}");
     let expected = (
-        format!(
-            "OCSP - URI:https://ca.example.test/v1/pki/ocsp CA Issuers - URI:http://aia.example.test/issuer/{id}/der"
-        ),
-        format!("Full Name: URI:http://aia.example.test/issuer/{id}/crl/der"),
+        format!("OCSP - URI:https://ca.example.test/v1/pki/ocsp CA Issuers - URI:{aia}/der"),
+        format!("Full Name: URI:{aia}/crl/der"),
     );
     let expanded = async |pki: &Pki| {
         let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
@@ -46,11 +45,10 @@ async fn url_templates_expand_cluster_and_issuer() {
     // The id of a root is not known before the root is signed.
     let root = pki.post("root/generate/internal", json!({ "common_name": "x", "key_type": "ec" })).await;
     assert!(root.warnings().contains("authorityInfoAccess and CRL URLs omitted"), "{}", root.text);
-    let pem = root.body["data"]["certificate"].as_str().unwrap();
     for name in ["authorityInfoAccess", "crlDistributionPoints"] {
-        assert_eq!(foreign::extension(pem, name), None);
+        assert_eq!(foreign::extension(text(&root.body["data"], "certificate"), name), None);
     }
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(expanded(&pki).await, expected);
     // URLs of an issuer are templates as well.
     let own = json!({ "ocsp_servers": "{{cluster_path}}/own/{{issuer_id}}", "enable_aia_url_templating": true });
@@ -64,8 +62,7 @@ async fn url_templates_expand_cluster_and_issuer() {
     assert!(imported.warnings().starts_with("the CRLs of issuer "), "{}", imported.text);
     assert_eq!(imported.body["warnings"].as_array().unwrap().len(), 1);
     let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap();
-    let body = json!({ "common_name": "localhost", "ttl": "1h" });
-    let leaf = pki.ask(&format!("issuer/{id}/issue/r"), body).await;
+    let leaf = pki.leaf_of(id).await;
     assert!(words(leaf.extension("authorityInfoAccess").unwrap()).contains(&format!("/issuer/{id}/der")));
     pki.stop().await;
 }
@@ -78,31 +75,8 @@ async fn root_urls_without_issuer_id_use_the_cluster_address() {
     let root = json!({ "common_name": "x", "key_type": "ec" });
     pki.refused("root/generate/internal", root.clone(), "cluster config missing").await;
     pki.post("config/cluster", json!({ "path": "https://ca.example.test/v1/pki" })).await;
-    let data = pki.post("root/generate/internal", root).await.body["data"].clone();
-    let access = foreign::extension(data["certificate"].as_str().unwrap(), "authorityInfoAccess").unwrap();
+    let data = pki.data("root/generate/internal", root).await;
+    let access = foreign::extension(text(&data, "certificate"), "authorityInfoAccess").unwrap();
     assert_eq!(words(access), "OCSP - URI:https://ca.example.test/v1/pki/ocsp");
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn the_addresses_of_the_cluster_are_merged_and_checked() {
-    let pki = Pki::empty().await;
-    let both = |path: &str, aia_path: &str| json!({ "path": path, "aia_path": aia_path });
-    let write = async |body: Value| pki.post("config/cluster", body).await.body["data"].clone();
-    assert_eq!(pki.get("config/cluster").await, both("", ""));
-    let path = "https://ca.example.test/v1/pki";
-    assert_eq!(write(json!({ "path": path })).await, both(path, ""));
-    assert_eq!(write(json!({ "aia_path": "http://aia.test" })).await, both(path, "http://aia.test"));
-    assert_eq!(write(json!({ "path": null })).await, both(path, "http://aia.test"));
-    assert_eq!(write(json!({})).await, both(path, "http://aia.test"));
-    for bad in ["ca.example.test", "/v1/pki", "https://", "not a url", "https://b\u{fc}cher.test"] {
-        for field in ["path", "aia_path"] {
-            pki.refused("config/cluster", json!({ field: bad }), &format!("{field}: must be an absolute URL")).await;
-        }
-    }
-    pki.refused("config/cluster", json!({ "path": ["a"] }), "path").await;
-    assert_eq!(pki.get("config/cluster").await, both(path, "http://aia.test"));
-    assert_eq!(write(json!({ "path": "" })).await, both("", "http://aia.test"));
-    pki.app.client.with_token("").get("pki/config/cluster").await.assert_denied();
     pki.stop().await;
 }

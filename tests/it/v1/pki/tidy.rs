@@ -11,7 +11,7 @@ use signet::clock::Time;
 use signet::x509::serial::Serial;
 use time::macros::datetime;
 
-use super::mount::{Leaf, Pki, with};
+use super::mount::{self, Leaf, Pki, with};
 use crate::support::{Answer, App, Builder};
 
 const NOW: Time = datetime!(2031-01-01 00:00 UTC);
@@ -21,16 +21,12 @@ fn builder() -> Builder {
 }
 
 async fn start() -> Pki {
-    Pki::on(builder().start().await).await
+    Pki::at(NOW).await
 }
 
 /// Issues a certificate that expires in `seconds`.
 async fn leaf(pki: &Pki, seconds: u64) -> Leaf {
     pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": seconds, "cert_metadata": "YQ==" })).await
-}
-
-async fn revoke(pki: &Pki, leaf: &Leaf) {
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
 }
 
 async fn tidy(pki: &Pki, body: Value) -> Answer {
@@ -42,15 +38,8 @@ async fn status(pki: &Pki) -> Value {
 }
 
 async fn until(pki: &Pki, state: &str) -> Value {
-    let started = Instant::now();
-    loop {
-        let status = status(pki).await;
-        if status["state"] == state {
-            return status;
-        }
-        assert!(started.elapsed() < Duration::from_secs(30), "{status:#}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    mount::until(state, async || status(pki).await["state"] == state).await;
+    status(pki).await
 }
 
 async fn run(pki: &Pki, body: Value) -> Value {
@@ -76,7 +65,7 @@ async fn tidy_without_operations_warns_and_does_nothing() {
     pki.stop().await;
 }
 
-async fn removes(pki: &Pki) {
+async fn removes_expired_certificates(pki: &Pki) {
     let short = leaf(pki, 3600).await;
     let long = leaf(pki, 100 * 3600).await;
     let counted = pki.list("certs").await.len();
@@ -116,23 +105,19 @@ async fn removes(pki: &Pki) {
 }
 
 #[actix_web::test]
-async fn expired_certificates_are_removed() {
-    let pki = start().await;
-    removes(&pki).await;
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn expired_certificates_are_removed_on_postgresql() {
-    let pki = Pki::on(builder().postgres().start().await).await;
-    removes(&pki).await;
-    pki.stop().await;
+async fn expired_certificates_are_removed_on_both_stores() {
+    for builder in [builder(), builder().postgres()] {
+        let pki = Pki::on(builder.start().await).await;
+        removes_expired_certificates(&pki).await;
+        pki.stop().await;
+    }
 }
 
 async fn keeps_revocations(pki: &Pki) {
-    let (leaf, other) = (leaf(pki, 3600).await, leaf(pki, 700 * 3600).await);
-    revoke(pki, &leaf).await;
-    revoke(pki, &other).await;
+    let other = leaf(pki, 700 * 3600).await;
+    let leaf = leaf(pki, 3600).await;
+    pki.revoke(&leaf).await;
+    pki.revoke(&other).await;
     let before = pki.crl("default").await;
     let all = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1h",
         "revoked_safety_buffer": "10h" });
@@ -148,12 +133,12 @@ async fn keeps_revocations(pki: &Pki) {
     assert_eq!((&late["cert_store_deleted_count"], &late["revoked_cert_deleted_count"]), (&json!(1), &json!(1)));
     assert_eq!(late["tidy_revoked_certs"], true);
     let crl = pki.crl("default").await;
-    let numbers = (before.number(), crl.number());
-    assert_eq!((crl.serials(), numbers.1), (vec![other.serial()], numbers.0 + 2), "one list has it after its end");
+    let expected = (vec![other.serial()], before.number() + 2);
+    assert_eq!((crl.serials(), crl.number()), expected, "one list has it after its end");
     assert_eq!(pki.list("certs/revoked").await, [other.serial()]);
     // The CRL that listed the removed entry is continued.
-    let third = super::tidy::leaf(pki, 3600).await;
-    revoke(pki, &third).await;
+    let third = self::leaf(pki, 3600).await;
+    pki.revoke(&third).await;
     let crl = pki.crl("default").await;
     assert!(crl.serials().contains(&third.serial()) && crl.serials().contains(&other.serial()));
 }
@@ -164,16 +149,16 @@ async fn revocation_is_kept_until_its_own_safety_buffer() {
     keeps_revocations(&pki).await;
     // A restart builds the same CRLs, although the newest revocations may be gone.
     let lists = pki.crl("default").await;
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.crl("default").await.der, lists.der);
     pki.app.clock.advance(Duration::from_secs(2 * 3600));
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
     assert_eq!(done["revoked_cert_deleted_count"], 1);
     let lists = pki.crl("default").await;
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     assert_eq!(pki.crl("default").await.der, lists.der, "the newest revocation is gone; its number stays covered");
     let fresh = leaf(&pki, 3600).await;
-    revoke(&pki, &fresh).await;
+    pki.revoke(&fresh).await;
     assert!(pki.crl("default").await.serials().contains(&fresh.serial()));
     pki.stop().await;
 }
@@ -200,7 +185,7 @@ async fn revocation_is_removed_after_a_crl_issued_after_its_expiry() {
         let pki = start().await;
         pki.post("config/crl", with(&settings, json!({ "allow_expired_cert_revocation": true }))).await;
         let [first, second, third] = [leaf(&pki, 60).await, leaf(&pki, 60).await, leaf(&pki, 60).await];
-        revoke(&pki, &first).await;
+        pki.revoke(&first).await;
         assert_eq!(pki.get("crl/rotate").await["success"], true);
         let before = pki.crl("default").await;
         pki.app.clock.advance(Duration::from_secs(600));
@@ -208,7 +193,7 @@ async fn revocation_is_removed_after_a_crl_issued_after_its_expiry() {
         let after = pki.crl("default").await;
         assert_eq!((after.serials(), after.number()), (vec![], before.number() + 2), "{settings}");
         // An entry that was on such a CRL is removed immediately.
-        revoke(&pki, &second).await;
+        pki.revoke(&second).await;
         pki.app.clock.advance(Duration::from_secs(1));
         assert_eq!(pki.get("crl/rotate").await["success"], true);
         let listed = pki.crl("default").await;
@@ -217,7 +202,7 @@ async fn revocation_is_removed_after_a_crl_issued_after_its_expiry() {
         assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
         assert_eq!(pki.crl("default").await.number(), listed.number() + 1, "{settings}");
         // A certificate that was revoked after its expiry is on no CRL yet if the timer builds them.
-        revoke(&pki, &third).await;
+        pki.revoke(&third).await;
         let number = pki.crl("default").await.number();
         assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
         let more = if settings["auto_rebuild"] == true { 2 } else { 1 };
@@ -235,7 +220,7 @@ async fn disabled_crls_do_not_delay_removal_of_revocations() {
     let pki = start().await;
     pki.post("config/crl", json!({ "disable": true })).await;
     let leaf = leaf(&pki, 60).await;
-    revoke(&pki, &leaf).await;
+    pki.revoke(&leaf).await;
     let before = stored_list(&pki);
     pki.app.clock.advance(Duration::from_secs(600));
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
@@ -251,7 +236,7 @@ async fn without_a_new_crl_only_listed_revocations_are_removed() {
     let pki = start().await;
     let leaves = [leaf(&pki, 60).await, leaf(&pki, 3600).await, leaf(&pki, 3601).await];
     for leaf in &leaves {
-        revoke(&pki, leaf).await;
+        pki.revoke(leaf).await;
     }
     pki.app.clock.advance(Duration::from_secs(600));
     assert_eq!(pki.get("crl/rotate").await["success"], true);
@@ -273,10 +258,10 @@ async fn without_a_new_crl_only_listed_revocations_are_removed() {
 async fn revocations_on_the_delta_crl_only_are_removed() {
     let pki = start().await;
     let lasting = leaf(&pki, 700 * 3600).await;
-    revoke(&pki, &lasting).await;
+    pki.revoke(&lasting).await;
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
     let short = leaf(&pki, 60).await;
-    revoke(&pki, &short).await;
+    pki.revoke(&short).await;
     assert_eq!(pki.get("crl/rotate-delta").await["success"], true);
     let before = pki.crl("default").await;
     pki.app.clock.advance(Duration::from_secs(600));
@@ -294,27 +279,16 @@ async fn revoked_unexpired_certificates_stay_on_the_crl() {
     let pki = start().await;
     let leaves = [leaf(&pki, 10).await, leaf(&pki, 30 * 24 * 3600).await];
     for leaf in &leaves {
-        revoke(&pki, leaf).await;
+        pki.revoke(leaf).await;
     }
-    let all: Value = [
-        "cert_store",
-        "revoked_certs",
-        "invalid_certs",
-        "expired_issuers",
-        "cert_metadata",
-        "revoked_cert_issuer_associations",
-        "acme",
-        "move_legacy_ca_bundle",
-        "revocation_queue",
-        "cross_cluster_revoked_certs",
-    ]
-    .into_iter()
-    .map(|what| (format!("tidy_{what}"), json!(true)))
-    .collect::<serde_json::Map<_, _>>()
-    .into();
-    let all = with(&all, json!({ "safety_buffer": "1s", "revoked_safety_buffer": 1, "issuer_safety_buffer": "1s" }));
+    let all = json!({
+        "tidy_cert_store": true, "tidy_revoked_certs": true, "tidy_invalid_certs": true, "tidy_expired_issuers": true,
+        "tidy_cert_metadata": true, "tidy_revoked_cert_issuer_associations": true, "tidy_acme": true,
+        "tidy_move_legacy_ca_bundle": true, "tidy_revocation_queue": true, "tidy_cross_cluster_revoked_certs": true,
+        "safety_buffer": "1s", "revoked_safety_buffer": 1, "issuer_safety_buffer": "1s",
+    });
     pki.app.clock.advance(Duration::from_secs(24 * 3600));
-    let answer = tidy(&pki, all.clone()).await;
+    let answer = tidy(&pki, all).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
     for idle in ["tidy_acme", "tidy_move_legacy_ca_bundle", "tidy_revocation_queue", "tidy_cross_cluster_revoked_certs"]
     {
@@ -331,9 +305,8 @@ async fn revoked_unexpired_certificates_stay_on_the_crl() {
 #[actix_web::test]
 async fn one_run_at_a_time_until_it_is_cancelled() {
     let pki = start().await;
-    pki.role(&json!({})).await;
     for _ in 0..12 {
-        pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+        leaf(&pki, 60).await;
     }
     let none = pki.post("tidy-cancel", json!({})).await;
     assert_eq!((none.status, &none.body["data"]), (200, &Value::Null));
@@ -348,11 +321,7 @@ async fn one_run_at_a_time_until_it_is_cancelled() {
     assert_eq!((second.status, &second.body["data"]), (200, &Value::Null));
     assert!(second.warnings().contains("already running"), "{}", second.text);
     // The first step is complete: the pause follows after one certificate.
-    let started = Instant::now();
-    while pki.list("certs").await.len() > 12 {
-        assert!(started.elapsed() < Duration::from_secs(20));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    mount::until("the first step", async || pki.list("certs").await.len() <= 12).await;
     let cancelled = pki.post("tidy-cancel", json!({})).await;
     assert!(["Cancelling", "Cancelled"].contains(&cancelled.body["data"]["state"].as_str().unwrap()));
     let ended = until(&pki, "Cancelled").await;
@@ -394,15 +363,14 @@ async fn expired_issuers_except_the_default_are_removed() {
     pki.post("config/issuers", json!({ "default": "default-one" })).await;
     let leaf =
         pki.issue(&json!({ "issuer_ref": "lasting" }), json!({ "common_name": "localhost", "ttl": "700h" })).await;
-    revoke(&pki, &leaf).await;
+    pki.revoke(&leaf).await;
     let keys = pki.list("keys").await;
     pki.app.clock.set(datetime!(2032-01-15 00:00 UTC));
-    let body = json!({ "tidy_expired_issuers": true });
-    assert_eq!(run(&pki, body.clone()).await["expired_issuer_deleted_count"], 0, "a year's buffer is not past");
-    assert_eq!(
-        run(&pki, with(&body, json!({ "issuer_safety_buffer": "300d" }))).await["expired_issuer_deleted_count"],
-        2
-    );
+    // The default buffer is a year, which is not past.
+    for (buffer, count) in [(json!(null), 0), (json!("300d"), 2)] {
+        let done = run(&pki, json!({ "tidy_expired_issuers": true, "issuer_safety_buffer": buffer })).await;
+        assert_eq!(done["expired_issuer_deleted_count"], count, "{buffer}");
+    }
     for (name, status) in [("default-one", 200), ("old", 404), ("revoking", 404), ("lasting", 200)] {
         assert_eq!(pki.app.client.get(&format!("pki/issuer/{name}/json")).await.status, status, "{name}");
     }
@@ -417,7 +385,7 @@ async fn unreadable_certificate_is_removed_only_on_request() {
     let broken = leaf(&pki, 3600).await;
     let kept = leaf(&pki, 3600).await;
     let sound = leaf(&pki, 3600).await;
-    revoke(&pki, &kept).await;
+    pki.revoke(&kept).await;
     let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();
     for leaf in [&broken, &kept] {
@@ -441,7 +409,7 @@ async fn revocations_find_their_issuer_again() {
     let pki = start().await;
     let bundle = pki.root(json!({ "issuer_name": "other", "common_name": "Other" })).await["certificate"].clone();
     let leaf = pki.issue(&json!({ "issuer_ref": "other" }), json!({ "common_name": "localhost" })).await;
-    revoke(&pki, &leaf).await;
+    pki.revoke(&leaf).await;
     assert_eq!(pki.app.client.delete("pki/issuer/other").await.status, 200);
     assert_eq!(pki.crl("root").await.serials(), [leaf.serial()], "the default issuer's list has it meanwhile");
     pki.post("issuers/import/cert", json!({ "pem_bundle": bundle })).await;
@@ -456,26 +424,19 @@ async fn revocations_find_their_issuer_again() {
 /// A mount whose run has removed the first of twelve revocations and pauses for an hour.
 async fn in_the_middle_of_a_run() -> Pki {
     let pki = start().await;
-    pki.role(&json!({})).await;
     for _ in 0..12 {
-        let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
-        revoke(&pki, &leaf).await;
+        pki.revoke(&leaf(&pki, 60).await).await;
     }
     pki.app.clock.advance(Duration::from_secs(3600));
     let slow = json!({ "tidy_revoked_certs": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1h" });
     assert_eq!(tidy(&pki, slow).await.status, 202);
-    let started = Instant::now();
-    while pki.list("certs/revoked").await.len() != 11 {
-        assert!(started.elapsed() < Duration::from_secs(20));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    mount::until("the first removal", async || pki.list("certs/revoked").await.len() == 11).await;
     pki
 }
 
 #[actix_web::test]
 async fn interrupted_run_is_continued_by_the_next() {
-    let pki = in_the_middle_of_a_run().await;
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = in_the_middle_of_a_run().await.restart().await;
     let cut = status(&pki).await;
     assert_eq!((&cut["state"], &cut["revoked_cert_deleted_count"]), (&json!("Error"), &json!(1)));
     assert_eq!(cut["error"], "the server stopped");
@@ -503,9 +464,8 @@ async fn cancelled_run_leaves_crls_of_the_remaining_revocations() {
 #[actix_web::test]
 async fn issuance_and_revocation_during_a_run_lose_nothing() {
     let pki = start().await;
-    pki.role(&json!({})).await;
     for _ in 0..60 {
-        pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 60 })).await;
+        leaf(&pki, 60).await;
     }
     pki.app.clock.advance(Duration::from_secs(3600));
     pki.post("config/auto-tidy", json!({ "maintain_stored_certificate_counts": true })).await;
@@ -516,7 +476,7 @@ async fn issuance_and_revocation_during_a_run_lose_nothing() {
         async move {
             let leaf = pki.ask("issue/r", json!({ "common_name": "localhost", "ttl": 600 })).await;
             if n % 4 == 0 {
-                revoke(pki, &leaf).await;
+                pki.revoke(&leaf).await;
             }
             leaf.serial()
         }

@@ -8,22 +8,12 @@ use signet::x509::pieces::Extensions;
 use signet::x509::writer::{self, SEQUENCE};
 use signet::x509::{oid, pem, tbs};
 
-use super::foreign::{CA, Ca, Files, openssl_text};
+use super::foreign::{CA, Ca, csr_of_key};
 use super::mount::Pki;
 
 /// A key with two primes of the form that CVE-2017-15361 describes, generated for this test.
 const ROCA: &str = include_str!("../../fixtures/roca-2048.key.pem");
 const ROCA_RULE: &str = "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)";
-const ED25519_RULE: &str = "the Ed25519 key is a point of small order";
-
-fn roca_csr() -> String {
-    let files = Files::new();
-    let key = files.write("key.pem", ROCA.as_bytes());
-    let config = files.write("req.cnf", b"[req]\ndistinguished_name = dn\n[dn]\n");
-    let key = key.to_str().unwrap();
-    let config = config.to_str().unwrap();
-    openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=a.test"], b"")
-}
 
 /// Returns a CSR for an RSA key of these numbers with an invalid signature: the key is checked before it.
 pub fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
@@ -62,35 +52,22 @@ fn identity_csr() -> String {
     pem::encode("CERTIFICATE REQUEST", &signed)
 }
 
+/// The rules are unit tests in `src/x509/weak_key.rs`.
 #[actix_web::test]
-async fn small_order_ed25519_and_roca_rsa_keys_are_rejected() {
+async fn weak_keys_are_rejected_in_csrs() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
-    for (csr, rule) in [(roca_csr(), ROCA_RULE), (identity_csr(), ED25519_RULE)] {
+    // 2^2048 − 1, divisible by 3; and 2^2558 − 45², the product of 2^1279 ± 45.
+    let divided = [0xff; 256];
+    let close = [&[0x3f][..], &[0xff; 317], &[0xf8, 0x17]].concat();
+    for (csr, rule) in [
+        (csr_of_key(ROCA, "/CN=a.test", "", &[]), ROCA_RULE),
+        (identity_csr(), "the Ed25519 key is a point of small order"),
+        (rsa_csr(&divided, &[1, 0, 1]), "the RSA modulus has a factor below 752"),
+        (rsa_csr(&close, &[0x80, 0, 0, 1]), "the RSA public exponent is above 2^31 - 1"),
+    ] {
         for path in ["sign/r", "issuer/root/sign/r", "sign-verbatim", "sign-verbatim/r", "root/sign-intermediate"] {
             let body = json!({ "csr": csr, "common_name": "a.test" });
-            pki.refused(path, body, &format!("csr: {rule}")).await;
-        }
-    }
-    pki.stop().await;
-}
-
-#[actix_web::test]
-async fn factorable_rsa_keys_and_large_exponents_are_rejected() {
-    let pki = Pki::start().await;
-    pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
-    // 2^2048 − 1, divisible by 3; the square of the prime 2^1279 − 1; and 2^2558 − 45², the product of 2^1279 ± 45.
-    let divided = [0xff; 256];
-    let square = [&[0x3f][..], &[0xff; 159], &[0; 159], &[1]].concat();
-    let close = [&[0x3f][..], &[0xff; 317], &[0xf8, 0x17]].concat();
-    for (modulus, exponent, rule) in [
-        (&divided[..], &[1, 0, 1][..], "the RSA modulus has a factor below 752"),
-        (&square, &[1, 0, 1], "the RSA modulus is the power of a number"),
-        (&close, &[1, 0, 1], "the RSA modulus has two factors so close"),
-        (&close, &[0x80, 0, 0, 1], "the RSA public exponent is above 2^31 - 1"),
-    ] {
-        for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
-            let body = json!({ "csr": rsa_csr(modulus, exponent), "common_name": "a.test" });
             pki.refused(path, body, &format!("csr: {rule}")).await;
         }
     }
@@ -101,12 +78,15 @@ async fn factorable_rsa_keys_and_large_exponents_are_rejected() {
 async fn weak_keys_and_their_certificates_are_not_imported() {
     let pki = Pki::start().await;
     let ca = Ca::root_with(ROCA.to_owned(), "/CN=Weak", CA, &[]);
-    for path in ["issuers/import/bundle", "config/ca"] {
-        pki.refused(path, json!({ "pem_bundle": ca.bundle() }), ROCA_RULE).await;
+    for (path, body, field) in [
+        ("issuers/import/bundle", json!({ "pem_bundle": ca.bundle() }), ""),
+        ("config/ca", json!({ "pem_bundle": ca.bundle() }), ""),
+        ("keys/import", json!({ "pem_bundle": ROCA }), "private key: "),
+        ("issuers/import/cert", json!({ "pem_bundle": ca.pem }), "certificate: "),
+        ("intermediate/set-signed", json!({ "certificate": ca.pem }), ""),
+        ("root/sign-self-issued", json!({ "certificate": ca.pem }), "certificate: "),
+    ] {
+        pki.refused(path, body, &format!("{field}{ROCA_RULE}")).await;
     }
-    pki.refused("keys/import", json!({ "pem_bundle": ROCA }), &format!("private key: {ROCA_RULE}")).await;
-    pki.refused("issuers/import/cert", json!({ "pem_bundle": ca.pem }), &format!("certificate: {ROCA_RULE}")).await;
-    pki.refused("intermediate/set-signed", json!({ "certificate": ca.pem }), ROCA_RULE).await;
-    pki.refused("root/sign-self-issued", json!({ "certificate": ca.pem }), &format!("certificate: {ROCA_RULE}")).await;
     pki.stop().await;
 }

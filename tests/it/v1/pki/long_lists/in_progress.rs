@@ -9,6 +9,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::process::{dev_with, signet};
+use crate::v1::pki::mount::until;
 
 /// Rows that exceed the buffers of the system between the server and a client that does not read.
 const LONG: usize = 150_000;
@@ -17,10 +18,6 @@ const LONG: usize = 150_000;
 const OF_TOKEN: usize = 8;
 const MAX_LISTS: usize = 64;
 
-async fn rest(reader: Slow) -> (String, bool) {
-    tokio::task::spawn_blocking(move || reader.rest()).await.unwrap()
-}
-
 async fn lists_only(app: &App) -> Client {
     app.policy("lists", "path \"pki/certs\" { capabilities = [\"list\"] }").await;
     app.with_policies(&["lists"]).await
@@ -28,15 +25,14 @@ async fn lists_only(app: &App) -> Client {
 
 #[actix_web::test]
 async fn one_list_reads_at_a_time_and_other_requests_are_served() {
-    let faults = [Arc::default(), Arc::default()];
-    let both = on_both(Some(&faults)).await;
-    for (pki, faults) in both.iter().zip(&faults) {
+    let both = on_both().await;
+    for (pki, faults) in &both {
         copies(&pki.app, LONG);
         let client = &pki.app.client;
         let readers = join_all((0..OF_TOKEN).map(|_| Slow::ask(client, "pki/certs"))).await;
         settled(|| faults.calls("serials")).await;
         let go = faults.hold("serials");
-        let backoff: Vec<_> = readers.into_iter().map(|reader| actix_rt::spawn(rest(reader))).collect();
+        let backoff: Vec<_> = readers.into_iter().map(|reader| actix_rt::spawn(reader.rest())).collect();
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(faults.under_way(), 1);
         for _ in 0..20 {
@@ -54,9 +50,7 @@ async fn one_list_reads_at_a_time_and_other_requests_are_served() {
 
 #[actix_web::test]
 async fn concurrent_long_lists_are_limited_per_token_and_in_total() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, LONG);
+    let pki = with_copies(LONG).await;
     let mut tokens = Vec::new();
     for _ in 0..=MAX_LISTS / OF_TOKEN {
         tokens.push(lists_only(&pki.app).await);
@@ -77,19 +71,15 @@ async fn concurrent_long_lists_are_limited_per_token_and_in_total() {
     assert_eq!(late.list("pki/certs?limit=900").await.status, 200);
     // A disconnect frees a slot.
     readers.pop();
-    let started = Instant::now();
-    while late.list("pki/certs").await.status != 200 {
-        assert!(started.elapsed() < Duration::from_secs(20), "no place is free");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("a free slot", async || late.list("pki/certs").await.status == 200).await;
     drop(readers);
     pki.stop().await;
 }
 
 #[actix_web::test]
 async fn list_is_aborted_when_its_caller_loses_the_right() {
-    let both = on_both(None).await;
-    for pki in &both {
+    let both = on_both().await;
+    for (pki, _) in &both {
         let app = &pki.app;
         let client = &pki.app.client;
         copies(app, LONG);
@@ -105,7 +95,7 @@ async fn list_is_aborted_when_its_caller_loses_the_right() {
                 }
             };
             assert_eq!(done.status, 204, "{}", done.text);
-            let (text, whole) = rest(reader).await;
+            let (text, whole) = reader.rest().await;
             assert!(!whole && text.contains("\"7f:") && !text.contains("wrap_info"), "{lost}: {} octets", text.len());
         }
         // A token that ended with its last use still gets its list.
@@ -126,31 +116,18 @@ async fn list_of_a_deleted_role_is_not_terminated() {
         [App::builder().faults(&faults[0]).start().await, App::builder().faults(&faults[1]).postgres().start().await];
     for (app, faults) in apps.iter().zip(&faults) {
         let client = &app.client;
-        assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-        assert_eq!(client.post("auth/approle/role/r", json!({})).await.status, 204);
-        assert_eq!(client.post(LIST, json!({})).await.status, 200);
-        fill(
-            app,
-            2_500,
-            "INSERT INTO secret_id (mount, hash, role, accessor, updated_at_micros, body)
-            SELECT mount, SERIAL, role, 'zz' || TEXT, updated_at_micros, body FROM secret_id, n",
-        );
+        with_secret_id(client).await;
+        fill(app, 2_500, SECRET_IDS);
         assert_eq!(outcome(client, LIST).await, Some(200));
         // Delays only the check that the role still exists.
         let go = faults.hold("secret id role");
         let asked = faults.calls("secret id role");
         let asking = client.clone();
         let listing = actix_rt::spawn(async move { outcome(&asking, LIST).await });
-        let started = Instant::now();
-        while faults.calls("secret id role") == asked {
-            assert!(started.elapsed() < Duration::from_secs(20), "it never comes to its end");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        fill(
-            app,
-            1,
-            "INSERT INTO ended_role (mount, role, ended_at_micros) SELECT DISTINCT mount, role, 0 FROM secret_id, n",
-        );
+        until("the end of the list", async || faults.calls("secret id role") > asked).await;
+        let ended =
+            "INSERT INTO ended_role (mount, role, ended_at_micros) SELECT DISTINCT mount, role, 0 FROM secret_id, n";
+        fill(app, 1, ended);
         faults.disarm();
         go.notify_one();
         assert_eq!(listing.await.unwrap(), None);
@@ -216,10 +193,9 @@ async fn accessor_list_skips_expired_tokens_in_full_pages() {
 
 #[actix_web::test]
 async fn long_list_is_gzipped_on_request() {
-    let faults = [Arc::default(), Arc::default()];
-    let both = on_both(Some(&faults)).await;
-    let pki = &both[0];
-    let faults = &faults[0];
+    let faults = Arc::default();
+    let pki = Pki::on(App::builder().faults(&faults).start().await).await;
+    pki.leaf().await;
     copies(&pki.app, 3_000);
     for path in ["pki/certs", "pki/certs/detailed"] {
         let plain = pki.app.client.list(path).await;
@@ -239,14 +215,12 @@ async fn long_list_is_gzipped_on_request() {
         let whole = if let Ok(broken) = broken { broken.bytes().await.is_ok() } else { false };
         assert!(faults.disarm().is_some() && !whole, "{path}");
     }
-    stop(both).await;
+    pki.stop().await;
 }
 
 #[actix_web::test]
 async fn http_1_0_list_has_a_length_or_is_rejected() {
-    let pki = Pki::start().await;
-    pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    copies(&pki.app, 100_000);
+    let pki = with_copies(100_000).await;
     let token = &pki.app.client.token;
     let asked = async |method: &str, query: &str| {
         let path = format!("{method} /v1/pki/certs?list=true{query}");
@@ -278,7 +252,7 @@ async fn list_aborted_by_mount_deletion_logs_one_info_line() {
     fill_file(&data.join("signet.db"), LONG, COPIES);
     let reader = Slow::ask(&client, "pki/certs").await;
     assert_eq!(client.delete("sys/mounts/pki").await.status, 204);
-    assert!(!rest(reader).await.1);
+    assert!(!reader.rest().await.1);
     dev.terminate();
     let log = std::fs::read_to_string(&log).unwrap();
     let told: Vec<&str> = log.lines().filter(|line| line.contains("response aborted")).collect();

@@ -4,22 +4,18 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use signet::x509::ocsp::IdHash;
 
 use super::device::Device;
-use super::text;
-use crate::support::App;
 use crate::v1::pki::foreign::{CA, Ca, csr, openssl_verifies_chain, signature_algorithm};
-use crate::v1::pki::mount::{FAR, Pki, parse, with};
-use crate::v1::pki::ocsp::{cert_id, request};
+use crate::v1::pki::mount::{FAR, Pki, text, with};
+use crate::v1::pki::ocsp::about;
 
 const PSS: &str = "rsassaPss";
 
 async fn start() -> (Arc<Device>, Pki) {
-    let device = Device::new();
+    let (device, pki) = super::start().await;
     device.make("token", "rsa-pss");
-    let app = App::builder().signers(device.clone()).start().await;
-    (device, Pki { app })
+    (device, pki)
 }
 
 /// Asserts that an issuer signs everything with PSS: a leaf, CRLs, OCSP responses.
@@ -37,8 +33,7 @@ async fn signs_with_pss(pki: &Pki, issuer: &str) {
     let leaf = pki.ask(&issue, body).await;
     let list = pki.crl(issuer).await;
     assert!(list.is_signed_by(certificate) && list.text.contains(PSS), "{}", list.text);
-    let about = request(&[cert_id(IdHash::Sha1, &parse(certificate), &leaf.certificate.serial())], None);
-    let answer = pki.ocsp(&about).await;
+    let answer = pki.ocsp(&about(certificate, &leaf)).await;
     assert_eq!(answer.statuses(), ["good"]);
     assert!(answer.text().contains(PSS));
 }
@@ -58,8 +53,8 @@ async fn root_and_its_crls_use_an_algorithm_of_the_key() {
             named.as_object_mut().unwrap().remove("managed_key_name");
             named["key_ref"] = "default".into();
         }
-        let certificate = pki.post(path, named).await.body["data"]["certificate"].clone();
-        assert!(signature_algorithm(certificate.as_str().unwrap()).starts_with(PSS), "{path}: {certificate}");
+        let made = pki.data(path, named).await;
+        assert!(signature_algorithm(text(&made, "certificate")).starts_with(PSS), "{path}: {made}");
     }
     signs_with_pss(&pki, "root").await;
     pki.stop().await;
@@ -69,9 +64,9 @@ async fn root_and_its_crls_use_an_algorithm_of_the_key() {
 async fn intermediate_crls_use_an_algorithm_of_the_key() {
     let (_device, pki) = start().await;
     let wanted = json!({ "common_name": "Below", "managed_key_name": "token", "key_name": "token" });
-    let request = pki.post("intermediate/generate/kms", wanted).await.body["data"]["csr"].clone();
+    let request = pki.data("intermediate/generate/kms", wanted).await;
     let ca = Ca::root("/CN=Above");
-    let below = ca.signs(request.as_str().unwrap(), CA, &[]);
+    let below = ca.signs(text(&request, "csr"), CA, &[]);
     let set = pki.post("intermediate/set-signed", json!({ "certificate": below })).await;
     assert!(!set.warnings().contains("CRL rebuild"), "{}", set.text);
     let id = set.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
@@ -95,10 +90,9 @@ async fn intermediate_crls_use_an_algorithm_of_the_key() {
     // The certificate is imported before the key.
     assert_eq!(pki.app.client.delete(&format!("pki/{path}")).await.status, 200);
     assert_eq!(pki.app.client.delete("pki/key/token").await.status, 200);
-    let set = pki.post("intermediate/set-signed", json!({ "certificate": below })).await;
-    let id = set.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
+    let set = pki.data("intermediate/set-signed", json!({ "certificate": below })).await;
     pki.post("keys/generate/kms", json!({ "managed_key_name": "token" })).await;
-    signs_with_pss(&pki, &id).await;
+    signs_with_pss(&pki, set["imported_issuers"][0].as_str().unwrap()).await;
     pki.stop().await;
 }
 

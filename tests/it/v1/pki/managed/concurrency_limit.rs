@@ -17,15 +17,14 @@ use signet::keys::{
     SignerActor, SignerLimits, Signers, SigningInput, SigningInputKind,
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
-use signet::x509::ocsp::IdHash;
 use signet::x509::pem;
 
 use super::device::REFUSAL;
-use super::{accepted, issued, text, until};
+use super::{accepted, issued, until, well};
 use crate::support::App;
 use crate::v1::pki::foreign::csr;
-use crate::v1::pki::mount::{FAR, Pki, parse};
-use crate::v1::pki::ocsp::{cert_id, request};
+use crate::v1::pki::mount::{FAR, Pki, text};
+use crate::v1::pki::ocsp::about;
 
 const CALL: Duration = Duration::from_millis(5);
 
@@ -159,35 +158,19 @@ fn with_wrong_signature() -> String {
 }
 
 #[actix_web::test]
-async fn one_permit_signs_fifty_concurrent_requests_sequentially() {
-    let (backend, actor, pki) = with_root(1, CALL).await;
-    let client = &pki.app.client;
-    let body = json!({ "common_name": "a.test" });
-    let before = backend.signed.load(Ordering::SeqCst);
-    let all = join_all((0..50).map(|_| client.post("pki/issue/r", body.clone()))).await;
-    all.into_iter().for_each(|answer| drop(accepted(answer)));
-    assert_eq!(backend.signed.load(Ordering::SeqCst) - before, 50);
-    assert_eq!(backend.peak.load(Ordering::SeqCst), 1);
-    pki.stop().await;
-    actor.stop(Duration::from_secs(5)).await;
-}
-
-#[actix_web::test]
 async fn crls_and_ocsp_responses_use_permits_like_certificates() {
     for max_parallel in [1, 3] {
         let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
         pki.post("config/crl", json!({ "ocsp_expiry": "1h" })).await;
-        let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
-        let mut leaves = Vec::new();
+        let mut questions = Vec::new();
         for _ in 0..8 {
-            leaves.push(pki.ask("issue/r", json!({ "common_name": "a.test" })).await.certificate.serial());
+            let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
+            questions.push(about(text(leaf.data(), "issuing_ca"), &leaf));
         }
         // No response for these certificates is cached, so each needs a signature.
         let signed = backend.signed.load(Ordering::SeqCst);
-        let about: Vec<_> =
-            leaves.iter().map(|serial| request(&[cert_id(IdHash::Sha1, &issuer, serial)], None)).collect();
-        let asking = join_all(about.iter().map(|about| pki.ocsp(about)));
+        let asking = join_all(questions.iter().map(|about| pki.ocsp(about)));
         let issuing = join_all((0..8).map(|_| client.post("pki/issue/r", json!({ "common_name": "b.test" }))));
         let listing = join_all(
             (0..8).map(|number| client.post("pki/issuer/root/sign-revocation-list", json!({ "crl_number": number }))),
@@ -206,12 +189,11 @@ async fn crls_and_ocsp_responses_use_permits_like_certificates() {
 
 #[actix_web::test]
 async fn concurrent_signatures_use_all_permits_and_no_more() {
-    for max_parallel in [1, 8] {
-        let (backend, actor, pki) = with_root(max_parallel, Duration::from_millis(2)).await;
+    for (max_parallel, asked) in [(1, 50), (8, 128)] {
+        let (backend, actor, pki) = with_root(max_parallel, CALL).await;
         let client = &pki.app.client;
         let signed = backend.signed.load(Ordering::SeqCst);
         backend.together.store(max_parallel, Ordering::SeqCst);
-        let asked = 16 * max_parallel;
         let body = json!({ "common_name": "a.test" });
         let all = join_all((0..asked).map(|_| client.post("pki/issue/r", body.clone()))).await;
         all.into_iter().for_each(|answer| drop(accepted(answer)));
@@ -230,10 +212,7 @@ async fn full_signing_queue_is_503_immediately_and_stores_nothing() {
         let limits = SignerLimits { queue: LINE, ..SignerLimits::default() };
         let (backend, actor, pki) = with_limits(max_parallel, CALL, limits).await;
         let client = &pki.app.client;
-        accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
-        let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
-        accepted(client.post("well/root/generate/internal", root).await);
-        accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
+        well(client).await;
         let certs = pki.list("certs").await.len();
         let request = with_wrong_signature();
         let unsound = async || {

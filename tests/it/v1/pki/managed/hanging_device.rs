@@ -8,21 +8,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use serde_json::json;
-use signet::x509::ocsp::IdHash;
 
 use super::device::{Device, Mode};
 use super::kms_paths::PATHS;
-use super::{LIMIT, accepted, issued, text, until, with_root};
-use crate::support::{Answer, Client};
-use crate::v1::pki::mount::{FAR, Pki, parse};
-use crate::v1::pki::ocsp::{cert_id, request};
-
-async fn well(client: &Client) {
-    accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
-    let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
-    accepted(client.post("well/root/generate/internal", root).await);
-    accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
-}
+use super::{LIMIT, accepted, issued, until, well, with_root};
+use crate::support::Answer;
+use crate::v1::pki::mount::{FAR, Pki, text};
+use crate::v1::pki::ocsp::about;
 
 /// Runs requests that do not need the device, and returns their duration.
 async fn meanwhile(pki: &Pki) -> Duration {
@@ -91,9 +83,8 @@ async fn hanging_signature_blocks_no_other_request() {
     let (device, pki) = with_root("ec").await;
     let client = &pki.app.client;
     well(client).await;
-    let issuer = parse(text(&pki.get("issuer/root").await, "certificate"));
     let leaf = pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
-    let about = request(&[cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial())], None);
+    let about = about(text(leaf.data(), "issuing_ca"), &leaf);
     pki.post("config/crl", json!({ "enable_delta": true, "auto_rebuild": true })).await;
     let body = json!({ "common_name": "Other", "not_after": FAR });
     let post = |path: &'static str| {

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use signet::error::Kind;
 use time::macros::datetime;
 
-use super::device::{Device, Mode};
-use super::{root, text, with_root};
+use super::device::Mode;
+use super::{root, start, start_with, with_root};
 use crate::signers::hsm::{Hsm, PIN, alone};
 use crate::support::App;
 use crate::v1::pki::external_policy::engine::Engine;
 use crate::v1::pki::external_policy::settings;
 use crate::v1::pki::foreign::{csr, openssl_verifies_chain};
-use crate::v1::pki::mount::{FAR, Pki};
+use crate::v1::pki::mount::{self, FAR, Pki, text};
 
 #[actix_web::test]
 async fn external_policy_certificates_are_signed_by_the_managed_key() {
@@ -46,28 +46,20 @@ async fn tidied(pki: &Pki) -> Value {
         "revoked_safety_buffer": "1h" });
     let answer = pki.app.client.post("pki/tidy", body).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
-    for _ in 0..1000 {
-        let status = pki.get("tidy-status").await;
-        if status["state"] != "Running" {
-            return status;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("tidy does not end: {}", pki.get("tidy-status").await);
+    mount::until("the end of the run", async || pki.get("tidy-status").await["state"] != "Running").await;
+    pki.get("tidy-status").await
 }
 
 #[actix_web::test]
 async fn tidy_rebuilds_the_crl_with_the_managed_key() {
-    let device = Device::new();
+    let (device, pki) = start_with(App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC))).await;
     device.make("token", "ec");
-    let builder = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).signers(device.clone());
-    let pki = Pki { app: builder.start().await };
     pki.post("keys/generate/kms", json!({ "managed_key_name": "token", "key_name": "token" })).await;
     pki.post("root/generate/existing", root("root")).await;
     let issuer = text(&pki.get("issuer/root").await, "certificate").to_owned();
     pki.role(&json!({ "allow_any_name": true })).await;
     let leaf = pki.ask("issue/r", json!({ "common_name": "a.test", "ttl": "1h" })).await;
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&leaf).await;
     assert_eq!(pki.crl("root").await.serials(), [leaf.serial()]);
     pki.app.clock.advance(Duration::from_secs(3 * 3600));
     let signed = device.begun.load(Ordering::SeqCst);
@@ -80,7 +72,7 @@ async fn tidy_rebuilds_the_crl_with_the_managed_key() {
 
     // An unavailable device does not block tidying: only the CRL is missing, which is reported and built later.
     let leaf = pki.ask("issue/r", json!({ "common_name": "b.test", "ttl": "1h" })).await;
-    pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
+    pki.revoke(&leaf).await;
     pki.app.clock.advance(Duration::from_secs(3 * 3600));
     device.set(Mode::Refuses(Kind::Unavailable));
     let status = tidied(&pki).await;
@@ -106,9 +98,8 @@ async fn keys_made(pki: &Pki) -> f64 {
 fn role_the_issuer_key_cannot_sign_is_rejected_before_keygen() {
     let name = "role_the_issuer_key_cannot_sign_is_rejected_before_keygen";
     alone(module_path!(), name, |_| async move {
-        let device = Device::new();
+        let (device, pki) = start().await;
         device.make("token", "rsa-pss-512");
-        let pki = Pki { app: App::builder().signers(device.clone()).start().await };
         let root = json!({ "common_name": "Root", "managed_key_name": "token", "not_after": FAR });
         pki.post("root/generate/kms", root).await;
         pki.role(&json!({ "allow_any_name": true, "key_type": "rsa", "signature_bits": 384 })).await;

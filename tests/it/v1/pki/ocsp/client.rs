@@ -5,42 +5,34 @@ use std::process::Command;
 use aws_lc_rs::digest;
 use signet::clock::Time;
 
-use crate::v1::pki::foreign::Files;
+use crate::v1::pki::foreign::{Files, printed, run};
 
-fn run(arguments: &[String]) -> String {
-    let output = Command::new("openssl").args(arguments).output().unwrap();
-    [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
-}
-
-/// Same as [`run`], without blocking the server.
+/// Returns the output of openssl, without blocking the server.
 pub async fn openssl(arguments: &[&str]) -> String {
     let arguments: Vec<String> = arguments.iter().map(|s| (*s).to_owned()).collect();
-    tokio::task::spawn_blocking(move || run(&arguments)).await.unwrap()
+    let running = move || printed(&Command::new("openssl").args(arguments).output().unwrap());
+    tokio::task::spawn_blocking(running).await.unwrap()
 }
 
 /// Returns openssl's output for a response.
 pub fn read(der: &[u8]) -> String {
-    let folder = Files::new();
-    let path = folder.write("answer.der", der);
-    run(&["ocsp", "-noverify", "-resp_text", "-respin", path.to_str().unwrap()].map(str::to_owned))
+    let files = Files::new();
+    let answer = files.save("answer.der", der);
+    printed(&run("openssl", &["ocsp", "-noverify", "-resp_text", "-respin", &answer], b""))
 }
 
 /// Asserts that openssl accepts the signature of a response and finds this status of the certificate in it.
 pub fn openssl_judges(issuer: &str, certificate: &str, der: &[u8], status: &str) {
-    let folder = Files::new();
-    let path = |name: &str, content: &[u8]| folder.write(name, content).to_str().unwrap().to_owned();
-    let ca = path("ca.pem", issuer.as_bytes());
-    let leaf = path("leaf.pem", certificate.as_bytes());
-    let answer = path("answer.der", der);
+    let files = Files::new();
+    let ca = files.save("ca.pem", issuer);
+    let leaf = files.save("leaf.pem", certificate);
+    let answer = files.save("answer.der", der);
     // openssl compares CertIDs, so it needs the hash algorithm that was used.
     let text = read(der);
     let hash = text.lines().find_map(|line| line.trim().strip_prefix("Hash Algorithm: ")).unwrap();
-    let arguments = ["ocsp", "-no_nonce", "-respin", &answer, "-CAfile", &ca, "-VAfile", &ca, "-issuer", &ca];
-    let said = run(&[&arguments[..], &[&format!("-{hash}"), "-cert", &leaf]]
-        .concat()
-        .iter()
-        .map(|s| (*s).to_owned())
-        .collect::<Vec<_>>());
+    let hash = format!("-{hash}");
+    let response = ["ocsp", "-no_nonce", "-respin", &answer, "-CAfile", &ca, "-VAfile", &ca, "-issuer", &ca];
+    let said = printed(&run("openssl", &[&response[..], &[&hash, "-cert", &leaf]].concat(), b""));
     assert!(said.contains("Response verify OK") && said.contains(&format!("leaf.pem: {status}")), "{said}");
 }
 

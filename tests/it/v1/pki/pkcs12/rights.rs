@@ -7,7 +7,7 @@ use signet::http::secrets::route::BodyKind;
 use super::{PASSWORD, exported, import_body};
 use crate::v1::pki::foreign::Ca;
 use crate::v1::pki::mount::Pki;
-use crate::v1::rights::{granted, only, rule};
+use crate::v1::rights::{only, rule};
 
 /// Parameter rules for `issue` that reject a PKCS #12 file, and one that allows it.
 const ISSUE_REFUSED: [&str; 4] = [
@@ -49,26 +49,6 @@ fn request(pattern: &str) -> Value {
         "issuers/import/cert" => import_body(&exported(&ca(), &["-nokeys"])),
         other => panic!("no request for {other}"),
     }
-}
-
-#[actix_web::test]
-async fn pkcs12_single_grant_allows_its_route_and_no_other() {
-    let pki = Pki::start().await;
-    pki.role(&json!({ "allow_any_name": true })).await;
-    let requests = requests();
-    for (path, body) in &requests {
-        let name = path.replace('/', "-");
-        let without = granted(path, &["create", "read", "delete", "list", "sudo"]);
-        let reader = only(&pki.app, &format!("{name}-without"), &without).await;
-        reader.post(path, body.clone()).await.assert_denied();
-        let client = only(&pki.app, &name, &granted(path, &["update"])).await;
-        for (other, request) in requests.iter().filter(|(other, _)| other != path) {
-            client.post(other, request.clone()).await.assert_denied();
-        }
-        let answer = client.post(path, body.clone()).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    }
-    pki.stop().await;
 }
 
 #[actix_web::test]

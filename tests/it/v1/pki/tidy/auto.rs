@@ -1,7 +1,7 @@
 //! Tidy runs that the server starts by itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use signet::pki::Engine;
@@ -10,7 +10,7 @@ use signet::pki::tidy::report::TidyRunState;
 use signet::pki::tidy::write_config;
 
 use super::{builder, leaf, run, start, status, until};
-use crate::v1::pki::mount::{Pki, with};
+use crate::v1::pki::mount::{self, Pki, with};
 
 /// Settings for a run every 100 seconds, the first after one second of the server's clock.
 fn often() -> Value {
@@ -33,15 +33,12 @@ async fn advance(pki: &Pki, seconds: u64) {
 
 /// Waits for a run that removed `count` certificates, and returns its status.
 async fn began(pki: &Pki, count: u64) -> Value {
-    let started = Instant::now();
-    loop {
+    mount::until("a run", async || {
         let status = status(pki).await;
-        if status["state"] == "Finished" && status["cert_store_deleted_count"] == count {
-            return status;
-        }
-        assert!(started.elapsed() < Duration::from_secs(20), "{status:#}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        status["state"] == "Finished" && status["cert_store_deleted_count"] == count
+    })
+    .await;
+    status(pki).await
 }
 
 #[actix_web::test]
@@ -57,7 +54,7 @@ async fn interval_starts_at_the_end_of_any_run() {
     leaf(&pki, 10).await;
     advance(&pki, 99).await;
     stays(&pki, &done).await;
-    let pki = Pki { app: pki.app.restart().await };
+    let pki = pki.restart().await;
     stays(&pki, &done).await;
     advance(&pki, 1).await;
     let auto = began(&pki, 2).await;
@@ -108,11 +105,7 @@ async fn manual_run_blocks_automatic_runs() {
     assert_eq!((&still["state"], &still["pause_duration"]), (&json!("Running"), &json!("1h")));
     pki.post("tidy-cancel", json!({})).await;
     // The certificate is removed by the first run or by the next one, which starts now.
-    let started = Instant::now();
-    while pki.list("certs").await.len() > 1 {
-        assert!(started.elapsed() < Duration::from_secs(20));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    mount::until("the removal", async || pki.list("certs").await.len() == 1).await;
     pki.stop().await;
 }
 
