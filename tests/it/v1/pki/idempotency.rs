@@ -9,7 +9,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use signet::clock::Time;
 
-use super::external_policy::engine::{Engine, Template};
+use super::external_policy::engine::{Engine, Reply, Template, consent_to};
 use super::external_policy::settings;
 use super::foreign::{Ca, csr};
 use super::mount::{Pki, until, with};
@@ -336,7 +336,10 @@ async fn external_policy_response_is_repeated_without_a_new_call() {
     // By default the engine does not store the certificate.
     let rule = "the policy engine set store_certificate to false";
     refused(&pki, client, "external-policy/sign/web", "k", &body, rule).await;
-    engine.consents(&Template::default(), json!({ "store_certificate": true }));
+    // Each template has its own serial number.
+    engine.says(|question| {
+        Reply::json(with(&consent_to(question, &Template::default()), json!({ "store_certificate": true })))
+    });
     let first = keyed(client, "external-policy/sign/web", "k", &body).await;
     let asked = engine.asked();
     let repeat = keyed(client, "external-policy/sign/web", "k", &body).await;
