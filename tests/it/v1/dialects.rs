@@ -15,8 +15,7 @@ async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, Str
     let request = pki.app.client.with_token("").request(method, &format!("pki/{path}"));
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
     let request = if body.is_null() { request } else { request.json(body) };
-    let answer = send(request).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    let answer = send(request).await.assert_status(200);
     answer.body["data"].clone()
 }
 
@@ -190,8 +189,7 @@ async fn mount_reads_repeat_their_data_at_the_top_level() {
     for path in
         ["sys/mounts/pki", "sys/mounts/pki/tune", "sys/mounts/auth/token/tune", "sys/auth/token", "sys/auth/token/tune"]
     {
-        let answer = app.client.get(path).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let answer = app.client.get(path).await.assert_status(200);
         let members = answer.body["data"].as_object().unwrap();
         assert!(members.contains_key("description"), "{path}: {}", answer.text);
         for (name, value) in members {

@@ -15,8 +15,8 @@ use crate::process::{dev, signet};
 use crate::support::{Answer, App, Client, send};
 
 async fn own(client: &Client, method: &str, path: &str) -> Value {
-    let answer = client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer =
+        client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await.assert_status(200);
     answer.body["data"].clone()
 }
 
@@ -48,8 +48,7 @@ async fn parameters_are_checked_against_the_rule_and_limited() {
         (answer.status, answer.error()),
         (400, "parameters: must be a JSON object whose members are the fields of the request")
     );
-    let answer = with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await;
-    assert_eq!(answer.status, 413, "{}", answer.text);
+    with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await.assert_status(413);
     app.stop().await;
 }
 
@@ -192,8 +191,7 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
         (json!({ "accessor": "none" }), "invalid accessor"),
         (json!({ "token": "none" }), "token: not known"),
     ] {
-        let refused = about(&asker, subject, "GET", "x").await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        about(&asker, subject, "GET", "x").await.assert_error(400, text);
     }
     for (method, path, text) in [
         ("BREW", "x", "method: must be GET"),
@@ -224,8 +222,7 @@ async fn token_of_disabled_entity_is_explained_as_such() {
     ] {
         assert_eq!(app.client.post(&path, json!({ "disabled": disabled })).await.status, 204);
         for subject in [json!({ "accessor": accessor }), json!({ "token": bob.token })] {
-            let told = about(&asker, subject, "GET", "pki/roles/web").await;
-            assert_eq!(told.status, 200, "{}", told.text);
+            let told = about(&asker, subject, "GET", "pki/roles/web").await.assert_status(200);
             let data = &told.body["data"];
             assert_eq!(
                 (&data["token"]["state"], &data["allowed"], &data["reason"]),
@@ -235,8 +232,7 @@ async fn token_of_disabled_entity_is_explained_as_such() {
         assert_eq!(bob.get("pki/roles/web").await.status, if allowed { 404 } else { 403 });
     }
     assert_eq!(app.client.delete(&path).await.status, 204);
-    let gone = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
-    assert_eq!((gone.status, gone.error()), (400, "invalid accessor"));
+    about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.assert_error(400, "invalid accessor");
     app.stop().await;
 }
 

@@ -14,8 +14,7 @@ use super::rights::{granted, only};
 use crate::support::{App, Client};
 
 pub async fn method(app: &App, path: &str) -> String {
-    let answer = app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await.assert_status(204);
     // Renewals read this role.
     assert_eq!(app.client.post(&format!("auth/{path}/role/role"), json!({})).await.status, 204);
     mount(app, path).accessor.clone()
@@ -57,8 +56,7 @@ pub async fn entity_id(client: &Client) -> String {
 }
 
 async fn read(client: &Client, path: &str) -> Value {
-    let answer = client.get(path).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    let answer = client.get(path).await.assert_status(200);
     answer.body["data"].clone()
 }
 
@@ -151,8 +149,7 @@ async fn entities_are_created_changed_and_deleted_manually() {
         ("identity/entity/name/Bob", json!({ "metadata": { "team": "blue" } })),
         ("identity/entity", json!({ "id": id, "policies": "" })),
     ] {
-        let changed = app.client.post(path, body).await;
-        assert_eq!(changed.status, 204, "{path}: {}", changed.text);
+        app.client.post(path, body).await.assert_status(204);
     }
     let entity = read(&app.client, &path).await;
     let shown = json!([entity["policies"], entity["metadata"], entity["disabled"], entity["name"]]);
@@ -202,8 +199,7 @@ async fn entities_are_created_changed_and_deleted_manually() {
             "both 'alias_name' and 'alias_mount_accessor' must be set",
         ),
     ] {
-        let refused = app.client.post(path, body).await;
-        assert_eq!((refused.status, refused.error()), (400, rule), "{path}");
+        app.client.post(path, body).await.assert_error(400, rule);
     }
     let looked = app.client.post("identity/lookup/entity", json!({ "name": "Robert" })).await;
     assert_eq!(looked.body["data"]["id"], json!(id));
@@ -244,8 +240,7 @@ async fn token_with_entity_alias_has_the_rights_of_the_entity() {
         let refused = make(alias).await;
         assert_eq!((refused.status, refused.error()), (400, rule), "{alias}");
     }
-    let made = make("Web").await;
-    assert_eq!(made.status, 200, "{}", made.text);
+    let made = make("Web").await.assert_status(200);
     let auth = &made.body["auth"];
     assert_eq!((&auth["entity_id"], &auth["token_policies"]), (&id, &json!(["default"])));
     assert_eq!(auth["identity_policies"], json!(["own", "reader"]));
@@ -259,8 +254,7 @@ async fn token_with_entity_alias_has_the_rights_of_the_entity() {
     assert_eq!(status(&maker, "sys/policies/acl/maker").await, 403, "who makes it has no right by it");
 
     write(&app, "identity/entity/name/reader", json!({ "disabled": true })).await;
-    let refused = make("web").await;
-    assert_eq!((refused.status, refused.error()), (400, "entity from given entity alias is disabled"));
+    make("web").await.assert_error(400, "entity from given entity alias is disabled");
     assert_eq!(status(&web, "auth/token/lookup-self").await, 403);
     app.stop().await;
 }
@@ -308,8 +302,7 @@ async fn login_uses_the_entity_of_a_manually_created_alias() {
         ),
         ("identity/entity-alias/id/0a", json!({ "name": "x" }), "invalid alias ID provided"),
     ] {
-        let refused = app.client.post(path, body).await;
-        assert_eq!((refused.status, refused.error()), (400, rule), "{path}");
+        app.client.post(path, body).await.assert_error(400, rule);
     }
     let moved = app.client.post("identity/entity-alias", json!({ "id": al, "entity_id": bob })).await;
     assert_eq!((moved.status, &moved.body["data"]["canonical_id"]), (200, &bob), "{}", moved.text);
@@ -383,8 +376,8 @@ async fn disabled_or_deleted_entity_denies_its_tokens() {
     client.get("auth/token/lookup-self").await.assert_denied();
     let refused = try_login(&app, "one", "bob", json!({}), json!({})).await.unwrap_err();
     assert_eq!((refused.kind(), refused.text()), (Kind::Forbidden, "permission denied"));
-    let rights = app.client.post("sys/capabilities", json!({ "token": client.token, "path": "x" })).await;
-    assert_eq!((rights.status, rights.error()), (400, "token: not known"));
+    let answer = app.client.post("sys/capabilities", json!({ "token": client.token, "path": "x" })).await;
+    answer.assert_error(400, "token: not known");
     write(&app, &path, json!({ "disabled": false })).await;
     assert_eq!(entity_id(&client).await, id);
     assert_eq!(entity_id(&login(&app, "one", "bob", json!({})).await).await, id);
@@ -546,7 +539,7 @@ async fn right_to_one_entity_name_does_not_reach_other_entities() {
     let client = only(&app, "bob", &granted("identity/entity/name/bob", &["update"])).await;
     let body = json!({ "id": other["id"], "disabled": true, "policies": "bob" });
     let answer = client.post("identity/entity/name/bob", body).await;
-    assert_eq!((answer.status, answer.error()), (400, "id: must not be given on paths with an entity name"));
+    answer.assert_error(400, "id: must not be given on paths with an entity name");
     assert_eq!(read(&app.client, "identity/entity/name/admin").await, other);
     assert_eq!(client.post("identity/entity/name/bob", json!({ "metadata": { "a": "b" } })).await.status, 204);
     assert_eq!(read(&app.client, "identity/entity/name/bob").await["metadata"], json!({ "a": "b" }));

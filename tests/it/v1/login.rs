@@ -22,13 +22,11 @@ pub async fn with_approle(app: App) -> App {
 /// Writes a role of `approle` with the role id `<name>-id`.
 pub async fn role(app: &App, name: &str, mut fields: Value) {
     fields["role_id"] = format!("{name}-id").into();
-    let answer = app.client.post(&format!("auth/approle/role/{name}"), fields).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    app.client.post(&format!("auth/approle/role/{name}"), fields).await.assert_status(204);
 }
 
 pub async fn secret_id(app: &App, role: &str, fields: Value) -> Value {
-    let answer = app.client.post(&format!("auth/approle/role/{role}/secret-id"), fields).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = app.client.post(&format!("auth/approle/role/{role}/secret-id"), fields).await.assert_status(200);
     answer.body["data"].clone()
 }
 

@@ -129,26 +129,22 @@ async fn patch_needs_its_content_type_and_unknown_methods_are_405() {
         let answer = send(app.client.request(method, "pki/roles/web")).await;
         assert_eq!((answer.status, answer.error()), (405, "unsupported operation"), "{method}");
     }
-    let known = app.client.post("sys/health", json!({})).await;
-    assert_eq!((known.status, known.error()), (405, "unsupported operation"));
+    app.client.post("sys/health", json!({})).await.assert_error(405, "unsupported operation");
     app.stop().await;
 }
 
 #[actix_web::test]
 async fn write_to_a_path_ending_in_slash_is_rejected() {
     let app = App::start().await;
-    let answer = app.client.post("pki/roles/", json!({})).await;
-    assert_eq!((answer.status, answer.error()), (400, "cannot write to a path ending in '/'"));
+    app.client.post("pki/roles/", json!({})).await.assert_error(400, "cannot write to a path ending in '/'");
     app.stop().await;
 }
 
 #[actix_web::test]
 async fn mounts_are_not_revealed_without_rights() {
     let app = App::start().await;
-    let absent = app.client.get("nowhere/x").await;
-    assert_eq!((absent.status, absent.error()), (404, "no handler for route \"nowhere/x\""));
-    let inside = app.client.get("pki/no/such/path").await;
-    assert_eq!((inside.status, inside.error()), (404, "unsupported path"));
+    app.client.get("nowhere/x").await.assert_error(404, "no handler for route \"nowhere/x\"");
+    app.client.get("pki/no/such/path").await.assert_error(404, "unsupported path");
     let powerless = app.with_policies(&["default"]).await;
     for path in ["nowhere/x", "pki/no/such/path", "pki/roles/web", "sys/mounts"] {
         powerless.get(path).await.assert_denied();

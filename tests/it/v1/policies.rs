@@ -35,8 +35,7 @@ async fn invalid_policy_is_400_and_not_stored() {
         (r#"path "a" { control_group = {} }"#, "unknown key \"control_group\""),
         (r#"path "a" { pagination_limit = 1 }"#, "unknown key \"pagination_limit\""),
     ] {
-        let refused = app.client.post(&format!("{ACL}/bad"), json!({ "policy": text })).await;
-        assert_eq!(refused.status, 400);
+        let refused = app.client.post(&format!("{ACL}/bad"), json!({ "policy": text })).await.assert_status(400);
         assert!(refused.error().starts_with("failed to parse policy: line 1: "), "{}", refused.text);
         assert!(refused.error().contains(problem), "{}", refused.text);
     }
@@ -115,8 +114,8 @@ async fn built_in_policies_are_read_only() {
     for (name, word) in
         [("default", "default"), ("Default", "default"), ("root", "root"), ("response-wrapping", "response-wrapping")]
     {
-        let refused = app.client.delete(&format!("{ACL}/{name}")).await;
-        assert_eq!((refused.status, refused.error()), (400, &format!("cannot delete {word:?} policy")[..]));
+        let answer = app.client.delete(&format!("{ACL}/{name}")).await;
+        answer.assert_error(400, &format!("cannot delete {word:?} policy")[..]);
     }
     assert_eq!(app.client.list(ACL).await.body["data"]["keys"], json!(["default", "root"]));
     assert_eq!(app.client.get(&format!("{ACL}/root")).await.body["data"]["policy"], "");
@@ -128,8 +127,7 @@ async fn built_in_policies_are_read_only() {
         (json!({}), "'policy' parameter not supplied or empty"),
         (json!({ "policy": "" }), "'policy' parameter not supplied or empty"),
     ] {
-        let refused = app.client.post(&format!("{ACL}/empty"), body).await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        app.client.post(&format!("{ACL}/empty"), body).await.assert_error(400, text);
     }
     app.stop().await;
 }
@@ -187,8 +185,7 @@ async fn capabilities_are_listed_by_token_and_accessor() {
         ("sys/capabilities-accessor", json!({ "path": "x" }), "accessor: must be given"),
         ("sys/capabilities-accessor", json!({ "path": "x", "accessor": "none" }), "invalid accessor"),
     ] {
-        let refused = app.client.post(path, body).await;
-        assert_eq!((refused.status, refused.error()), (400, text), "{path}");
+        app.client.post(path, body).await.assert_error(400, text);
     }
     app.stop().await;
 }

@@ -16,8 +16,7 @@ fn builder() -> Builder {
 }
 
 async fn quota(app: &App, name: &str, body: Value) {
-    let answer = app.client.post(&format!("{QUOTA}/{name}"), body).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    app.client.post(&format!("{QUOTA}/{name}"), body).await.assert_status(204);
 }
 
 fn assert_exceeded(answer: &Answer, path: &str) {
@@ -36,8 +35,7 @@ async fn request_above_the_rate_is_429_with_and_without_headers() {
         assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
         app.clock.advance(Duration::from_secs(1));
         for left in (0..5).rev() {
-            let answer = app.client.get("pki/roles/none").await;
-            assert_eq!(answer.status, 404, "{}", answer.text);
+            let answer = app.client.get("pki/roles/none").await.assert_status(404);
             let told = [("x-ratelimit-limit", 5), ("x-ratelimit-remaining", left)];
             for (name, number) in told {
                 assert_eq!(answer.header(name), if shown { number.to_string() } else { String::new() }, "{name}");
@@ -225,8 +223,7 @@ async fn quotas_are_written_read_listed_and_deleted_with_the_right() {
             "Mount path \"sys/\" does not support use with role-based quotas",
         ),
     ] {
-        let refused = app.client.post(&format!("{QUOTA}/c"), body).await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        app.client.post(&format!("{QUOTA}/c"), body).await.assert_error(400, text);
     }
     let reader = only(&app, "reader", &granted(&format!("{QUOTA}/a"), &["read"])).await;
     assert_eq!(reader.get(&format!("{QUOTA}/a")).await.status, 200);
@@ -254,8 +251,7 @@ async fn role_quota_does_not_bypass_other_quotas() {
     quota(&bed.app, "ops", json!({ "path": "auth/jwt", "role": "CI", "rate": 1, "interval": "1h" })).await;
     quota(&bed.app, "all", json!({ "path": "auth/jwt", "rate": 1, "interval": "1h" })).await;
     let stranger = bed.app.client.with_token("");
-    let first = stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await;
-    assert_eq!(first.status, 403, "{}", first.text);
+    stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await.assert_status(403);
     assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await, "auth/jwt/login");
     assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c", "role": "" })).await, "auth/jwt/login");
     let broken = async || send(stranger.request("POST", "auth/jwt/login").body("{")).await;

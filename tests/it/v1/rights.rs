@@ -12,8 +12,7 @@ pub async fn only(app: &App, name: &str, text: &str) -> Client {
 
 /// Like [`only`], with the client that creates policy and token.
 pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
-    let answer = giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await.assert_status(204);
     let body = json!({ "policies": [name], "no_default_policy": true });
     let made = giver.post("auth/token/create", body).await;
     assert_eq!(made.body["auth"]["policies"], json!([name]), "{}", made.text);
@@ -115,8 +114,7 @@ async fn rejected_requests_count_as_token_uses() {
     let made = app.client.post("auth/token/create", body).await;
     let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
     // Malformed requests are rejected before they use up the token.
-    let malformed = send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await;
-    assert_eq!(malformed.status, 400);
+    send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await.assert_status(400);
     let large = client.request("POST", "sys/capabilities-self").body(vec![b' '; (4 << 20) + 1]);
     assert_eq!(send(large).await.status, 413);
     assert_eq!(client.post("sys/capabilities-self", json!({ "path": "x" })).await.status, 200);

@@ -49,8 +49,7 @@ fn mounted(kind: &str) -> String {
 async fn with_all_mounts() -> App {
     let app = App::start().await;
     for kind in MountKind::ALL.iter().filter(|kind| kind.class() == MountClass::Methods) {
-        let enabled = app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await;
-        assert_eq!(enabled.status, 204, "{}", enabled.text);
+        app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await.assert_status(204);
     }
     app
 }

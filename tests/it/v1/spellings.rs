@@ -51,8 +51,7 @@ async fn policy_grant_applies_to_every_spelling_and_write_warns() {
     let text = granted("x", &["read"]);
     let plain = client.post("sys/policies/acl/team/app", json!({ "policy": text })).await;
     assert_eq!((plain.status, plain.text.as_str()), (204, ""));
-    let folded = client.post("sys/policies/acl/TEAM/app", json!({ "policy": text })).await;
-    assert_eq!(folded.status, 200);
+    let folded = client.post("sys/policies/acl/TEAM/app", json!({ "policy": text })).await.assert_status(200);
     assert!(folded.body["warnings"][0].as_str().unwrap().contains("\"team/app\""), "{}", folded.text);
     let read = client.get("sys/policies/acl/Team/App").await;
     assert_eq!(read.body["data"]["name"], "team/app", "{}", read.text);

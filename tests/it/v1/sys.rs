@@ -14,8 +14,7 @@ async fn status_pages_are_open_and_have_no_envelope() {
     let stranger = app.client.with_token("");
     let keys = [("sys/live", "live"), ("sys/seal-status", "sealed"), ("sys/leader", "ha_enabled")];
     for (path, key) in keys.into_iter().chain([("sys/init", "initialized")]) {
-        let answer = stranger.get(path).await;
-        assert_eq!(answer.status, 200, "{path}");
+        let answer = stranger.get(path).await.assert_status(200);
         assert!(answer.body.get(key).is_some() && answer.body.get("data").is_none(), "{path}: {}", answer.text);
     }
     app.stop().await;
@@ -31,8 +30,7 @@ async fn mounts_are_listed_in_data_and_at_top_level() {
     assert!(mounts.body["data"].get("sys/").is_some() && mounts.body["data"].get("auth/token/").is_none());
     assert!(app.client.get("sys/auth").await.body["data"].get("token/").is_some());
     assert_eq!(app.client.get("sys/mounts/pki").await.body["data"]["type"], "pki");
-    let absent = app.client.get("sys/mounts/absent").await;
-    assert_eq!((absent.status, absent.error()), (400, "No secret engine mount at absent/"));
+    app.client.get("sys/mounts/absent").await.assert_error(400, "No secret engine mount at absent/");
     app.stop().await;
 }
 
@@ -53,8 +51,8 @@ async fn mount_without_any_route_is_not_listed() {
     assert_eq!(paths, ["cubbyhole/", "identity/", "pki/", "sys/"]);
     for path in ["identity", "cubbyhole"] {
         assert_eq!(app.client.get(&format!("{path}/x")).await.status, 404);
-        let enable = app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await;
-        assert_eq!((enable.status, enable.error()), (400, &format!("cannot mount \"{path}/\"")[..]));
+        let answer = app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await;
+        answer.assert_error(400, &format!("cannot mount \"{path}/\"")[..]);
     }
     app.stop().await;
 }
@@ -80,8 +78,7 @@ async fn mount_preflight_does_not_reveal_mounts() {
     let app = App::start().await;
     let powerless = app.with_policies(&["default"]).await;
     for path in ["pki", "absent"] {
-        let answer = powerless.get(&format!("sys/internal/ui/mounts/{path}")).await;
-        assert_eq!(answer.status, 403);
+        let answer = powerless.get(&format!("sys/internal/ui/mounts/{path}")).await.assert_status(403);
         assert!(answer.error().ends_with(&format!("grant access to path \"{path}/\"")), "{}", answer.text);
     }
     app.client.with_token("").get("sys/internal/ui/mounts/pki").await.assert_denied();
@@ -116,8 +113,8 @@ async fn capabilities_are_listed_per_path() {
     assert_eq!(two.body["data"], json!({ "a": ["root"], "b": ["root"] }));
     assert_eq!(app.client.post("sys/capabilities-self", json!({})).await.error(), "paths must be supplied");
     let long = vec!["x".repeat(1000); 263];
-    let refused = app.client.post("sys/capabilities-self", json!({ "paths": long })).await;
-    assert_eq!((refused.status, refused.error()), (400, "paths: longer than 262144 bytes together"));
+    let answer = app.client.post("sys/capabilities-self", json!({ "paths": long })).await;
+    answer.assert_error(400, "paths: longer than 262144 bytes together");
     assert_eq!(app.client.post("sys/capabilities-self", json!({ "paths": long[1..] })).await.status, 200);
     app.stop().await;
 }
@@ -139,8 +136,8 @@ async fn metrics_count_requests_by_route_and_not_by_name() {
     let asked = counters.iter().find(|counter| counter["Labels"]["route"] == "system/policies/acl/*name");
     assert!(asked.is_some_and(|counter| counter["Count"].as_i64().unwrap() > 0), "{asked:?}");
     assert!(!summary.text.contains("very-secret-name") && summary.body["Timestamp"].is_string());
-    let other = app.client.get("sys/metrics?format=xml").await;
-    assert_eq!((other.status, other.error()), (400, "format: \"xml\" is not known; \"json\" and \"prometheus\" are"));
+    let answer = app.client.get("sys/metrics?format=xml").await;
+    answer.assert_error(400, "format: \"xml\" is not known; \"json\" and \"prometheus\" are");
     app.stop().await;
 }
 
@@ -213,8 +210,7 @@ async fn irrevocable_lease_list_is_empty_and_old_paths_are_404() {
     }
     for path in ["sys/renew", "sys/renew/x", "sys/revoke", "sys/revoke/x", "sys/revoke-prefix/x", "sys/revoke-force/x"]
     {
-        let old = app.client.post(path, json!({ "lease_id": "x" })).await;
-        assert_eq!((old.status, old.error()), (404, "unsupported path"), "{path}");
+        app.client.post(path, json!({ "lease_id": "x" })).await.assert_error(404, "unsupported path");
     }
     app.stop().await;
 }

@@ -83,12 +83,10 @@ async fn tokens_are_managed_by_text_and_by_accessor() {
     assert_eq!(looked.body["data"]["id"], "");
     let queried = app.client.get(&format!("auth/token/lookup?token={}", token.as_str().unwrap())).await;
     assert_eq!(&queried.body["data"]["id"], token, "{}", queried.text);
-    let unknown = app.client.post("auth/token/lookup", json!({ "token": "s.unknown" })).await;
-    assert_eq!((unknown.status, unknown.error()), (403, "bad token"));
+    app.client.post("auth/token/lookup", json!({ "token": "s.unknown" })).await.assert_error(403, "bad token");
     let own = app.client.get("auth/token/lookup").await;
     assert_eq!(own.body["data"]["id"], json!(app.client.token));
-    let ended = app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await;
-    assert_eq!(ended.status, 204);
+    app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await.assert_status(204);
     let again = app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await;
     assert_eq!(again.body["warnings"], json!(["No token found with this accessor"]), "{}", again.text);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": token })).await.status, 204);
@@ -166,8 +164,7 @@ async fn accessor_list_needs_sudo_and_is_paged() {
     let rest = sudo.get(&format!("{path}?list=true&limit=2&after={after}")).await.body["data"]["keys"].clone();
     assert_eq!((first.as_array().unwrap().len(), rest.as_array().unwrap().len()), (2, 1));
     for key in all {
-        let looked = app.client.post("auth/token/lookup-accessor", json!({ "accessor": key })).await;
-        assert_eq!(looked.status, 200, "{}", looked.text);
+        app.client.post("auth/token/lookup-accessor", json!({ "accessor": key })).await.assert_status(200);
         assert!(first.as_array().unwrap().contains(&json!(key)) || rest[0] == key);
     }
     app.stop().await;
@@ -271,8 +268,7 @@ async fn accessor_is_not_found_through_another_namespace() {
     let accessor = json!({ "accessor": made.body["auth"]["accessor"] });
     for path in ["lookup-accessor", "renew-accessor", "revoke-accessor"] {
         let request = app.client.request("POST", &format!("auth/token/{path}")).json(&accessor);
-        let answer = send(request.header("X-Vault-Namespace", "team/")).await;
-        assert_eq!((answer.status, answer.error()), (404, "namespace not found"), "{path}");
+        send(request.header("X-Vault-Namespace", "team/")).await.assert_error(404, "namespace not found");
     }
     let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);

@@ -132,8 +132,7 @@ async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
     assert_taken(&send(own.request("PUT", "sys/wrapping/unwrap")).await);
     assert_eq!(unwrap(&stranger, &token().await).await.status, 200);
     for path in ["unwrap", "lookup"] {
-        let nothing = stranger.post(&format!("sys/wrapping/{path}"), json!({})).await;
-        assert_eq!((nothing.status, nothing.error()), (400, "token: must be given"));
+        stranger.post(&format!("sys/wrapping/{path}"), json!({})).await.assert_error(400, "token: must be given");
     }
     // It is valid for nothing else, and any other request uses it up.
     let other = app.client.with_token(&token().await);
@@ -161,8 +160,8 @@ async fn data_of_the_wrap_endpoint_is_returned_on_unwrap() {
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", data.clone()).await;
     assert!(!answer.text.contains("hunter2"));
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], data);
-    let clear = app.client.post("sys/wrapping/wrap", data).await;
-    assert_eq!((clear.status, clear.error()), (400, "endpoint requires response wrapping to be used"));
+    let answer = app.client.post("sys/wrapping/wrap", data).await;
+    answer.assert_error(400, "endpoint requires response wrapping to be used");
     app.stop().await;
 }
 
@@ -178,8 +177,7 @@ async fn rewrap_invalidates_the_first_token() {
     assert_taken(&unwrap(&app.client, &first).await);
     app.clock.advance(Duration::from_secs(59));
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
-    let missing = app.client.post("sys/wrapping/rewrap", json!({})).await;
-    assert_eq!((missing.status, missing.error()), (400, "token: must be given"));
+    app.client.post("sys/wrapping/rewrap", json!({})).await.assert_error(400, "token: must be given");
     // A wrapped response is not wrapped twice, even if the header requests it.
     let second = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "b": 1 })).await);
     let third = token_in(&wrapped(&app.client, "POST", "sys/wrapping/rewrap", json!({ "token": second })).await);
@@ -339,13 +337,11 @@ async fn wrapping_without_token_is_limited_to_five_minutes() {
     authority(&app).await;
     let stranger = app.client.with_token("");
     let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
-    let answer = ask("301s").await;
-    assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: must be at most 300s for requests without a token"));
+    ask("301s").await.assert_error(400, "wrap-ttl: must be at most 300s for requests without a token");
     assert!(ask("300s").await.body["wrap_info"].is_object());
     // Unwrapping with a wrap header fails and does not use up the token.
     let token = token_in(&ask("60s").await);
-    let again = wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await;
-    assert_eq!(again.status, 400, "{}", again.text);
+    wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await.assert_status(400);
     assert!(
         send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
     );

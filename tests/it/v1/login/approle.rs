@@ -67,8 +67,7 @@ async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
         refused(&stranger.post("auth/approle/login", body).await, text);
     }
     for body in [json!({ "role_id": ["x"] }), json!({ "role_id": "machine-id", "secret_id": 7 })] {
-        let answer = stranger.post("auth/approle/login", body).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
+        stranger.post("auth/approle/login", body).await.assert_status(400);
     }
     let text = format!(" {} ", own["secret_id"].as_str().unwrap());
     let body = json!({ "role_id": " machine-id\n", "secret_id": text });
@@ -171,8 +170,7 @@ async fn role_id_is_unique_until_released() {
     client.delete("auth/approle/role/two").await;
     assert_eq!(enters(&one).await, Value::Null);
     assert_eq!(set("one", one.clone()).await.status, 204);
-    let absent = set("absent", json!("x")).await;
-    assert_eq!((absent.status, absent.error()), (404, "role \"absent\" does not exist"));
+    set("absent", json!("x")).await.assert_error(404, "role \"absent\" does not exist");
     app.stop().await;
 }
 

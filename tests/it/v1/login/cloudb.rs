@@ -50,10 +50,8 @@ impl World {
     }
 
     pub async fn enable(&self, path: &str) {
-        let answer = self.app.client.post(&format!("sys/auth/{path}"), json!({"type": "cloudb"})).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
-        let answer = self.app.client.post(&format!("auth/{path}/config"), config()).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.post(&format!("sys/auth/{path}"), json!({"type": "cloudb"})).await.assert_status(204);
+        self.app.client.post(&format!("auth/{path}/config"), config()).await.assert_status(204);
     }
 
     pub async fn role(&self, role: Value) {

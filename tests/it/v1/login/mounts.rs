@@ -150,8 +150,7 @@ async fn ignored_settings_of_a_mount_are_named() {
         let named = "Endpoint ignored these unrecognized parameters: [plugin_version default_lease_tll]";
         let meant = "did you mean default_lease_ttl instead of default_lease_tll?";
         assert_eq!(answer.body["warnings"], json!([named, meant]), "{path}");
-        let tuned = client.post(&format!("{path}/tune"), json!({ "max_lease_tt": "3h" })).await;
-        assert_eq!(tuned.status, 200, "{}", tuned.text);
+        let tuned = client.post(&format!("{path}/tune"), json!({ "max_lease_tt": "3h" })).await.assert_status(200);
         assert!(tuned.body["warnings"][1].as_str().unwrap().contains("did you mean max_lease_ttl"), "{}", tuned.text);
         let lockout = json!({ "user_lockout_config": { "lockout_threshold": 3 }, "plugin_version": "" });
         let tuned = client.post(&format!("{path}/tune"), lockout).await;

@@ -83,8 +83,8 @@ async fn a_secret_id_keeps_within_its_role() {
         let answer = app.client.post(path, json!({ field: value })).await;
         assert!(answer.status == 400 && answer.error().contains(field), "{field}: {}", answer.text);
     }
-    let absent = app.client.post("auth/approle/role/absent/secret-id", json!({})).await;
-    assert_eq!((absent.status, absent.error()), (404, "role \"absent\" does not exist"));
+    let answer = app.client.post("auth/approle/role/absent/secret-id", json!({})).await;
+    answer.assert_error(404, "role \"absent\" does not exist");
     let made = secret_id(&app, "machine", json!({ "cidr_list": "10.1.0.0/16", "ttl": "5m" })).await;
     assert_eq!((&made["secret_id_ttl"], &made["secret_id_num_uses"]), (&json!(300), &json!(9)));
     app.client.post("sys/auth/approle/tune", json!({ "default_lease_ttl": "1m", "max_lease_ttl": "2m" })).await;

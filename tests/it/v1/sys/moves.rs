@@ -17,8 +17,7 @@ async fn mount_moves_with_its_contents() {
     let serial = issued["data"]["serial_number"].as_str().unwrap();
     let ca = client.get("pki/ca/pem").await.text;
 
-    let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await;
-    assert_eq!(moved.status, 200, "{}", moved.text);
+    let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await.assert_status(200);
     let id = moved.body["data"]["migration_id"].as_str().unwrap();
     assert_eq!(moved.body["migration_id"], id);
     let status = client.get(&format!("sys/remount/status/{id}")).await.body["data"].clone();
@@ -46,8 +45,8 @@ async fn mount_moves_with_its_contents() {
 
 /// Issues a certificate with a lease. Returns the serial and the lease id.
 async fn leased(client: &Client, mount: &str) -> (String, String) {
-    let issued = client.post(&format!("{mount}/issue/web"), json!({ "common_name": "a.test" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    let issued =
+        client.post(&format!("{mount}/issue/web"), json!({ "common_name": "a.test" })).await.assert_status(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     (text(&issued.body["data"]["serial_number"]), text(&issued.body["lease_id"]))
 }
@@ -157,8 +156,7 @@ async fn moving_needs_sudo_and_two_paths() {
         (json!({ "from": "absent", "to": "x" }), "no matching mount at \"absent/\""),
         (json!({ "from": "pki", "to": "sys/x" }), "cannot remount to destination \"sys/\""),
     ] {
-        let answer = app.client.post("sys/remount", body).await;
-        assert_eq!((answer.status, answer.error()), (400, text));
+        app.client.post("sys/remount", body).await.assert_error(400, text);
     }
     let sudo = only(&app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
     assert_eq!(sudo.post("sys/remount", body).await.status, 200);
@@ -168,8 +166,7 @@ async fn moving_needs_sudo_and_two_paths() {
 }
 
 async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
-    let answer = client.get("sys/internal/ui/mounts").await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = client.get("sys/internal/ui/mounts").await.assert_status(200);
     let paths = |name: &str| answer.body["data"][name].as_object().unwrap().keys().cloned().collect();
     (paths("secret"), paths("auth"))
 }

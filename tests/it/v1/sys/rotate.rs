@@ -8,8 +8,7 @@ use crate::support::{App, Client};
 use crate::v1::rights::{granted, only};
 
 async fn status(client: &Client) -> Value {
-    let answer = client.get("sys/key-status").await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = client.get("sys/key-status").await.assert_status(200);
     answer.body["data"].clone()
 }
 
@@ -83,8 +82,7 @@ async fn settings_of_rotation_are_those_of_the_clients() {
         (json!({ "interval": "23h" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
         (json!({ "interval": "500ms" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
     ] {
-        let answer = client.post("sys/rotate/config", change).await;
-        assert_eq!((answer.status, answer.error()), (400, text));
+        client.post("sys/rotate/config", change).await.assert_error(400, text);
     }
     for wrong in [json!({ "enabled": [] }), json!({ "interval": {} }), json!({ "max_operations": "many" })] {
         assert_eq!(client.post("sys/rotate/config", wrong).await.status, 400);

@@ -49,13 +49,11 @@ async fn tokens_end_by_path(app: App) {
     let data = &shown.body["data"];
     assert_eq!((&data["id"], &data["path"]), (&json!(id), &json!("auth/approle/login")), "{}", shown.text);
     assert!(data["ttl"].as_i64().unwrap() > 0 && data["expire_time"].is_string(), "{}", shown.text);
-    let renewed = client.post("sys/leases/renew", json!({ "lease_id": id })).await;
-    assert_eq!(renewed.status, 400);
+    let renewed = client.post("sys/leases/renew", json!({ "lease_id": id })).await.assert_status(400);
     assert!(renewed.error().contains("auth/token/renew"), "{}", renewed.text);
 
     assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": id })).await.status, 204);
-    let gone = client.post("sys/leases/lookup", json!({ "lease_id": id })).await;
-    assert_eq!((gone.status, gone.error()), (400, "invalid lease"));
+    client.post("sys/leases/lookup", json!({ "lease_id": id })).await.assert_error(400, "invalid lease");
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
     // Other paths revoke nothing, and neither does a part of a segment.
@@ -73,8 +71,7 @@ async fn tokens_end_by_path(app: App) {
     assert!(leases(client, "auth/approle").await.is_empty());
 
     // The same without waiting. The caller's own token has no expiry and stays.
-    let answer = client.post("sys/leases/revoke-prefix/auth/token/create", json!({ "sync": false })).await;
-    assert_eq!(answer.status, 202);
+    client.post("sys/leases/revoke-prefix/auth/token/create", json!({ "sync": false })).await.assert_status(202);
     assert!(!lives(&other).await && lives(&orphan).await);
     assert_eq!(client.post("sys/leases/revoke-force/auth", json!({})).await.status, 204);
     assert!(!lives(&orphan).await && lives(client).await);
@@ -99,8 +96,7 @@ async fn tokens_of_a_moved_method_end_by_both_paths() {
     let own = secret_id(&app, "machine", json!({})).await;
     let before = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
     let kept = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
-    let moved = client.post("sys/remount", json!({ "from": "auth/approle", "to": "auth/team/machines" })).await;
-    assert_eq!(moved.status, 200, "{}", moved.text);
+    client.post("sys/remount", json!({ "from": "auth/approle", "to": "auth/team/machines" })).await.assert_status(200);
     let listed = leases(client, "auth/team/machines/login").await;
     assert_eq!(listed.len(), 2);
     assert_eq!(leases(client, "auth/team").await, ["machines/"]);
@@ -148,8 +144,7 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
         "{}",
         listed.text
     );
-    let revoked = client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await;
-    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    let revoked = client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.assert_status(200);
     let warning = revoked.body["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("1 tokens were not revoked: their records cannot be read"), "{warning}");
     let living = async || {
@@ -194,8 +189,7 @@ async fn the_root_of_leases_shows_those_of_tokens() {
     client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let root = client.list("sys/leases/lookup").await;
     assert_eq!(root.body["data"]["keys"], json!(["auth/"]), "{}", root.text);
-    let behind = client.list("sys/leases/lookup?after=auth/").await;
-    assert_eq!(behind.status, 404, "{}", behind.text);
+    client.list("sys/leases/lookup?after=auth/").await.assert_status(404);
     let ca = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
     client.post("pki/root/generate/internal", ca).await;
     let web = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });

@@ -217,8 +217,7 @@ impl Scene {
     }
 
     async fn lookup(&self, token: &str) -> Value {
-        let looked = self.app.client.post("auth/token/lookup", json!({ "token": token })).await;
-        assert_eq!(looked.status, 200, "{}", looked.text);
+        let looked = self.app.client.post("auth/token/lookup", json!({ "token": token })).await.assert_status(200);
         looked.body["data"].clone()
     }
 

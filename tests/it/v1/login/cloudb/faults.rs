@@ -194,8 +194,7 @@ async fn inconsistent_directory_documents_are_rejected() {
             state.jwks_uri = jwks_uri;
             state.keys = if keyless { Vec::new() } else { vec![world.provider.key.public()] };
         }
-        let write = world.app.client.post("auth/cloudb/config", json!({"max_retries": at})).await;
-        assert_eq!(write.status, 204);
+        world.app.client.post("auth/cloudb/config", json!({"max_retries": at})).await.assert_status(204);
         let answer = world.with(json!({ "iss": issuer })).await;
         assert_eq!(answer.status, 503, "{at}: {}", answer.text);
     }

@@ -13,8 +13,7 @@ fn vm(name: &str) -> Value {
 async fn machine_login_returns_a_token_with_proven_metadata() {
     let world = World::start().await;
     let id = world.machine().await;
-    let answer = world.at(json!({"xms_mirid": id, "groups": ["g1", ""]}), vm("web")).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = world.at(json!({"xms_mirid": id, "groups": ["g1", ""]}), vm("web")).await.assert_status(200);
     let auth = &answer.body["auth"];
     assert_eq!(auth["policies"], json!(["default", "p"]));
     assert_eq!((&auth["renewable"], &auth["token_type"]), (&json!(true), &json!("service")));
@@ -77,7 +76,7 @@ async fn subscription_must_match_the_claim() {
     assert_refused(&world.at(json!({ "xms_mirid": own }), vm("web")).await, 403, "subscription not authorized");
     assert_eq!(world.provider.lock().arm_calls(), 0);
     let answer = world.at(json!({ "xms_mirid": elsewhere }), json!({"vm_name": "web", "subscription_id": S2})).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.assert_status(200);
 }
 
 #[actix_web::test]
@@ -122,8 +121,7 @@ async fn resource_must_match_the_claim() {
     );
     assert_eq!(world.provider.lock().arm_calls(), 0);
     for _ in 0..2 {
-        let answer = world.at(json!({ "xms_mirid": site }), of(&site)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        let answer = world.at(json!({ "xms_mirid": site }), of(&site)).await.assert_status(200);
         assert_eq!(answer.body["auth"]["metadata"]["resource_id"], site);
     }
     // The API version of the type was fetched once.

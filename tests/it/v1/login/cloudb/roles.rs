@@ -13,8 +13,7 @@ async fn role_is_read_back_ignoring_letter_case() {
     let world = World::start().await;
     let client = &world.app.client;
     let body = json!({"policies": "b,a", "bound_service_principal_ids": "o1,o2", "token_ttl": "1h"});
-    let written = client.post("auth/cloudb/role/DevRole", body).await;
-    assert_eq!(written.status, 204, "{}", written.text);
+    client.post("auth/cloudb/role/DevRole", body).await.assert_status(204);
     let data = client.get("auth/cloudb/role/devrole").await.body["data"].clone();
     assert_eq!((&data["policies"], &data["token_policies"]), (&json!(["a", "b"]), &json!(["a", "b"])));
     assert_eq!(data["bound_service_principal_ids"], json!(["o1", "o2"]));
@@ -76,8 +75,7 @@ async fn role_with_group_but_no_subscription_warns() {
     let client = &world.app.client;
     let both = json!({"bound_subscription_ids": [S1], "bound_resource_groups": ["rg1"]});
     assert_eq!(client.post("auth/cloudb/role/r", both).await.status, 204);
-    let answer = client.post("auth/cloudb/role/r2", json!({"bound_resource_groups": ["rg1"]})).await;
-    assert_eq!(answer.status, 200);
+    let answer = client.post("auth/cloudb/role/r2", json!({"bound_resource_groups": ["rg1"]})).await.assert_status(200);
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("bound_subscription_ids: is empty"));
 }
 
@@ -93,8 +91,7 @@ async fn invalid_token_settings_are_rejected() {
         assert_refused(&world.app.client.post("auth/cloudb/role/r", body).await, 400, text);
     }
     let body = json!({"bound_group_ids": "g", "token_max_ttl": "9000h"});
-    let answer = world.app.client.post("auth/cloudb/role/r", body).await;
-    assert_eq!(answer.status, 200);
+    let answer = world.app.client.post("auth/cloudb/role/r", body).await.assert_status(200);
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("max_ttl is greater than the system"));
 }
 

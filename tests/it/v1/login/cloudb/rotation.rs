@@ -20,8 +20,7 @@ impl World {
     }
 
     async fn rotate(&self) {
-        let answer = self.app.client.post(ROTATE, json!({})).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.post(ROTATE, json!({})).await.assert_status(204);
     }
 
     async fn date(&self) -> Value {

@@ -46,8 +46,7 @@ async fn set_takes_precedence_over_machine_and_bound_sets_need_one() {
     let world = world().await;
     let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
     let both = json!({"vmss_name": "web", "vm_name": "other"});
-    let answer = world.at(claims(), both).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = world.at(claims(), both).await.assert_status(200);
     assert!(answer.body["auth"]["metadata"]["vm_name"].is_null());
     world.role(json!({"bound_scale_sets": "x"})).await;
     assert_refused(&world.at(claims(), vmss("web")).await, 403, "scale set not authorized");
@@ -68,8 +67,7 @@ async fn principals_of_flexible_set_identities_are_looked_up() {
     world.provider.resource(&compute("virtualMachineScaleSets/web"), set);
     world.provider.resource(&identity, json!({"properties": {"principalId": "o5", "clientId": "c5"}}));
     let claims = |oid: &str| json!({"oid": oid, "xms_mirid": compute("virtualMachines/web_1a2b")});
-    let answer = world.at(claims("o5"), vmss("web")).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    world.at(claims("o5"), vmss("web")).await.assert_status(200);
     assert_eq!(world.provider.lock().count("userAssignedIdentities"), 1);
     assert_eq!(world.at(claims("o6"), vmss("web")).await.status, 403);
 }

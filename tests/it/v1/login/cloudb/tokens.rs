@@ -18,8 +18,7 @@ async fn world() -> World {
 #[actix_web::test]
 async fn role_with_principals_needs_only_the_token() {
     let world = world().await;
-    let answer = world.with(json!({})).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = world.with(json!({})).await.assert_status(200);
     let auth = &answer.body["auth"];
     assert_eq!((&auth["policies"], &auth["renewable"]), (&json!(["default", "p"]), &json!(true)));
     let state = world.provider.lock();
@@ -166,8 +165,7 @@ async fn keys_are_fetched_once_in_ten_seconds_for_all_logins() {
 async fn group_overage_is_reported() {
     let world = World::start().await;
     world.role(json!({"bound_group_ids": "g1"})).await;
-    let answer = world.with(json!({"_claim_names": {"groups": "src1"}})).await;
-    assert_eq!(answer.status, 403);
+    let answer = world.with(json!({"_claim_names": {"groups": "src1"}})).await.assert_status(403);
     assert!(answer.error().contains("overage"), "{}", answer.text);
 }
 
@@ -176,8 +174,7 @@ async fn too_long_token_is_rejected() {
     let world = world().await;
     for octets in [65 << 10, 1 << 20] {
         let jwt = world.provider.mint(json!({"padding": "x".repeat(octets)}));
-        let answer = world.login(json!({"role": "r", "jwt": jwt})).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
+        let answer = world.login(json!({"role": "r", "jwt": jwt})).await.assert_status(400);
         assert!(answer.error().starts_with("jwt: "), "{}", answer.text);
     }
     assert!(world.provider.lock().asked.is_empty());

@@ -333,8 +333,8 @@ async fn keys_survive_a_restart_and_need_their_library() {
     let running = signet::server::Server::open(options).await.unwrap().start().await.unwrap();
     let client = crate::support::Client::new(running.address(), &place.token);
     assert_eq!(shown(&client, "open").await, before[1]);
-    let test = client.post("sys/managed-keys/pkcs11/open/test/sign", json!({})).await;
-    assert_eq!((test.status, test.error()), (400, "configuration: no kms_library configured with name \"none\""));
+    let answer = client.post("sys/managed-keys/pkcs11/open/test/sign", json!({})).await;
+    answer.assert_error(400, "configuration: no kms_library configured with name \"none\"");
     refused(&client, "open", json!({ "any_mount": false }), "no kms_library configured with name \"none\"").await;
     assert_eq!(client.delete("sys/managed-keys/pkcs11/open").await.status, 204);
     running.stop().await.unwrap();

@@ -66,8 +66,7 @@ async fn with_root(app: &App, name: &str) {
     };
     let name = app.shared().engine.authority(mount).unwrap().change(plan).await.unwrap();
     let root = json!({ "common_name": "Root", "issuer_name": "root", "key_ref": name, "not_after": FAR });
-    let made = app.client.post("pki/root/generate/existing", root).await;
-    assert_eq!(made.status, 200, "{}", made.text);
+    app.client.post("pki/root/generate/existing", root).await.assert_status(200);
     let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
     assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
 }
@@ -77,8 +76,7 @@ async fn issue(app: &App) -> Answer {
 }
 
 async fn issued(app: &App) {
-    let answer = issue(app).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    issue(app).await.assert_status(200);
 }
 
 #[test]
@@ -250,8 +248,7 @@ fn replaced_key_signs_no_certificate() {
         write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
         with_root(&app, "web").await;
         write(&app.client, "web", json!({ "key_label": "other" })).await;
-        let replaced = issue(&app).await;
-        assert_eq!((replaced.status, replaced.error()), (502, "managed key changed in backend"));
+        issue(&app).await.assert_error(502, "managed key changed in backend");
         tested(&app, "web", json!({})).await;
         write(&app.client, "web", json!({ "key_label": "web" })).await;
         issued(&app).await;
@@ -303,20 +300,18 @@ fn key_without_public_object_uses_an_imported_certificate() {
         let other = Ca::root("/CN=Other");
         let app = with_private_part(&hsm, &ca.key, "0x1041").await;
         test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
-        let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
-        assert_eq!(taken.status, 400, "{}", taken.text);
+        app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await.assert_status(400);
         // The certificate of another key does not help.
         let import = async |ca: &Ca| {
-            let imported = app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": ca.pem })).await;
-            assert_eq!(imported.status, 200, "{}", imported.text);
+            let imported =
+                app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": ca.pem })).await.assert_status(200);
             imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned()
         };
         import(&other).await;
         test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
         let issuer = import(&ca).await;
         tested(&app, "web", json!({})).await;
-        let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
-        assert_eq!(taken.status, 200, "{}", taken.text);
+        app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await.assert_status(200);
         let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h", "issuer_ref": issuer });
         assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
         issued(&app).await;
@@ -347,8 +342,7 @@ fn key_without_public_object_uses_the_configured_public_key() {
         assert_eq!(shown(&app.client, "web").await["public_key"], public(&pem));
         tested(&app, "web", json!({})).await;
         let root = json!({ "common_name": "Root", "managed_key_name": "web", "not_after": FAR });
-        let made = app.client.post("pki/root/generate/kms", root).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        app.client.post("pki/root/generate/kms", root).await.assert_status(200);
         app.stop().await;
     });
 }
@@ -393,13 +387,11 @@ fn mechanism_with_one_scheme_issues_by_default() {
         let body = json!({ "allow_generate_key": "true", "key_bits": 2048, "any_mount": "true" });
         write(&app.client, "web", with(key("web", "0x000d"), body)).await;
         let root = json!({ "common_name": "Root", "managed_key_name": "web", "not_after": FAR });
-        let made = app.client.post("pki/root/generate/kms", root).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        app.client.post("pki/root/generate/kms", root).await.assert_status(200);
         // A role with defaults, which are those of RSA keys.
         assert_eq!(app.client.post("pki/roles/r", json!({ "allow_any_name": true, "ttl": "1h" })).await.status, 200);
         let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
-        let issued = app.client.post("pki/sign/r", signed).await;
-        assert_eq!(issued.status, 200, "{}", issued.text);
+        app.client.post("pki/sign/r", signed).await.assert_status(200);
         app.stop().await;
     });
 }
@@ -428,8 +420,7 @@ fn two_tokens_with_unreadable_information_are_ambiguous() {
         let app = server(hsm.shim()).await;
         hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
         write(&app.client, "web", key("web", "0x1041")).await;
-        let refused = test(&app, "web", json!({})).await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
+        let refused = test(&app, "web", json!({})).await.assert_status(400);
         assert!(refused.error().contains("cannot be read, use slot"), "{}", refused.text);
         assert_eq!(hsm.calls("C_Login"), 0, "the PIN is tried on none");
         app.stop().await;
@@ -439,8 +430,7 @@ fn two_tokens_with_unreadable_information_are_ambiguous() {
 /// Asserts that a test signature finds no token and sends no PIN.
 async fn absent(app: &App, hsm: &Hsm, name: &str) {
     hsm.calls("C_Login");
-    let refused = test(app, name, json!({})).await;
-    assert_eq!(refused.status, 503, "{}", refused.text);
+    let refused = test(app, name, json!({})).await.assert_status(503);
     assert!(refused.error().contains("pkcs11 token: is not present"), "{}", refused.text);
     assert_eq!(hsm.calls("C_Login"), 0, "the PIN is sent to no token");
 }

@@ -9,7 +9,7 @@ use crate::support::{Answer, App};
 
 async fn tune(app: &App, mount: &str, keys: Value) {
     let answer = app.client.post(&format!("sys/mounts/{mount}/tune"), json!({ "allowed_managed_keys": keys })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    answer.assert_status(204);
 }
 
 async fn delete(app: &App, name: &str) -> Answer {
@@ -66,8 +66,7 @@ async fn granted_key_cannot_be_deleted() {
     assert_in_use(&delete(&app, "web").await, "managed key \"web\" is in use by mount \"pki/\", \"team/\"");
     tune(&app, "pki", json!("other")).await;
     assert_in_use(&delete(&app, "WEB").await, "managed key \"web\" is in use by mount \"team/\"");
-    let of_auth = app.client.post("sys/auth/token/tune", json!({ "allowed_managed_keys": ["web"] })).await;
-    assert_eq!(of_auth.status, 204, "{}", of_auth.text);
+    app.client.post("sys/auth/token/tune", json!({ "allowed_managed_keys": ["web"] })).await.assert_status(204);
     assert_in_use(&delete(&app, "web").await, "managed key \"web\" is in use by mount \"auth/token/\", \"team/\"");
     app.client.post("sys/auth/token/tune", json!({ "allowed_managed_keys": "" })).await;
     assert_eq!(app.client.delete("sys/mounts/team").await.status, 204);
@@ -117,8 +116,7 @@ async fn a_test_signature_needs_both_usages() {
         assert_eq!((answer.status, answer.error()), (400, text.as_str()));
     }
     write(&app.client, "web", with(key(), json!({ "usages": "" }))).await;
-    let answer = app.client.post("sys/managed-keys/pkcs11/web/test/sign", json!({})).await;
-    assert_eq!(answer.status, 503, "{}", answer.text);
+    let answer = app.client.post("sys/managed-keys/pkcs11/web/test/sign", json!({})).await.assert_status(503);
     assert!(answer.error().starts_with("backend: "), "{}", answer.text);
     app.stop().await;
 }

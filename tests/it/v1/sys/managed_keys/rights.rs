@@ -105,8 +105,7 @@ async fn rules_for_parameters_hold_and_other_namespaces_have_no_keys() {
     client.post("sys/managed-keys/pkcs11/new", key()).await.assert_denied();
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
         let request = app.client.request("POST", "sys/managed-keys/pkcs11/new").header(header, "team");
-        let answer = crate::support::send(request.json(&with(key(), json!({})))).await;
-        assert_eq!((answer.status, answer.error()), (404, "namespace not found"));
+        crate::support::send(request.json(&with(key(), json!({})))).await.assert_error(404, "namespace not found");
     }
     assert_eq!(app.client.get("sys/managed-keys/pkcs11/new").await.status, 404);
     app.stop().await;

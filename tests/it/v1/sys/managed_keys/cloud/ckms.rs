@@ -41,8 +41,7 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     tested(&app, KEY, json!({})).await;
     assert_eq!(kms.lock().keys["key"].pending, 0);
     with_root(&app, json!({ "managed_key_name": "web" })).await;
-    let issued = issue(&app).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    issue(&app).await.assert_status(200);
     for (fault, text) in [
         (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
         (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
@@ -50,8 +49,7 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     ] {
         kms.lock().fault = Some(fault);
         let certs = app.client.list("pki/certs").await.body["data"].clone();
-        let damaged = issue(&app).await;
-        assert_eq!((damaged.status, damaged.error()), (502, text));
+        issue(&app).await.assert_error(502, text);
         test_refused(&app, KEY, json!({}), &format!("configuration: {text}")).await;
         assert_eq!(app.client.list("pki/certs").await.body["data"], certs, "{fault:?}");
     }
@@ -91,17 +89,14 @@ async fn key_with_one_algorithm_issues_and_revokes_by_default() {
         let own = json!({ "crypto_key": name });
         write(&app, &format!("cloudckms/{}", name.to_lowercase()), with(generated(algorithm), own)).await;
         let root = json!({ "common_name": "Root", "issuer_name": name, "managed_key_name": name, "not_after": FAR });
-        let made = app.client.post("pki/root/generate/kms", root).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        app.client.post("pki/root/generate/kms", root).await.assert_status(200);
         // A role's defaults are those of RSA keys.
         let role = json!({ "allow_any_name": true, "issuer_ref": name, "ttl": "1h" });
         assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
         let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
-        let issued = app.client.post("pki/sign/r", signed).await;
-        assert_eq!(issued.status, 200, "{}", issued.text);
+        let issued = app.client.post("pki/sign/r", signed).await.assert_status(200);
         let serial = &issued.body["data"]["serial_number"];
-        let revoked = app.client.post("pki/revoke", json!({ "serial_number": serial })).await;
-        assert_eq!(revoked.status, 200, "{}", revoked.text);
+        app.client.post("pki/revoke", json!({ "serial_number": serial })).await.assert_status(200);
         let shown = app.client.get(&format!("pki/issuer/{name}")).await.body["data"].clone();
         assert_eq!(shown["revocation_signature_algorithm"], name);
     }
