@@ -12,7 +12,18 @@ use time::macros::datetime;
 use super::identity::{entity_id, login, method};
 use super::rights::{granted, only, rule};
 use crate::process::{dev, signet};
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on};
+
+tests_on!(server: App::start() =>
+    parameters_are_checked_against_the_rule_and_limited,
+    explanation_matches_the_actual_decision,
+    batch_token_is_explained_while_it_is_valid,
+    explanation_names_deciding_and_overridden_rules,
+    token_of_disabled_entity_is_explained_as_such,
+    the_rules_of_a_token_as_one_table,
+    explanation_names_create_or_update_as_needed,
+    permissions_of_a_wrapping_token_are_explained,
+);
 
 async fn own(client: &Client, method: &str, path: &str) -> Value {
     let answer =
@@ -25,14 +36,12 @@ async fn with_parameters(client: &Client, parameters: Value) -> Answer {
     client.post("sys/internal/explain-self", body).await
 }
 
-#[actix_web::test]
-async fn parameters_are_checked_against_the_rule_and_limited() {
-    let app = App::start().await;
+async fn parameters_are_checked_against_the_rule_and_limited(app: &App) {
     let text = rule(
         "pki/roles/written",
         "capabilities = [\"create\", \"update\"] required_parameters = [\"ttl\"] denied_parameters = { \"no_store\" = [] }",
     );
-    let client = only(&app, "some", &text).await;
+    let client = only(app, "some", &text).await;
     for (parameters, allowed, reason) in [
         (json!({ "ttl": "1h" }), true, "the rule grants"),
         (json!({}), false, "required_parameters: ttl is missing"),
@@ -49,7 +58,6 @@ async fn parameters_are_checked_against_the_rule_and_limited() {
         (400, "parameters: must be a JSON object whose members are the fields of the request")
     );
     with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await.assert_status(413);
-    app.stop().await;
 }
 
 async fn about(client: &Client, mut subject: Value, method: &str, path: &str) -> Answer {
@@ -58,9 +66,7 @@ async fn about(client: &Client, mut subject: Value, method: &str, path: &str) ->
     client.post("sys/internal/explain", subject).await
 }
 
-#[actix_web::test]
-async fn explanation_matches_the_actual_decision() {
-    let app = App::start().await;
+async fn explanation_matches_the_actual_decision(app: &App) {
     let text = [
         granted("pki/roles/*", &["read", "list"]),
         granted("pki/roles/secret", &["deny"]),
@@ -69,7 +75,7 @@ async fn explanation_matches_the_actual_decision() {
         granted("sys/auth/*", &["read", "sudo"]),
         granted("pki/", &["list"]),
     ];
-    let client = only(&app, "some", &text.concat()).await;
+    let client = only(app, "some", &text.concat()).await;
     for (method, path, allowed, reason) in [
         ("GET", "pki/roles/web", true, "the rule grants read"),
         ("GET", "/v1/pki/roles/web", true, "the rule grants read"),
@@ -101,15 +107,11 @@ async fn explanation_matches_the_actual_decision() {
     }
     let root = own(&app.client, "DELETE", "pki/root").await;
     assert_eq!(root["reason"], "the token holds the policy root, which grants everything");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn batch_token_is_explained_while_it_is_valid() {
-    let app = App::start().await;
+async fn batch_token_is_explained_while_it_is_valid(app: &App) {
     app.policy("some", &granted("pki/roles/*", &["read"])).await;
-    let parent = app.client.post("auth/token/create", json!({ "policies": ["some"] })).await;
-    let parent = app.client.with_token(parent.body["auth"]["client_token"].as_str().unwrap());
+    let parent = app.client.with_new_token(json!({ "policies": ["some"] })).await;
     app.policy("some", &(granted("pki/roles/*", &["read"]) + &granted("auth/token/create", &["update"]))).await;
     let made = parent.post("auth/token/create", json!({ "type": "batch", "ttl": "1h" })).await;
     let batch = &made.body["auth"]["client_token"];
@@ -126,12 +128,9 @@ async fn batch_token_is_explained_while_it_is_valid() {
     let ended = about(&app.client, json!({ "token": batch }), "GET", "pki/ca").await;
     assert_eq!((ended.status, ended.error()), (unknown.status, unknown.error()), "{}", ended.text);
     assert!(ended.status >= 400);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn explanation_names_deciding_and_overridden_rules() {
-    let app = App::start().await;
+async fn explanation_names_deciding_and_overridden_rules(app: &App) {
     app.policy("one", &(granted("pki/issue/web", &["read"]) + &granted("pki/issue/*", &["update"]))).await;
     app.policy("two", &rule("pki/issue/web", "capabilities = [\"list\"] comment = \"of two\"")).await;
     let client = app.with_policies(&["one", "two"]).await;
@@ -150,7 +149,6 @@ async fn explanation_names_deciding_and_overridden_rules() {
     let granted = own(&client, "POST", "pki/issue/other").await;
     assert_eq!((&granted["mount"], &granted["route"]), (&json!("pki/"), &json!("issue/:name")));
     assert_eq!(own(&app.client, "GET", "none/x").await["mount"], Value::Null);
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -205,16 +203,14 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_of_disabled_entity_is_explained_as_such() {
-    let app = App::start().await;
-    method(&app, "one").await;
+async fn token_of_disabled_entity_is_explained_as_such(app: &App) {
+    method(app, "one").await;
     app.policy("reader", &granted("pki/roles/*", &["read"])).await;
-    let bob = login(&app, "one", "bob", json!({})).await;
+    let bob = login(app, "one", "bob", json!({})).await;
     let path = format!("identity/entity/id/{}", entity_id(&bob).await);
     assert_eq!(app.client.post(&path, json!({ "policies": "reader" })).await.status, 204);
     let accessor = bob.get("auth/token/lookup-self").await.body["data"]["accessor"].clone();
-    let asker = only(&app, "asker", &granted("sys/internal/explain", &["update"])).await;
+    let asker = only(app, "asker", &granted("sys/internal/explain", &["update"])).await;
     for (disabled, state, allowed, reason) in [
         (false, "live", true, "the rule grants read"),
         (true, "entity disabled", false, "the token cannot be used: its entity is disabled"),
@@ -233,12 +229,9 @@ async fn token_of_disabled_entity_is_explained_as_such() {
     }
     assert_eq!(app.client.delete(&path).await.status, 204);
     about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.assert_error(400, "invalid accessor");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_rules_of_a_token_as_one_table() {
-    let app = App::start().await;
+async fn the_rules_of_a_token_as_one_table(app: &App) {
     let text = [
         granted("pki/ca", &["read"]),
         granted("pki/none", &[]),
@@ -249,7 +242,7 @@ async fn the_rules_of_a_token_as_one_table() {
         granted("pki/+/web", &["list"]),
         granted("sys/internal/ui/resultant-acl", &["read"]),
     ];
-    let client = only(&app, "table", &text.concat()).await;
+    let client = only(app, "table", &text.concat()).await;
     let data = client.get("sys/internal/ui/resultant-acl").await.body["data"].clone();
     assert_eq!(
         data,
@@ -271,9 +264,8 @@ async fn the_rules_of_a_token_as_one_table() {
     // The default policy grants it to every token.
     let usual = app.with_policies(&["default"]).await.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(usual.body["data"]["exact_paths"]["auth/token/lookup-self"], json!({ "capabilities": ["read"] }));
-    let none = only(&app, "none", &granted("pki/ca", &["read"])).await;
+    let none = only(app, "none", &granted("pki/ca", &["read"])).await;
     none.get("sys/internal/ui/resultant-acl").await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -359,20 +351,18 @@ fn token_prompt_on_a_terminal_does_not_echo() {
     dev.terminate();
 }
 
-#[actix_web::test]
-async fn explanation_names_create_or_update_as_needed() {
-    let app = App::start().await;
+async fn explanation_names_create_or_update_as_needed(app: &App) {
     assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
     assert_eq!(app.client.post("auth/approle/role/there", json!({})).await.status, 204);
     assert_eq!(app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.status, 204);
     let asks = granted("sys/internal/explain", &["update"]);
-    let blind = only(&app, "blind", &asks).await;
+    let blind = only(app, "blind", &asks).await;
     let reader =
-        only(&app, "reader", &(asks + &granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]))).await;
+        only(app, "reader", &(asks + &granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]))).await;
     for (n, granted_only) in ["create", "update"].into_iter().enumerate() {
         let paths =
             ["auth/approle/role/+", "auth/token/roles/+", "cubbyhole/a"].map(|path| granted(path, &[granted_only]));
-        let client = only(&app, &format!("some-{n}"), &paths.concat()).await;
+        let client = only(app, &format!("some-{n}"), &paths.concat()).await;
         let subject = json!({ "token": client.token });
         for (path, is_there) in [
             ("auth/approle/role/there", true),
@@ -423,12 +413,9 @@ async fn explanation_names_create_or_update_as_needed() {
         // With neither right or with both, the requested operation is needed.
         assert_eq!(own(&client, "POST", "auth/approle/role/there/policies").await["needs"], json!(["update"]));
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn permissions_of_a_wrapping_token_are_explained() {
-    let app = App::start().await;
+async fn permissions_of_a_wrapping_token_are_explained(app: &App) {
     let wrapped = send(app.client.request("GET", "sys/mounts").header("X-Service-Wrap-TTL", "60s")).await;
     let token = &wrapped.body["wrap_info"]["token"];
     for (method, path, allowed) in
@@ -440,5 +427,4 @@ async fn permissions_of_a_wrapping_token_are_explained() {
             assert_eq!(told["decided_by"]["written"][0]["policy"], "response-wrapping", "{told}");
         }
     }
-    app.stop().await;
 }

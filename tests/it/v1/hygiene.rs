@@ -2,11 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
 
-#[actix_web::test]
-async fn booleans_accept_only_known_spellings() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    booleans_accept_only_known_spellings,
+    durations_have_four_spellings,
+    null_counts_as_absent,
+    rejection_names_unknown_fields,
+    unknown_fields_are_named_where_there_is_a_body,
+    unknown_field_warning_truncates_count_and_names,
+    unknown_mount_type_error_truncates_the_type,
+    a_variable_without_a_value_lifts_no_limit,
+);
+
+async fn booleans_accept_only_known_spellings(app: &App) {
     for (value, status) in [
         (json!("yes"), 400),
         (json!(2), 400),
@@ -18,12 +27,9 @@ async fn booleans_accept_only_known_spellings() {
         let answer = app.client.post("auth/token/create", json!({ "renewable": value, "ttl": "1h" })).await;
         assert_eq!(answer.status, status, "{value}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn durations_have_four_spellings() {
-    let app = App::start().await;
+async fn durations_have_four_spellings(app: &App) {
     for (value, status) in [
         (json!("1h30m"), 200),
         (json!(5400), 200),
@@ -39,23 +45,17 @@ async fn durations_have_four_spellings() {
             assert_eq!(answer.body["auth"]["lease_duration"], json!(5400), "{value}");
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn null_counts_as_absent() {
-    let app = App::start().await;
+async fn null_counts_as_absent(app: &App) {
     let body = json!({ "type": "pki", "config": null, "options": null, "description": null, "plugin_name": null });
     assert_eq!(app.client.post("sys/mounts/other", body).await.status, 204);
     let answer = send(app.client.request("PUT", "sys/capabilities-self").body("null")).await;
     answer.assert_error(400, "paths must be supplied");
     send(app.client.request("PUT", "auth/token/create").body("null")).await.assert_status(200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn rejection_names_unknown_fields() {
-    let app = App::start().await;
+async fn rejection_names_unknown_fields(app: &App) {
     let ignored = "Endpoint ignored these unrecognized parameters: [keytype]";
     // A misspelt field is often the reason of the error.
     let refused =
@@ -72,12 +72,9 @@ async fn rejection_names_unknown_fields() {
     let powerless = app.with_policies(&["default"]).await;
     let denied = powerless.post("pki/roles/web", json!({ "keytype": "ec" })).await;
     assert_eq!((denied.status, denied.text.trim()), (403, "{\"errors\":[\"permission denied\"]}"));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn unknown_fields_are_named_where_there_is_a_body() {
-    let app = App::start().await;
+async fn unknown_fields_are_named_where_there_is_a_body(app: &App) {
     let answer = app.client.post("sys/capabilities-self", json!({ "path": "x", "bogus": 1, "also": {} })).await;
     assert_eq!(
         answer.body["warnings"],
@@ -89,12 +86,9 @@ async fn unknown_fields_are_named_where_there_is_a_body() {
     assert_eq!(nothing_new.body["warnings"], Value::Null);
     let removed = app.client.delete("sys/mounts/absent?bogus=1").await;
     assert_eq!((removed.status, removed.text.as_str()), (204, ""));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn unknown_field_warning_truncates_count_and_names() {
-    let app = App::start().await;
+async fn unknown_field_warning_truncates_count_and_names(app: &App) {
     let mut body = json!({ "path": "x" });
     for n in 0..500 {
         body[format!("{n:03}{}", "a".repeat(300))] = json!(1);
@@ -103,23 +97,17 @@ async fn unknown_field_warning_truncates_count_and_names() {
     let names: Vec<_> = (0..20).map(|n| format!("{n:03}{}", "a".repeat(61))).collect();
     let expected = format!("Endpoint ignored these unrecognized parameters: [{}] and 480 more", names.join(" "));
     assert_eq!((answer.status, &answer.body["warnings"]), (200, &json!([expected])), "{}", answer.text);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn unknown_mount_type_error_truncates_the_type() {
-    let app = App::start().await;
+async fn unknown_mount_type_error_truncates_the_type(app: &App) {
     for path in ["sys/mounts/x", "sys/auth/x"] {
         let answer = app.client.post(path, json!({ "type": "k\u{1F600}".repeat(100_000) })).await;
         let expected = format!("unknown mount type: \"{}\"", "k\u{1F600}".repeat(32));
         assert_eq!((answer.status, answer.error()), (400, &expected[..]), "{path}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_variable_without_a_value_lifts_no_limit() {
-    let app = App::start().await;
+async fn a_variable_without_a_value_lifts_no_limit(app: &App) {
     for method in ["approle", "jwt", "cloudb"] {
         assert_eq!(app.client.post(&format!("sys/auth/{method}"), json!({ "type": method })).await.status, 204);
     }
@@ -188,5 +176,4 @@ async fn a_variable_without_a_value_lifts_no_limit() {
         let taken = app.client.post(path, body).await;
         assert!(matches!(taken.status, 200 | 204), "{path}: {}", taken.text);
     }
-    app.stop().await;
 }

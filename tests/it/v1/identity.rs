@@ -11,7 +11,23 @@ use signet::error::{Error, Kind};
 use signet::fields::Fields;
 
 use super::rights::{granted, only};
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on};
+
+tests_on!(server: App::start() =>
+    login_creates_one_entity_and_updates_alias_metadata,
+    concurrent_logins_of_one_name_create_one_entity,
+    logins_with_invalid_names_are_rejected,
+    entities_are_created_changed_and_deleted_manually,
+    token_with_entity_alias_has_the_rights_of_the_entity,
+    login_uses_the_entity_of_a_manually_created_alias,
+    entity_policies_apply_to_its_tokens_until_removed,
+    disabled_or_deleted_entity_denies_its_tokens,
+    default_policy_allows_reading_only_the_own_entity,
+    template_values_with_pattern_characters_match_no_rule,
+    cve_2021_43998_template_uses_the_alias_of_its_accessor,
+    each_right_on_identities_is_one_right,
+    right_to_one_entity_name_does_not_reach_other_entities,
+);
 
 pub async fn method(app: &App, path: &str) -> String {
     app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await.assert_status(204);
@@ -65,11 +81,9 @@ async fn write(app: &App, path: &str, body: Value) {
     assert!(matches!(answer.status, 200 | 204), "{path}: {}", answer.text);
 }
 
-#[actix_web::test]
-async fn login_creates_one_entity_and_updates_alias_metadata() {
-    let app = App::start().await;
-    let accessor = method(&app, "one").await;
-    let first = login(&app, "one", "bob", json!({ "team": "red" })).await;
+async fn login_creates_one_entity_and_updates_alias_metadata(app: &App) {
+    let accessor = method(app, "one").await;
+    let first = login(app, "one", "bob", json!({ "team": "red" })).await;
     let id = entity_id(&first).await;
     let entity = read(&app.client, &format!("identity/entity/id/{id}")).await;
     assert!(entity["name"].as_str().unwrap().starts_with("entity_"), "{entity}");
@@ -82,19 +96,19 @@ async fn login_creates_one_entity_and_updates_alias_metadata() {
     assert_eq!(shown, json!(["bob", accessor, "auth/one/", "approle"]));
     assert_eq!((&alias["metadata"], &alias["canonical_id"]), (&json!({ "team": "red" }), &entity["id"]));
 
-    let again = login(&app, "one", "bob", json!({ "team": "red" })).await;
+    let again = login(app, "one", "bob", json!({ "team": "red" })).await;
     assert_eq!(entity_id(&again).await, id);
     assert_eq!(read(&app.client, &format!("identity/entity/id/{id}")).await, entity, "nothing was new");
-    let moved = login(&app, "one", "bob", json!({ "team": "blue" })).await;
+    let moved = login(app, "one", "bob", json!({ "team": "blue" })).await;
     assert_eq!(entity_id(&moved).await, id);
     let alias_id = alias["id"].as_str().unwrap();
     let alias = read(&app.client, &format!("identity/entity-alias/id/{alias_id}")).await;
     assert_eq!(alias["metadata"], json!({ "team": "blue" }));
 
     // Another spelling or another mount is another entity.
-    method(&app, "two").await;
+    method(app, "two").await;
     for (path, name) in [("one", "Bob"), ("two", "bob")] {
-        assert_ne!(entity_id(&login(&app, path, name, json!({})).await).await, id, "{path} {name}");
+        assert_ne!(entity_id(&login(app, path, name, json!({})).await).await, id, "{path} {name}");
     }
     let listed = app.client.list("identity/entity/id").await;
     assert_eq!(listed.body["data"]["keys"].as_array().unwrap().len(), 3);
@@ -102,38 +116,29 @@ async fn login_creates_one_entity_and_updates_alias_metadata() {
     let aliases = app.client.list("identity/entity-alias/id").await;
     assert_eq!(aliases.body["data"]["key_info"][alias_id]["canonical_id"], json!(id));
     assert_eq!(aliases.body["data"]["keys"].as_array().unwrap().len(), 3);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn concurrent_logins_of_one_name_create_one_entity() {
-    let app = App::start().await;
-    method(&app, "one").await;
-    let logins = (0..16).map(|n| login(&app, "one", "bob", json!({ "n": n.to_string() })));
+async fn concurrent_logins_of_one_name_create_one_entity(app: &App) {
+    method(app, "one").await;
+    let logins = (0..16).map(|n| login(app, "one", "bob", json!({ "n": n.to_string() })));
     let clients = futures_util::future::join_all(logins).await;
     let id = entity_id(&clients[0]).await;
     for client in &clients {
         assert_eq!(entity_id(client).await, id);
     }
     assert_eq!(app.client.list("identity/entity/id").await.body["data"]["keys"], json!([id]));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn logins_with_invalid_names_are_rejected() {
-    let app = App::start().await;
-    method(&app, "one").await;
+async fn logins_with_invalid_names_are_rejected(app: &App) {
+    method(app, "one").await;
     for name in ["", "a\u{0}b", "a\nb", &"x".repeat(1_025)] {
-        let refused = try_login(&app, "one", name, json!({}), json!({})).await.unwrap_err();
+        let refused = try_login(app, "one", name, json!({}), json!({})).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Invalid, "{name:?}");
     }
     assert_eq!(app.client.list("identity/entity/id").await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn entities_are_created_changed_and_deleted_manually() {
-    let app = App::start().await;
+async fn entities_are_created_changed_and_deleted_manually(app: &App) {
     let body = json!({ "name": " Bob ", "policies": ["Web", "web", "a"], "metadata": { "team": "red" } });
     let made = app.client.post("identity/entity", body).await;
     assert_eq!((made.status, &made.body["data"]["name"]), (200, &json!("bob")), "{}", made.text);
@@ -154,10 +159,10 @@ async fn entities_are_created_changed_and_deleted_manually() {
     let entity = read(&app.client, &path).await;
     let shown = json!([entity["policies"], entity["metadata"], entity["disabled"], entity["name"]]);
     assert_eq!(shown, json!([[], { "team": "blue" }, true, "bob"]));
-    write(&app, &path, json!({ "name": "robert" })).await;
+    write(app, &path, json!({ "name": "robert" })).await;
     assert_eq!(app.client.get("identity/entity/name/bob").await.text, "{\"errors\":[]}");
 
-    write(&app, "identity/entity/name/al", json!({})).await;
+    write(app, "identity/entity/name/al", json!({})).await;
     for (path, body, rule) in [
         ("identity/entity/name/al", json!({ "policies": ["ROOT "] }), "policies cannot contain root"),
         ("identity/entity", json!({ "policies": "response-wrapping" }), "cannot assign policy \"response-wrapping\""),
@@ -217,22 +222,18 @@ async fn entities_are_created_changed_and_deleted_manually() {
     for path in ["identity/group", "identity/oidc/key/x", "identity/mfa/method", "identity/entity/merge/x"] {
         assert_eq!(app.client.get(path).await.error(), "unsupported path", "{path}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_with_entity_alias_has_the_rights_of_the_entity() {
-    let app = App::start().await;
+async fn token_with_entity_alias_has_the_rights_of_the_entity(app: &App) {
     app.policy("maker", r#"path "auth/token/create/r" { capabilities = ["update"] }"#).await;
     app.policy("reader", r#"path "sys/policies/acl/maker" { capabilities = ["read"] }"#).await;
     app.policy("own", r#"path "sys/policies/acl/{{identity.entity.name}}" { capabilities = ["read"] }"#).await;
     let mounts = read(&app.client, "sys/auth").await;
-    write(&app, "identity/entity/name/reader", json!({ "policies": ["reader", "own"] })).await;
+    write(app, "identity/entity/name/reader", json!({ "policies": ["reader", "own"] })).await;
     let id = read(&app.client, "identity/entity/name/reader").await["id"].clone();
     let alias = json!({ "name": "web", "canonical_id": id, "mount_accessor": mounts["token/"]["accessor"] });
-    write(&app, "identity/entity-alias", alias).await;
-    write(&app, "auth/token/roles/r", json!({ "allowed_entity_aliases": ["WEB"], "allowed_policies": "default" }))
-        .await;
+    write(app, "identity/entity-alias", alias).await;
+    write(app, "auth/token/roles/r", json!({ "allowed_entity_aliases": ["WEB"], "allowed_policies": "default" })).await;
 
     let maker = app.with_policies(&["maker"]).await;
     let make = async |alias: &str| maker.post("auth/token/create/r", json!({ "entity_alias": alias })).await;
@@ -253,25 +254,22 @@ async fn token_with_entity_alias_has_the_rights_of_the_entity() {
     assert_eq!(status(&web, "sys/policies/acl/own").await, 403);
     assert_eq!(status(&maker, "sys/policies/acl/maker").await, 403, "who makes it has no right by it");
 
-    write(&app, "identity/entity/name/reader", json!({ "disabled": true })).await;
+    write(app, "identity/entity/name/reader", json!({ "disabled": true })).await;
     make("web").await.assert_error(400, "entity from given entity alias is disabled");
     assert_eq!(status(&web, "auth/token/lookup-self").await, 403);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn login_uses_the_entity_of_a_manually_created_alias() {
-    let app = App::start().await;
-    let one = method(&app, "one").await;
-    let two = method(&app, "two").await;
-    write(&app, "identity/entity/name/bob", json!({})).await;
+async fn login_uses_the_entity_of_a_manually_created_alias(app: &App) {
+    let one = method(app, "one").await;
+    let two = method(app, "two").await;
+    write(app, "identity/entity/name/bob", json!({})).await;
     let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
     let body = json!({ "name": "b@x", "canonical_id": bob, "mount_accessor": one, "custom_metadata": { "seat": "4" } });
     let made = app.client.post("identity/entity-alias", body.clone()).await;
     assert_eq!((made.status, &made.body["data"]["canonical_id"]), (200, &bob), "{}", made.text);
     assert_eq!(app.client.post("identity/entity-alias", body).await.status, 204, "nothing new");
     let path = format!("identity/entity-alias/id/{}", made.body["data"]["id"].as_str().unwrap());
-    let client = login(&app, "one", "b@x", json!({ "k": "v" })).await;
+    let client = login(app, "one", "b@x", json!({ "k": "v" })).await;
     assert_eq!(json!(entity_id(&client).await), bob);
     let alias = read(&app.client, &path).await;
     assert_eq!((&alias["metadata"], &alias["custom_metadata"]), (&json!({ "k": "v" }), &json!({ "seat": "4" })));
@@ -306,29 +304,26 @@ async fn login_uses_the_entity_of_a_manually_created_alias() {
     }
     let moved = app.client.post("identity/entity-alias", json!({ "id": al, "entity_id": bob })).await;
     assert_eq!((moved.status, &moved.body["data"]["canonical_id"]), (200, &bob), "{}", moved.text);
-    assert_eq!(json!(entity_id(&login(&app, "two", "al", json!({})).await).await), bob);
+    assert_eq!(json!(entity_id(&login(app, "two", "al", json!({})).await).await), bob);
     assert_eq!(read(&app.client, "identity/entity/name/bob").await["aliases"].as_array().unwrap().len(), 2);
     for _ in 0..2 {
         assert_eq!(app.client.delete(&path).await.status, 204);
     }
     assert_eq!(app.client.get(&path).await.status, 404);
-    assert_ne!(json!(entity_id(&login(&app, "one", "b@x", json!({})).await).await), bob, "a stranger again");
-    app.stop().await;
+    assert_ne!(json!(entity_id(&login(app, "one", "b@x", json!({})).await).await), bob, "a stranger again");
 }
 
-#[actix_web::test]
-async fn entity_policies_apply_to_its_tokens_until_removed() {
-    let app = App::start().await;
-    method(&app, "one").await;
+async fn entity_policies_apply_to_its_tokens_until_removed(app: &App) {
+    method(app, "one").await;
     app.policy("reader", &granted("sys/mounts", &["read"])).await;
     app.policy("own", &granted("sys/policy", &["read"])).await;
     let terms = json!({ "token_policies": "own" });
-    let auth = try_login(&app, "one", "bob", json!({}), terms.clone()).await.unwrap();
+    let auth = try_login(app, "one", "bob", json!({}), terms.clone()).await.unwrap();
     assert_eq!((&auth["policies"], auth.get("identity_policies")), (&json!(["default", "own"]), None));
     let client = app.client.with_token(auth["client_token"].as_str().unwrap());
     let entity = format!("identity/entity/id/{}", auth["entity_id"].as_str().unwrap());
     client.get("sys/mounts").await.assert_denied();
-    write(&app, &entity, json!({ "policies": "reader,root-like" })).await;
+    write(app, &entity, json!({ "policies": "reader,root-like" })).await;
     assert_eq!(client.get("sys/mounts").await.status, 200);
     assert_eq!(client.get("sys/policy").await.status, 200, "its own are there");
 
@@ -343,12 +338,12 @@ async fn entity_policies_apply_to_its_tokens_until_removed() {
         (&renewed["token_policies"], &renewed["identity_policies"]),
         (&own["policies"], &own["identity_policies"])
     );
-    let again = try_login(&app, "one", "bob", json!({}), terms).await.unwrap();
+    let again = try_login(app, "one", "bob", json!({}), terms).await.unwrap();
     assert_eq!((&again["policies"], &again["token_policies"]), (&renewed["policies"], &renewed["token_policies"]));
 
     // A child has the same entity, and at most its parent's own policies.
     app.policy("maker", &granted("auth/token/create", &["update"])).await;
-    write(&app, &entity, json!({ "policies": "reader,maker" })).await;
+    write(app, &entity, json!({ "policies": "reader,maker" })).await;
     let child = client.post("auth/token/create", json!({})).await.body["auth"].clone();
     assert_eq!((&child["entity_id"], &child["token_policies"]), (&auth["entity_id"], &json!(["default", "own"])));
     assert_eq!(child["policies"], json!(["default", "maker", "own", "reader"]));
@@ -357,43 +352,37 @@ async fn entity_policies_apply_to_its_tokens_until_removed() {
     let child = app.client.with_token(child["client_token"].as_str().unwrap());
     assert_eq!(child.get("sys/mounts").await.status, 200);
 
-    write(&app, &entity, json!({ "policies": [] })).await;
+    write(app, &entity, json!({ "policies": [] })).await;
     for client in [&client, &child] {
         client.get("sys/mounts").await.assert_denied();
         assert_eq!(client.get("sys/policy").await.status, 200);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn disabled_or_deleted_entity_denies_its_tokens() {
-    let app = App::start().await;
-    method(&app, "one").await;
-    let client = login(&app, "one", "bob", json!({})).await;
+async fn disabled_or_deleted_entity_denies_its_tokens(app: &App) {
+    method(app, "one").await;
+    let client = login(app, "one", "bob", json!({})).await;
     let id = entity_id(&client).await;
     let path = format!("identity/entity/id/{id}");
-    write(&app, &path, json!({ "disabled": true })).await;
+    write(app, &path, json!({ "disabled": true })).await;
     client.get("auth/token/lookup-self").await.assert_denied();
-    let refused = try_login(&app, "one", "bob", json!({}), json!({})).await.unwrap_err();
+    let refused = try_login(app, "one", "bob", json!({}), json!({})).await.unwrap_err();
     assert_eq!((refused.kind(), refused.text()), (Kind::Forbidden, "permission denied"));
     let answer = app.client.post("sys/capabilities", json!({ "token": client.token, "path": "x" })).await;
     answer.assert_error(400, "token: not known");
-    write(&app, &path, json!({ "disabled": false })).await;
+    write(app, &path, json!({ "disabled": false })).await;
     assert_eq!(entity_id(&client).await, id);
-    assert_eq!(entity_id(&login(&app, "one", "bob", json!({})).await).await, id);
+    assert_eq!(entity_id(&login(app, "one", "bob", json!({})).await).await, id);
     assert_eq!(app.client.delete(&path).await.status, 204);
     client.get("auth/token/lookup-self").await.assert_denied();
-    assert_ne!(entity_id(&login(&app, "one", "bob", json!({})).await).await, id);
+    assert_ne!(entity_id(&login(app, "one", "bob", json!({})).await).await, id);
     client.get("auth/token/lookup-self").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn default_policy_allows_reading_only_the_own_entity() {
-    let app = App::start().await;
-    method(&app, "one").await;
-    let bob = login(&app, "one", "bob", json!({})).await;
-    let al = login(&app, "one", "al", json!({})).await;
+async fn default_policy_allows_reading_only_the_own_entity(app: &App) {
+    method(app, "one").await;
+    let bob = login(app, "one", "bob", json!({})).await;
+    let al = login(app, "one", "al", json!({})).await;
     let bobs = entity_id(&bob).await;
     let als = entity_id(&al).await;
     for (client, own, other) in [(&bob, &bobs, &als), (&al, &als, &bobs)] {
@@ -404,13 +393,10 @@ async fn default_policy_allows_reading_only_the_own_entity() {
     }
     let nobody = app.with_policies(&["default"]).await;
     nobody.get(&format!("identity/entity/id/{bobs}")).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn template_values_with_pattern_characters_match_no_rule() {
-    let app = App::start().await;
-    let accessor = method(&app, "one").await;
+async fn template_values_with_pattern_characters_match_no_rule(app: &App) {
+    let accessor = method(app, "one").await;
     let path = format!("sys/policies/acl/{{{{identity.entity.aliases.{accessor}.name}}}}");
     app.policy("templated", &format!("{}{}", granted(&path, &["read"]), granted("sys/mounts", &["read"]))).await;
     for name in ["bob", "other"] {
@@ -420,30 +406,27 @@ async fn template_values_with_pattern_characters_match_no_rule() {
     for (name, own) in
         [("bob", true), ("*", false), ("+", false), ("b*", false), ("a/b", false), ("a,b", false), ("..", false)]
     {
-        let auth = try_login(&app, "one", name, json!({}), terms.clone()).await.unwrap();
+        let auth = try_login(app, "one", name, json!({}), terms.clone()).await.unwrap();
         let client = app.client.with_token(auth["client_token"].as_str().unwrap());
         assert_eq!(client.get("sys/policies/acl/bob").await.status == 200, own, "{name}");
         client.get("sys/policies/acl/other").await.assert_denied();
         assert_eq!(client.get("sys/mounts").await.status, 200, "{name}: the rest of the policy holds");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn cve_2021_43998_template_uses_the_alias_of_its_accessor() {
-    let app = App::start().await;
-    let one = method(&app, "one").await;
-    let two = method(&app, "two").await;
-    write(&app, "identity/entity/name/bob", json!({ "metadata": { "team": "red" } })).await;
+async fn cve_2021_43998_template_uses_the_alias_of_its_accessor(app: &App) {
+    let one = method(app, "one").await;
+    let two = method(app, "two").await;
+    write(app, "identity/entity/name/bob", json!({ "metadata": { "team": "red" } })).await;
     let bob = read(&app.client, "identity/entity/name/bob").await["id"].clone();
     for (name, accessor) in [("b1", &one), ("b2", &two)] {
         let body = json!({ "name": name, "canonical_id": bob, "mount_accessor": accessor });
-        write(&app, "identity/entity-alias", body).await;
+        write(app, "identity/entity-alias", body).await;
     }
     for name in ["b1", "b2", "red", "k"] {
         app.policy(name, &granted("x", &["read"])).await;
     }
-    let client = login(&app, "one", "b1", json!({ "key": "k" })).await;
+    let client = login(app, "one", "b1", json!({ "key": "k" })).await;
     let reads = async |template: &str| {
         let text = granted(&format!("sys/policies/acl/{{{{{template}}}}}"), &["read"]);
         app.policy("templated", &text).await;
@@ -455,7 +438,7 @@ async fn cve_2021_43998_template_uses_the_alias_of_its_accessor() {
         }
         found.join(",")
     };
-    write(&app, "identity/entity/name/bob", json!({ "policies": "templated" })).await;
+    write(app, "identity/entity/name/bob", json!({ "policies": "templated" })).await;
     assert_eq!(reads(&format!("identity.entity.aliases.{one}.name")).await, "b1");
     assert_eq!(reads(&format!("identity.entity.aliases.{two}.name")).await, "b2");
     assert_eq!(reads(&format!("identity.entity.aliases.{one}.metadata.key")).await, "k");
@@ -466,7 +449,6 @@ async fn cve_2021_43998_template_uses_the_alias_of_its_accessor() {
     {
         assert_eq!(reads(nobodys).await, "", "{nobodys}");
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -503,11 +485,9 @@ async fn unused_entity_is_removed() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn each_right_on_identities_is_one_right() {
-    let app = App::start().await;
-    write(&app, "identity/entity/name/bob", json!({})).await;
-    let reader = only(&app, "reader", &granted("identity/entity/name/bob", &["read"])).await;
+async fn each_right_on_identities_is_one_right(app: &App) {
+    write(app, "identity/entity/name/bob", json!({})).await;
+    let reader = only(app, "reader", &granted("identity/entity/name/bob", &["read"])).await;
     let id = read(&reader, "identity/entity/name/bob").await["id"].as_str().unwrap().to_owned();
     assert_eq!(read(&reader, "identity/entity/name/BOB").await["id"], json!(id), "one name in any spelling");
     for path in ["identity/entity/name/al", &format!("identity/entity/id/{id}")] {
@@ -519,31 +499,27 @@ async fn each_right_on_identities_is_one_right() {
     reader.delete("identity/entity/name/Bob").await.assert_denied();
     let denied =
         format!("{}{}", granted("identity/entity/name/*", &["read"]), granted("identity/entity/name/BOB", &["deny"]));
-    only(&app, "others", &denied).await.get("identity/entity/name/bob").await.assert_denied();
-    let writer = only(&app, "writer", &granted("identity/entity", &["update"])).await;
+    only(app, "others", &denied).await.get("identity/entity/name/bob").await.assert_denied();
+    let writer = only(app, "writer", &granted("identity/entity", &["update"])).await;
     assert_eq!(writer.post("identity/entity", json!({ "name": "new" })).await.status, 200);
     writer.post("identity/entity/name/new", json!({})).await.assert_denied();
-    let lister = only(&app, "lister", &granted("identity/entity/id", &["list"])).await;
+    let lister = only(app, "lister", &granted("identity/entity/id", &["list"])).await;
     assert_eq!(lister.list("identity/entity/id").await.status, 200);
     lister.get(&format!("identity/entity/id/{id}")).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn right_to_one_entity_name_does_not_reach_other_entities() {
-    let app = App::start().await;
+async fn right_to_one_entity_name_does_not_reach_other_entities(app: &App) {
     for name in ["admin", "bob"] {
-        write(&app, &format!("identity/entity/name/{name}"), json!({})).await;
+        write(app, &format!("identity/entity/name/{name}"), json!({})).await;
     }
     let other = read(&app.client, "identity/entity/name/admin").await;
-    let client = only(&app, "bob", &granted("identity/entity/name/bob", &["update"])).await;
+    let client = only(app, "bob", &granted("identity/entity/name/bob", &["update"])).await;
     let body = json!({ "id": other["id"], "disabled": true, "policies": "bob" });
     let answer = client.post("identity/entity/name/bob", body).await;
     answer.assert_error(400, "id: must not be given on paths with an entity name");
     assert_eq!(read(&app.client, "identity/entity/name/admin").await, other);
     assert_eq!(client.post("identity/entity/name/bob", json!({ "metadata": { "a": "b" } })).await.status, 204);
     assert_eq!(read(&app.client, "identity/entity/name/bob").await["metadata"], json!({ "a": "b" }));
-    app.stop().await;
 }
 
 #[actix_web::test]

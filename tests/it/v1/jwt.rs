@@ -62,6 +62,10 @@ impl Bed {
     pub async fn refuses(&self, role: &str, jwt: &str, reason: &str) {
         self.log_in(role, jwt).await.assert_error(403, reason);
     }
+
+    pub async fn stop(self) {
+        self.app.stop().await;
+    }
 }
 
 /// Asserts that a login succeeded, and returns its `auth`.

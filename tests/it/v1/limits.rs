@@ -4,11 +4,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
 
-#[actix_web::test]
-async fn ambiguous_paths_are_rejected_before_policies() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    ambiguous_paths_are_rejected_before_policies,
+    a_header_block_above_the_limit_is_431,
+    malformed_json_is_not_quoted_in_errors,
+    only_the_root_namespace_exists,
+    query_body_and_headers_do_not_change_the_operation,
+    token_names_metadata_and_policies_are_limited,
+    body_is_exactly_one_json_object,
+    wrapped_response_is_never_returned_in_plain_text,
+);
+
+async fn ambiguous_paths_are_rejected_before_policies(app: &App) {
     for path in [
         "/v1/sys/policies/acl/../../mounts",
         "/v1/sys/policies/acl/%2e%2e/%2e%2e/mounts",
@@ -27,14 +36,10 @@ async fn ambiguous_paths_are_rejected_before_policies() {
     assert!(long.starts_with("HTTP/1.1 400 "), "{long}");
     assert!(app.raw_get("/%761/sys/mounts").await.starts_with("HTTP/1.1 404 "));
     assert!(app.raw_get("/v1/sys/mounts").await.starts_with("HTTP/1.1 200 "));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_header_block_above_the_limit_is_431() {
-    let app = App::start().await;
+async fn a_header_block_above_the_limit_is_431(app: &App) {
     send(app.client.request("GET", "sys/health").header("X-Filler", "x".repeat(70_000))).await.assert_status(431);
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -74,18 +79,13 @@ async fn deep_or_wide_json_is_rejected_quickly() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn malformed_json_is_not_quoted_in_errors() {
-    let app = App::start().await;
+async fn malformed_json_is_not_quoted_in_errors(app: &App) {
     let answer =
         send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await.assert_status(400);
     assert!(!answer.text.contains("hunter2"));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn only_the_root_namespace_exists() {
-    let app = App::start().await;
+async fn only_the_root_namespace_exists(app: &App) {
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
         for (name, status) in [
             ("root", 200),
@@ -102,12 +102,9 @@ async fn only_the_root_namespace_exists() {
             assert_eq!(answer.status, status, "{header}: {name}");
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn query_body_and_headers_do_not_change_the_operation() {
-    let app = App::start().await;
+async fn query_body_and_headers_do_not_change_the_operation(app: &App) {
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
     let client = app.with_policies(&["reader"]).await;
     for operation in ["renew", "revoke", "rollback", "alias-lookahead", "delete", "update"] {
@@ -117,12 +114,9 @@ async fn query_body_and_headers_do_not_change_the_operation() {
         let request = client.request("POST", "pki/roles/none").json(&json!({ "operation": "read" }));
         send(request.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_names_metadata_and_policies_are_limited() {
-    let app = App::start().await;
+async fn token_names_metadata_and_policies_are_limited(app: &App) {
     let answer = app.client.get(&format!("pki/roles/{}", "r".repeat(129))).await;
     answer.assert_error(400, "name: longer than 128 characters");
     assert_eq!(app.client.get(&format!("pki/roles/{}", "r".repeat(128))).await.status, 404);
@@ -139,7 +133,6 @@ async fn token_names_metadata_and_policies_are_limited() {
         let answer = app.client.post("auth/token/create", body).await;
         assert_eq!(answer.status, status, "{:.300}", answer.text);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -154,9 +147,7 @@ async fn a_body_that_takes_too_long_to_arrive_ends_its_request() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn body_is_exactly_one_json_object() {
-    let app = App::start().await;
+async fn body_is_exactly_one_json_object(app: &App) {
     let policy = "{\"policy\":\"path \\\"x\\\" { capabilities = [\\\"read\\\"] }\"}";
     for tail in [" {}", " x", "]"] {
         let request = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy}{tail}"));
@@ -165,17 +156,13 @@ async fn body_is_exactly_one_json_object() {
     assert_eq!(app.client.get("sys/policies/acl/twice").await.status, 404);
     let blanks = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy} \r\n\t "));
     assert_eq!(send(blanks).await.status, 204);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrapped_response_is_never_returned_in_plain_text() {
-    let app = App::start().await;
+async fn wrapped_response_is_never_returned_in_plain_text(app: &App) {
     let wrapped = app.client.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "1m0s");
     let answer = send(wrapped).await;
     assert!(answer.status == 200 && answer.body["wrap_info"]["token"].is_string(), "{}", answer.text);
     assert!(!answer.text.contains(&app.client.token));
     let unset = app.client.request("POST", "auth/token/create").header("X-Vault-Wrap-TTL", "0s").json(&json!({}));
     assert_eq!(send(unset).await.status, 200);
-    app.stop().await;
 }

@@ -3,13 +3,22 @@
 use serde_json::json;
 
 use super::rights::{granted, only, rule};
-use crate::support::App;
+use crate::support::{App, tests_on};
 
-#[actix_web::test]
-async fn required_parameters_count_only_fields_the_endpoint_reads() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    required_parameters_count_only_fields_the_endpoint_reads,
+    allowed_parameters_count_only_fields_the_endpoint_reads,
+    denied_values_match_in_every_form_the_endpoint_reads,
+    a_denied_value_is_denied_under_the_other_name_of_its_field,
+    a_verbatim_body_has_no_member_that_is_not_read,
+    denied_value_matches_in_every_spelling_of_the_value,
+    denied_value_matches_in_every_json_structure,
+    delete_is_checked_against_rules_of_the_fields_it_reads,
+);
+
+async fn required_parameters_count_only_fields_the_endpoint_reads(app: &App) {
     let required = "capabilities = [\"update\"] required_parameters = [\"ttl\"]";
-    let client = only(&app, "creator", &rule("auth/token/create", required)).await;
+    let client = only(app, "creator", &rule("auth/token/create", required)).await;
     for body in [json!({}), json!({ "TTL": "1h" }), json!({ "Ttl": "1h", "num_uses": 1 }), json!({ "ttl": null })] {
         client.post("auth/token/create", body).await.assert_denied();
     }
@@ -18,22 +27,19 @@ async fn required_parameters_count_only_fields_the_endpoint_reads() {
         assert_eq!(answer.status, 200, "{body}: {}", answer.text);
     }
     let unread = "capabilities = [\"update\"] required_parameters = [\"bogus\"]";
-    let client = only(&app, "creator", &rule("auth/token/create", unread)).await;
+    let client = only(app, "creator", &rule("auth/token/create", unread)).await;
     client.post("auth/token/create", json!({ "bogus": 1 })).await.assert_denied();
     // Parameters in the path count, also if the body repeats them.
     let named = "capabilities = [\"update\"] required_parameters = [\"name\"]";
-    let client = only(&app, "roles", &rule("pki/roles/*", named)).await;
+    let client = only(app, "roles", &rule("pki/roles/*", named)).await;
     for body in [json!({}), json!({ "name": "web" })] {
         assert_eq!(client.post("pki/roles/web", body).await.status, 200);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
-    let app = App::start().await;
+async fn allowed_parameters_count_only_fields_the_endpoint_reads(app: &App) {
     let listed = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"bogus\" = [] }";
-    let client = only(&app, "creator", &rule("auth/token/create", listed)).await;
+    let client = only(app, "creator", &rule("auth/token/create", listed)).await;
     for (body, allowed) in [
         (json!({}), true),
         (json!({ "ttl": "1h" }), true),
@@ -48,7 +54,7 @@ async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
         assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
     }
     let others = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"*\" = [] }";
-    let client = only(&app, "creator", &rule("auth/token/create", others)).await;
+    let client = only(app, "creator", &rule("auth/token/create", others)).await;
     for (body, allowed) in [
         (json!({ "bogus": 1, "ttl": "1h" }), true),
         (json!({ "TTL": "1h" }), true),
@@ -58,12 +64,9 @@ async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
         let status = client.post("auth/token/create", body.clone()).await.status;
         assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_values_match_in_every_form_the_endpoint_reads() {
-    let app = App::start().await;
+async fn denied_values_match_in_every_form_the_endpoint_reads(app: &App) {
     let root = json!({ "common_name": "Root", "key_type": "ec", "key_bits": 256 });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
     let role =
@@ -77,7 +80,7 @@ async fn denied_values_match_in_every_form_the_endpoint_reads() {
         "ttl": ["90m"],
     });
     let text = format!("capabilities = [\"update\"] denied_parameters = {denied}").replace("\":", "\"=");
-    let client = only(&app, "issuer", &rule("pki/issue/web", &text)).await;
+    let client = only(app, "issuer", &rule("pki/issue/web", &text)).await;
     for (field, value) in [
         ("alt_names", json!("a.evil.com")),
         ("alt_names", json!("A.EVIL.COM.")),
@@ -113,51 +116,42 @@ async fn denied_values_match_in_every_form_the_endpoint_reads() {
         let answer = client.post("pki/issue/web", body.clone()).await;
         assert_eq!(answer.status, 200, "{body}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_denied_value_is_denied_under_the_other_name_of_its_field() {
-    let app = App::start().await;
+async fn a_denied_value_is_denied_under_the_other_name_of_its_field(app: &App) {
     let denied = "capabilities = [\"update\"] denied_parameters = { \"ttl\" = [\"9h\"] }";
-    let client = only(&app, "creator", &rule("auth/token/create", denied)).await;
+    let client = only(app, "creator", &rule("auth/token/create", denied)).await;
     for body in [json!({ "ttl": "9h" }), json!({ "lease": "540m" }), json!({ "LEASE": 32400 })] {
         client.post("auth/token/create", body).await.assert_denied();
     }
     assert_eq!(client.post("auth/token/create", json!({ "lease": "8h" })).await.status, 200);
     let serial = "capabilities = [\"update\"] denied_parameters = { \"serial_number\" = [\"0a:0b:0c\"] }";
-    let client = only(&app, "revoker", &rule("pki/revoke", serial)).await;
+    let client = only(app, "revoker", &rule("pki/revoke", serial)).await;
     for spelling in ["0a:0b:0c", "0A-0B-0C", " 00:0a:0b:0c "] {
         client.post("pki/revoke", json!({ "serial_number": spelling })).await.assert_denied();
     }
     let denied = "capabilities = [\"update\"] denied_parameters = { \"policy\" = [] }";
-    let client = only(&app, "writer", &rule("sys/policy/*", denied)).await;
+    let client = only(app, "writer", &rule("sys/policy/*", denied)).await;
     client.post("sys/policy/web", json!({ "rules": granted("x", &["read"]) })).await.assert_denied();
     let denied = "capabilities = [\"update\"] denied_parameters = { \"paths\" = [\"secret\"] }";
-    let client = only(&app, "asker", &rule("sys/capabilities-self", denied)).await;
+    let client = only(app, "asker", &rule("sys/capabilities-self", denied)).await;
     client.post("sys/capabilities-self", json!({ "path": "secret" })).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_verbatim_body_has_no_member_that_is_not_read() {
-    let app = App::start().await;
+async fn a_verbatim_body_has_no_member_that_is_not_read(app: &App) {
     let text =
         "capabilities = [\"update\"] required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
-    let client = only(&app, "asker", &rule("pki/external-policy/issue", text)).await;
+    let client = only(app, "asker", &rule("pki/external-policy/issue", text)).await;
     let answer = client.post("pki/external-policy/issue", json!({ "ticket": "x" })).await;
     assert_ne!(answer.status, 403, "{}", answer.text);
     // The external engine may read any spelling, so the case is not checked.
     assert_ne!(client.post("pki/external-policy/issue", json!({ "Ticket": "x" })).await.status, 403);
     client.post("pki/external-policy/issue", json!({ "ticket": "x", "other": 1 })).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_value_matches_in_every_spelling_of_the_value() {
-    let app = App::start().await;
+async fn denied_value_matches_in_every_spelling_of_the_value(app: &App) {
     let denied = "capabilities = [\"update\"] denied_parameters = { \"reason\" = [\"keyCompromise\"] }";
-    let client = only(&app, "revokes", &rule("pki/revoke", denied)).await;
+    let client = only(app, "revokes", &rule("pki/revoke", denied)).await;
     for reason in [json!("keyCompromise"), json!("KEY_COMPROMISE"), json!("1"), json!(1)] {
         client.post("pki/revoke", json!({ "serial_number": "01", "reason": reason })).await.assert_denied();
     }
@@ -167,17 +161,14 @@ async fn denied_value_matches_in_every_spelling_of_the_value() {
     let values: Vec<String> = (0..1_000).map(|n| format!("\"*.d{n}.test\"")).collect();
     let denied =
         format!("capabilities = [\"update\"] denied_parameters = {{ \"alt_names\" = [{}] }}", values.join(","));
-    let client = only(&app, "issues", &rule("pki/issue/web", &denied)).await;
+    let client = only(app, "issues", &rule("pki/issue/web", &denied)).await;
     let names: Vec<String> = (0..9_990).map(|n| format!("{n}.{}.test", "x".repeat(380))).collect();
     client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": names })).await.assert_denied();
     let few = client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": ["b.test"] })).await;
     assert_ne!(few.status, 403, "{}", few.text);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_value_matches_in_every_json_structure() {
-    let app = App::start().await;
+async fn denied_value_matches_in_every_json_structure(app: &App) {
     app.client.post("sys/mounts/other", json!({ "type": "pki" })).await;
     for (path, field, denied, values) in [
         ("pki/issue/web", "uri_sans", json!("http://a.test/a%20b"), vec![json!("http://a.test/a b")]),
@@ -204,7 +195,7 @@ async fn denied_value_matches_in_every_json_structure() {
         let mut list = json!({});
         list[field] = json!([denied]);
         let text = format!("capabilities = [\"update\", \"create\", \"sudo\"] denied_parameters = {list}");
-        let client = only(&app, "some", &rule(path, &text.replace("\":[", "\"=["))).await;
+        let client = only(app, "some", &rule(path, &text.replace("\":[", "\"=["))).await;
         for value in values {
             let mut body = json!({ "common_name": "a.test" });
             body[field] = value;
@@ -215,12 +206,9 @@ async fn denied_value_matches_in_every_json_structure() {
         body[field] = json!("7777777");
         assert_ne!(client.post(path, body).await.status, 403, "{path} {field}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
-    let app = App::start().await;
+async fn delete_is_checked_against_rules_of_the_fields_it_reads(app: &App) {
     app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
     app.client.post("auth/approle/role/machine", json!({ "bind_secret_id": true })).await;
     let made = app.client.post("auth/approle/role/machine/secret-id", json!({})).await.body["data"].clone();
@@ -231,7 +219,7 @@ async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
             [format!("denied_parameters = {{ \"{name}\" = [] }}"), "allowed_parameters = { \"x\" = [] }".into()]
         {
             let text = format!("capabilities = [\"update\", \"delete\"] {terms}");
-            let client = only(&app, "destroys", &rule(&path, &text)).await;
+            let client = only(app, "destroys", &rule(&path, &text)).await;
             client.delete(&format!("{path}?{name}={sent}")).await.assert_denied();
             client.post(&path, json!({ name: sent })).await.assert_denied();
         }
@@ -240,7 +228,6 @@ async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
     }
     // Fields that it does not read, and required parameters of writes, do not matter.
     let text = "capabilities = [\"delete\"] denied_parameters = { \"bogus\" = [] } required_parameters = [\"ttl\"]";
-    let client = only(&app, "deletes", &rule("auth/approle/role/machine", text)).await;
+    let client = only(app, "deletes", &rule("auth/approle/role/machine", text)).await;
     assert_eq!(client.delete("auth/approle/role/machine?bogus=1").await.status, 204);
-    app.stop().await;
 }

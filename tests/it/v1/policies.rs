@@ -10,23 +10,30 @@ use signet::http::secrets::{all_routes, sudo};
 use time::macros::datetime;
 
 use super::rights::{granted, only, rule};
-use crate::support::App;
+use crate::support::{App, tests_on};
+
+tests_on!(server: App::start() =>
+    exact_deny_overrides_a_granting_glob,
+    invalid_policy_is_400_and_not_stored,
+    parameter_rules_apply_to_every_spelling_of_a_value,
+    sudo_paths_need_sudo_even_if_unimplemented,
+    built_in_policies_are_read_only,
+    capabilities_are_listed_by_token_and_accessor,
+    policy_is_accepted_in_three_forms_and_read_unchanged,
+    deny_on_a_segment_covers_the_list_of_its_folder,
+    policy_names_are_folded_and_version_and_expiry_are_checked,
+);
 
 const ACL: &str = "sys/policies/acl";
 
-#[actix_web::test]
-async fn exact_deny_overrides_a_granting_glob() {
-    let app = App::start().await;
+async fn exact_deny_overrides_a_granting_glob(app: &App) {
     let text = granted("pki/issue/web", &["deny"]) + &granted("pki/issue/*", &["update"]);
-    let client = only(&app, "issuing", &text).await;
+    let client = only(app, "issuing", &text).await;
     client.post("pki/issue/web", json!({})).await.assert_denied();
     assert_eq!(client.post("pki/issue/other", json!({})).await.status, 400, "there is no such role");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn invalid_policy_is_400_and_not_stored() {
-    let app = App::start().await;
+async fn invalid_policy_is_400_and_not_stored(app: &App) {
     for (text, problem) in [
         (r#"path "a/+*" { capabilities = ["read"] }"#, "\"+*\" is forbidden"),
         (r#"path "a" { capabilities = ["foo"] }"#, "unknown word \"foo\""),
@@ -40,17 +47,14 @@ async fn invalid_policy_is_400_and_not_stored() {
         assert!(refused.error().contains(problem), "{}", refused.text);
     }
     assert_eq!(app.client.get(&format!("{ACL}/bad")).await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn parameter_rules_apply_to_every_spelling_of_a_value() {
-    let app = App::start().await;
+async fn parameter_rules_apply_to_every_spelling_of_a_value(app: &App) {
     let text = rule(
         "pki/roles/r",
         "capabilities = [\"update\"] required_parameters = [\"ttl\"] allowed_parameters = { \"ttl\" = [\"1h\", \"2h\"], \"*\" = [] } denied_parameters = { \"allow_any_name\" = [true] }",
     );
-    let client = only(&app, "roles", &text).await;
+    let client = only(app, "roles", &text).await;
     for (body, may) in [
         (json!({ "ttl": "1h" }), true),
         (json!({ "ttl": "3h" }), false),
@@ -66,25 +70,21 @@ async fn parameter_rules_apply_to_every_spelling_of_a_value() {
         assert_eq!(answer.status < 300, may, "{body}: {}", answer.text);
         assert!(may || answer.status == 403, "{body}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn sudo_paths_need_sudo_even_if_unimplemented() {
-    let app = App::start().await;
+async fn sudo_paths_need_sudo_even_if_unimplemented(app: &App) {
     let paths = ["pki/root/sign-self-issued", "sys/seal", "sys/config/cors", "sys/raw/x", "sys/auth/none/tune"];
     let with = |words: &[&str]| paths.map(|path| granted(path, words)).concat();
-    let without = only(&app, "update", &with(&["update"])).await;
-    let sudo = only(&app, "sudo", &with(&["update", "sudo"])).await;
+    let without = only(app, "update", &with(&["update"])).await;
+    let sudo = only(app, "sudo", &with(&["update", "sudo"])).await;
     for path in paths {
         without.post(path, json!({})).await.assert_denied();
         let answer = sudo.post(path, json!({})).await;
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text);
     }
     // The path of an issuer does not need sudo.
-    let issuer = only(&app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
+    let issuer = only(app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
     assert_ne!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 403);
-    app.stop().await;
 }
 
 fn seen(route: &Route) -> String {
@@ -102,9 +102,7 @@ fn sudo_routes_match_the_sudo_table() {
     }
 }
 
-#[actix_web::test]
-async fn built_in_policies_are_read_only() {
-    let app = App::start().await;
+async fn built_in_policies_are_read_only(app: &App) {
     let text = json!({ "policy": granted("x", &["read"]) });
     for name in ["ROOT", "Root%20", "root", "response-wrapping"] {
         let refused = app.client.post(&format!("{ACL}/{name}"), text.clone()).await;
@@ -129,7 +127,6 @@ async fn built_in_policies_are_read_only() {
     ] {
         app.client.post(&format!("{ACL}/empty"), body).await.assert_error(400, text);
     }
-    app.stop().await;
 }
 
 const EVERYBODYS: [(&str, &[&str]); 15] = [
@@ -150,9 +147,7 @@ const EVERYBODYS: [(&str, &[&str]); 15] = [
     ("auth/token/create", &["deny"]),
 ];
 
-#[actix_web::test]
-async fn capabilities_are_listed_by_token_and_accessor() {
-    let app = App::start().await;
+async fn capabilities_are_listed_by_token_and_accessor(app: &App) {
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await.body["auth"].clone();
     let client = app.client.with_token(made["client_token"].as_str().unwrap());
     let paths = EVERYBODYS.map(|(path, _)| path);
@@ -187,12 +182,9 @@ async fn capabilities_are_listed_by_token_and_accessor() {
     ] {
         app.client.post(path, body).await.assert_error(400, text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn policy_is_accepted_in_three_forms_and_read_unchanged() {
-    let app = App::start().await;
+async fn policy_is_accepted_in_three_forms_and_read_unchanged(app: &App) {
     let forms = [
         "path \"pki/roles/*\" { capabilities = [\"read\"] }".to_owned(),
         json!({ "path": { "pki/roles/*": { "capabilities": ["read"] } } }).to_string(),
@@ -211,21 +203,15 @@ async fn policy_is_accepted_in_three_forms_and_read_unchanged() {
     assert!(old.status == 200 && old.body["warnings"][0].as_str().unwrap().contains("deprecated"), "{}", old.text);
     let read = app.client.get("sys/policy/old").await;
     assert_eq!((&read.body["rules"], &read.body["data"]["policy"]), (&json!(forms[0]), &json!(forms[0])));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn deny_on_a_segment_covers_the_list_of_its_folder() {
-    let app = App::start().await;
-    let client = only(&app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
+async fn deny_on_a_segment_covers_the_list_of_its_folder(app: &App) {
+    let client = only(app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
     client.list("pki/roles").await.assert_denied();
     client.list("pki/roles/").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn policy_names_are_folded_and_version_and_expiry_are_checked() {
-    let app = App::start().await;
+async fn policy_names_are_folded_and_version_and_expiry_are_checked(app: &App) {
     let text = granted("x", &["read"]);
     let path = &format!("{ACL}/Team/App");
     let written = app.client.post(path, json!({ "policy": text })).await;
@@ -252,7 +238,6 @@ async fn policy_names_are_folded_and_version_and_expiry_are_checked() {
     }
     let read = app.client.get(path).await.body["data"].clone();
     assert_eq!((&read["version"], &read["expiration"]), (&json!(3), &json!("2100-01-01T00:00:00Z")));
-    app.stop().await;
 }
 
 #[actix_web::test]

@@ -7,7 +7,16 @@ use time::macros::datetime;
 
 use super::jwt::Bed;
 use super::rights::{granted, only};
-use crate::support::{Answer, App, Builder, Client, send};
+use crate::support::{Answer, App, Builder, Client, send, tests_on};
+
+tests_on!(clocked: builder().start() =>
+    request_above_the_rate_is_429_with_and_without_headers,
+    request_is_counted_before_authentication_and_body,
+    exempt_paths_are_not_counted_and_block_interval_applies,
+    quota_path_matches_every_spelling,
+    role_quota_applies_on_every_path_of_the_role,
+    global_quota_applies_to_the_secrets_service_only,
+);
 
 const QUOTA: &str = "sys/quotas/rate-limit";
 
@@ -26,10 +35,8 @@ fn assert_exceeded(answer: &Answer, path: &str) {
     assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
 }
 
-#[actix_web::test]
-async fn request_above_the_rate_is_429_with_and_without_headers() {
-    let app = builder().start().await;
-    quota(&app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
+async fn request_above_the_rate_is_429_with_and_without_headers(app: &App) {
+    quota(app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
     for shown in [false, true] {
         let config = json!({ "enable_rate_limit_response_headers": shown });
         assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
@@ -54,13 +61,10 @@ async fn request_above_the_rate_is_429_with_and_without_headers() {
     assert_exceeded(&app.client.get("pki/roles/none").await, "pki/roles/none");
     assert_eq!(app.client.delete(&format!("{QUOTA}/pki")).await.status, 204);
     assert_eq!(app.client.get("pki/roles/none").await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn request_is_counted_before_authentication_and_body() {
-    let app = builder().start().await;
-    quota(&app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
+async fn request_is_counted_before_authentication_and_body(app: &App) {
+    quota(app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
     let stranger = app.client.with_token("");
     stranger.get("pki/roles/web").await.assert_denied();
     assert_eq!(send(app.client.request("POST", "pki/roles/web").body("{\"a\":")).await.status, 400);
@@ -73,13 +77,10 @@ async fn request_is_counted_before_authentication_and_body() {
         assert_eq!(body.header("retry-after"), "1200");
         assert_eq!(client.get("sys/health").await.status, 200, "it is exempt");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn exempt_paths_are_not_counted_and_block_interval_applies() {
-    let app = builder().start().await;
-    quota(&app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
+async fn exempt_paths_are_not_counted_and_block_interval_applies(app: &App) {
+    quota(app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
     let exempt = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"] });
     assert_eq!(app.client.post("sys/quotas/config", exempt).await.status, 204);
     assert_eq!(app.client.get("pki/roles/none").await.status, 404);
@@ -97,19 +98,16 @@ async fn exempt_paths_are_not_counted_and_block_interval_applies() {
     let expected = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"], "absolute_rate_limit_exempt_paths": [],
         "enable_rate_limit_audit_logging": false, "enable_rate_limit_response_headers": false });
     assert_eq!(config.body["data"], expected);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn quota_path_matches_every_spelling() {
-    let app = builder().start().await;
+async fn quota_path_matches_every_spelling(app: &App) {
     let paths = [
         ("sys/policies/acl/Secret", "sys/policies/acl/SECRET"),
         ("sys/policies/acl/Other*", "sys/policies/acl/OTHERS"),
         ("pki/issuer/DEFAULT", "pki/issuer/Default"),
     ];
     for (number, (of, asked)) in paths.into_iter().enumerate() {
-        quota(&app, &format!("q{number}"), json!({ "path": of, "rate": 1, "interval": "60s" })).await;
+        quota(app, &format!("q{number}"), json!({ "path": of, "rate": 1, "interval": "60s" })).await;
         assert_ne!(app.client.get(asked).await.status, 429, "{of}");
         assert_eq!(app.client.get(asked).await.status, 429, "{of}");
     }
@@ -121,13 +119,10 @@ async fn quota_path_matches_every_spelling() {
     assert_eq!(app.client.get(paths[1].1).await.status, 429);
     let kept = &app.client.get("sys/quotas/config").await.body["data"]["rate_limit_exempt_paths"];
     assert_eq!(*kept, json!(["sys/policies/acl/sec*", "pki/issuer/default/", "nothing/HERE"]));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_quota_applies_on_every_path_of_the_role() {
-    let app = builder().start().await;
-    quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
+async fn role_quota_applies_on_every_path_of_the_role(app: &App) {
+    quota(app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
     for path in ["pki/issue/web", "pki/issuer/default/sign/web"] {
         assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
@@ -138,7 +133,6 @@ async fn role_quota_applies_on_every_path_of_the_role() {
         assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
     assert_eq!(app.client.get("pki/roles/web").await.status, 404, "to read a role is not to ask for it");
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -187,16 +181,13 @@ async fn new_client_gets_its_own_bucket_despite_many_quotas() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn global_quota_applies_to_the_secrets_service_only() {
-    let app = builder().start().await;
-    quota(&app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
+async fn global_quota_applies_to_the_secrets_service_only(app: &App) {
+    quota(app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200);
     assert_exceeded(&app.client.get("sys/mounts").await, "sys/mounts");
     for _ in 0..3 {
         assert_eq!(app.client.page("/api/v2/ping").await.status, 204);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]

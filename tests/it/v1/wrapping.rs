@@ -13,7 +13,22 @@ use time::macros::datetime;
 use super::rights::{granted, only, only_by, rule};
 use crate::faults::double::{Fault, Faults};
 use crate::serve::Site;
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on};
+
+tests_on!(server: App::start() =>
+    wrapped_response_is_unwrapped_once_and_complete,
+    raw_bodies_are_wrapped,
+    the_holder_needs_no_other_token_than_the_wrapping_one,
+    the_cubbyhole_of_a_wrapping_token_holds_the_answer_too,
+    data_of_the_wrap_endpoint_is_returned_on_unwrap,
+    empty_and_error_responses_are_not_wrapped,
+    invalid_wrap_ttls_are_rejected,
+    policy_wrapping_ttl_limits_apply,
+    one_right_is_enough_for_each_of_the_paths,
+    too_long_response_is_not_wrapped,
+    wrapping_without_token_is_limited_to_five_minutes,
+    wrap_quota_limits_each_caller_separately,
+);
 
 const INVALID: &str = "wrapping token is not valid or does not exist";
 
@@ -46,10 +61,8 @@ async fn authority(app: &App) {
     assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
 }
 
-#[actix_web::test]
-async fn wrapped_response_is_unwrapped_once_and_complete() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn wrapped_response_is_unwrapped_once_and_complete(app: &App) {
+    authority(app).await;
     let answer = wrapped(&app.client, "POST", "pki/issue/web", json!({ "common_name": "a.test", "bogus": 1 })).await;
     let members = answer.body.as_object().unwrap();
     for (name, value) in members.iter().filter(|(name, _)| !["wrap_info", "mount_type"].contains(&name.as_str())) {
@@ -77,13 +90,10 @@ async fn wrapped_response_is_unwrapped_once_and_complete() {
     for again in [unwrap(&app.client, &token).await, lookup(&app.client, &token).await] {
         assert_taken(&again);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn raw_bodies_are_wrapped() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn raw_bodies_are_wrapped(app: &App) {
+    authority(app).await;
     let stranger = app.client.with_token("");
     for path in ["pki/ca/pem", "pki/ca", "pki/crl", "pki/crl/pem"] {
         let clear = stranger.get(path).await;
@@ -94,7 +104,6 @@ async fn raw_bodies_are_wrapped() {
         assert_eq!(fetched.header("content-type"), clear.header("content-type"), "{path}");
         assert_eq!((fetched.status, fetched.text), (200, clear.text), "{path}");
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -119,9 +128,7 @@ async fn used_or_expired_wrapping_token_returns_nothing() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
-    let app = App::start().await;
+async fn the_holder_needs_no_other_token_than_the_wrapping_one(app: &App) {
     let token = async || token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
     let stranger = app.client.with_token("");
     // Like the command line, with and without a token of its own.
@@ -138,31 +145,24 @@ async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
     let other = app.client.with_token(&token().await);
     other.get("auth/token/lookup-self").await.assert_denied();
     assert_taken(&unwrap(&stranger, &other.token).await);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too() {
-    let app = App::start().await;
+async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too(app: &App) {
     let token = token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
     let kept = app.client.with_token(&token).get("cubbyhole/response").await;
     let inner: Value = serde_json::from_str(kept.body["data"]["response"].as_str().unwrap()).unwrap();
     assert!(inner["data"].get("pki/").is_some(), "{}", kept.text);
     assert_taken(&unwrap(&app.client, &token).await);
     app.client.with_token(&token).get("cubbyhole/response").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn data_of_the_wrap_endpoint_is_returned_on_unwrap() {
-    let app = App::start().await;
+async fn data_of_the_wrap_endpoint_is_returned_on_unwrap(app: &App) {
     let data = json!({ "user": "a", "password": "hunter2", "nested": { "list": [1, "two", null] } });
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", data.clone()).await;
     assert!(!answer.text.contains("hunter2"));
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], data);
     let answer = app.client.post("sys/wrapping/wrap", data).await;
     answer.assert_error(400, "endpoint requires response wrapping to be used");
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -209,9 +209,7 @@ async fn wrapped_token_is_named_by_its_accessor_only() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn empty_and_error_responses_are_not_wrapped() {
-    let app = App::start().await;
+async fn empty_and_error_responses_are_not_wrapped(app: &App) {
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
     for (method, path, body, status) in [
         ("POST", "sys/policies/acl/x", policy, 204),
@@ -227,12 +225,9 @@ async fn empty_and_error_responses_are_not_wrapped() {
         assert!(answer.body.get("wrap_info").is_none(), "{method} {path}: {}", answer.text);
     }
     wrapped(&app.client.with_token("s.unknown"), "GET", "sys/mounts", Value::Null).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn invalid_wrap_ttls_are_rejected() {
-    let app = App::start().await;
+async fn invalid_wrap_ttls_are_rejected(app: &App) {
     for (header, value) in [
         ("X-Vault-Wrap-TTL", "-1s"),
         ("X-Vault-Wrap-TTL", "soon"),
@@ -246,22 +241,18 @@ async fn invalid_wrap_ttls_are_rejected() {
     let two =
         app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "1m").header("X-Service-Wrap-TTL", "2m");
     assert_eq!(send(two).await.error(), "wrap-ttl: two different times were sent");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn policy_wrapping_ttl_limits_apply() {
-    let app = App::start().await;
+async fn policy_wrapping_ttl_limits_apply(app: &App) {
     let limits = "min_wrapping_ttl = \"30s\"\n max_wrapping_ttl = \"90s\"";
     let text = rule("sys/mounts", &format!("capabilities = [\"read\"]\n {limits}"));
-    let client = only(&app, "wraps", &text).await;
+    let client = only(app, "wraps", &text).await;
     client.get("sys/mounts").await.assert_denied();
     for (ttl, status) in [("29s", 403), ("30s", 200), ("90s", 200), ("91s", 403), ("0", 403)] {
         let answer = send(client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", ttl)).await;
         assert_eq!(answer.status, status, "{ttl}: {}", answer.text);
         assert_eq!(answer.body["wrap_info"].is_object(), status == 200, "{ttl}");
     }
-    app.stop().await;
 }
 
 /// A process of its own: the metrics of all tests in this one exceed the size limit.
@@ -280,18 +271,15 @@ async fn metrics_are_wrapped_if_a_policy_requires_it() {
     served.terminate();
 }
 
-#[actix_web::test]
-async fn one_right_is_enough_for_each_of_the_paths() {
-    let app = App::start().await;
+async fn one_right_is_enough_for_each_of_the_paths(app: &App) {
     let token = async || token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
-    let client = only(&app, "wrap", &granted("sys/wrapping/wrap", &["update"])).await;
+    let client = only(app, "wrap", &granted("sys/wrapping/wrap", &["update"])).await;
     assert!(wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.body["wrap_info"].is_object());
     client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await.assert_denied();
-    let client = only(&app, "rewrap", &granted("sys/wrapping/rewrap", &["update"])).await;
+    let client = only(app, "rewrap", &granted("sys/wrapping/rewrap", &["update"])).await;
     let answer = client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await;
     assert_eq!(unwrap(&client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
     wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -317,10 +305,8 @@ async fn response_that_cannot_be_stored_is_not_revealed() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn too_long_response_is_not_wrapped() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn too_long_response_is_not_wrapped(app: &App) {
+    authority(app).await;
     app.policy("long", &format!("# {}\npath \"x\" {{ capabilities = [\"read\"] }}", "a".repeat(200_000))).await;
     assert!(wrapped(&app.client, "GET", "sys/policies/acl/long", Value::Null).await.body["wrap_info"].is_object());
     let text = "a".repeat(600_000);
@@ -328,13 +314,10 @@ async fn too_long_response_is_not_wrapped() {
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", body).await;
     assert_eq!((answer.status, answer.body["wrap_info"].is_object()), (400, false), "{}", answer.error());
     assert!(answer.error().starts_with("wrap-ttl: the response exceeds the limit"), "{}", answer.error());
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrapping_without_token_is_limited_to_five_minutes() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn wrapping_without_token_is_limited_to_five_minutes(app: &App) {
+    authority(app).await;
     let stranger = app.client.with_token("");
     let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
     ask("301s").await.assert_error(400, "wrap-ttl: must be at most 300s for requests without a token");
@@ -345,12 +328,9 @@ async fn wrapping_without_token_is_limited_to_five_minutes() {
     assert!(
         send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
     );
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrap_quota_limits_each_caller_separately() {
-    let app = App::start().await;
+async fn wrap_quota_limits_each_caller_separately(app: &App) {
     app.policy("makes", &granted("auth/token/create", &["update"])).await;
     let one = app.with_policies(&["default", "makes"]).await;
     let other = app.with_policies(&["default"]).await;
@@ -379,5 +359,4 @@ async fn wrap_quota_limits_each_caller_separately() {
     // Existing wrapped responses can be fetched, and other callers are unaffected.
     assert_eq!(unwrap(&one, &token).await.status, 200);
     assert!(wrap(&other).await.body["wrap_info"].is_object());
-    app.stop().await;
 }

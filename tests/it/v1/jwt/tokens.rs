@@ -6,15 +6,26 @@ use serde_json::{Value, json};
 
 use super::{Bed, auth};
 use crate::directory::{Issuer, TokenKey, encoded, unsigned};
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
+
+tests_on!(configured: Bed::start() =>
+    login_returns_a_token_with_the_role_settings,
+    cve_2024_5798_audience_is_never_optional,
+    token_of_another_issuer_is_rejected,
+    algorithm_and_key_in_the_token_header_are_not_trusted,
+    duplicate_members_are_rejected,
+    login_from_another_network_is_rejected_before_any_fetch,
+    renewal_uses_the_current_role,
+    tokens_are_revoked_with_their_method,
+    login_body_is_limited_to_64_kib,
+    server_token_sent_with_a_login_is_ignored,
+);
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that is not known";
 const WRONG: &str = "the token's signature is wrong";
 const ALGORITHM: &str = "the token is signed with an algorithm that is not accepted";
 
-#[actix_web::test]
-async fn login_returns_a_token_with_the_role_settings() {
-    let bed = Bed::start().await;
+async fn login_returns_a_token_with_the_role_settings(bed: &Bed) {
     bed.role("ci", json!({"token_ttl": "20m", "claim_mappings": {"team": "crew", "absent": "nothing"}})).await;
     let answer = bed.with_claims(json!({"team": "blue"})).await;
     let auth = auth(&answer);
@@ -25,7 +36,6 @@ async fn login_returns_a_token_with_the_role_settings() {
     let found = own.get("auth/token/lookup-self").await.body["data"].clone();
     assert_eq!((&found["display_name"], &found["path"]), (&json!("jwt-build-7"), &json!("auth/jwt/login")));
     assert_eq!((&found["meta"], &found["orphan"]), (&auth["metadata"], &json!(true)));
-    bed.app.stop().await;
 }
 
 #[actix_web::test]
@@ -58,9 +68,7 @@ async fn missing_or_malformed_login_parameters_are_named() {
     bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn cve_2024_5798_audience_is_never_optional() {
-    let bed = Bed::start().await;
+async fn cve_2024_5798_audience_is_never_optional(bed: &Bed) {
     for (audience, reason) in [
         (json!("signet/"), "the token is for another audience"),
         (json!("Signet"), "the token is for another audience"),
@@ -79,12 +87,9 @@ async fn cve_2024_5798_audience_is_never_optional() {
     let reason = "audience claim found in JWT but no audiences bound to the role";
     bed.refuses("subject", &bed.issuer.token(json!({"aud": "signet"})), reason).await;
     assert_eq!(bed.log_in("subject", &bed.issuer.token(json!({}))).await.status, 200);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_of_another_issuer_is_rejected() {
-    let bed = Bed::start().await;
+async fn token_of_another_issuer_is_rejected(bed: &Bed) {
     let other = Issuer::start();
     let own_key = TokenKey::rsa("k9", 1);
     other.publish(&own_key);
@@ -102,12 +107,9 @@ async fn token_of_another_issuer_is_rejected() {
     bed.configure(json!({"bound_issuer": "https://issuer.example"})).await;
     bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet"})), "the token is of another issuer").await;
     assert_eq!(bed.with_claims(json!({"iss": "https://issuer.example"})).await.status, 200);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn algorithm_and_key_in_the_token_header_are_not_trusted() {
-    let bed = Bed::start().await;
+async fn algorithm_and_key_in_the_token_header_are_not_trusted(bed: &Bed) {
     let key = &bed.issuer.key;
     let claims = bed.issuer.claims(json!({"aud": "signet"}));
     for none in ["none", "None", "NONE", "nOnE"] {
@@ -145,7 +147,6 @@ async fn algorithm_and_key_in_the_token_header_are_not_trusted() {
     let critical = json!({"alg": "RS256", "kid": "k1", "crit": ["exp"], "exp": 1});
     let reason = "the token has critical extensions, which are not understood";
     bed.refuses("ci", &key.token_with(critical, &claims), reason).await;
-    bed.app.stop().await;
 }
 
 #[actix_web::test]
@@ -196,9 +197,7 @@ async fn times_are_checked_to_the_second_without_leeway() {
     bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn duplicate_members_are_rejected() {
-    let bed = Bed::start().await;
+async fn duplicate_members_are_rejected(bed: &Bed) {
     let key = &bed.issuer.key;
     let claims = bed.issuer.claims(json!({"aud": "signet"})).to_string();
     let twice = format!("{},\"sub\":\"admin\"}}", claims.trim_end_matches('}'));
@@ -229,22 +228,16 @@ async fn duplicate_members_are_rejected() {
     for token in was_normalized.iter().filter(|was_normalized| **was_normalized != token) {
         assert_eq!(bed.log_in("ci", token).await.status, 403);
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn login_from_another_network_is_rejected_before_any_fetch() {
-    let bed = Bed::start().await;
+async fn login_from_another_network_is_rejected_before_any_fetch(bed: &Bed) {
     bed.role("far", json!({"bound_audiences": "signet", "token_bound_cidrs": "192.0.2.0/24"})).await;
     let asked = bed.issuer.lock().documents;
     bed.log_in("far", &bed.issuer.token(json!({"aud": "signet"}))).await.assert_denied();
     assert_eq!(bed.issuer.lock().documents, asked);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn renewal_uses_the_current_role() {
-    let bed = Bed::start().await;
+async fn renewal_uses_the_current_role(bed: &Bed) {
     bed.role("ci", json!({"token_ttl": "2h"})).await;
     let answer = bed.with_claims(json!({})).await;
     let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
@@ -253,23 +246,17 @@ async fn renewal_uses_the_current_role() {
     assert_eq!(renewed.body["auth"]["lease_duration"], json!(600), "{}", renewed.text);
     assert_eq!(bed.app.client.delete("auth/jwt/role/ci").await.status, 204);
     own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role ci does not exist during renewal");
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn tokens_are_revoked_with_their_method() {
-    let bed = Bed::start().await;
+async fn tokens_are_revoked_with_their_method(bed: &Bed) {
     let answer = bed.with_claims(json!({})).await;
     let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
     assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(bed.app.client.delete("sys/auth/jwt").await.status, 204);
     own.get("auth/token/lookup-self").await.assert_denied();
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn login_body_is_limited_to_64_kib() {
-    let bed = Bed::start().await;
+async fn login_body_is_limited_to_64_kib(bed: &Bed) {
     let asked = bed.issuer.lock().documents;
     let padded = |octets: usize| bed.issuer.token(json!({"aud": "signet", "pad": "x".repeat(octets)}));
     assert_eq!(bed.log_in("ci", &padded(45_000)).await.status, 200);
@@ -277,18 +264,13 @@ async fn login_body_is_limited_to_64_kib() {
         bed.log_in("ci", &padded(octets)).await.assert_error(400, "jwt: too long");
     }
     assert_eq!(bed.issuer.lock().documents, asked + 1, "for the one that was let in");
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn server_token_sent_with_a_login_is_ignored() {
-    let bed = Bed::start().await;
+async fn server_token_sent_with_a_login_is_ignored(bed: &Bed) {
     let body = json!({"role": "ci", "jwt": bed.issuer.token(json!({"aud": "signet"}))});
     let expired = bed.app.client.with_token("s.nonsense");
     assert_eq!(send(expired.request("POST", "auth/jwt/login").json(&body)).await.status, 200);
-    let limited = bed.app.client.post("auth/token/create", json!({"policies": ["default"], "num_uses": 1})).await;
-    let limited = bed.app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    let limited = bed.app.client.with_new_token(json!({"policies": ["default"], "num_uses": 1})).await;
     assert_eq!(send(limited.request("PUT", "auth/jwt/login").json(&body)).await.status, 200);
     assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
-    bed.app.stop().await;
 }

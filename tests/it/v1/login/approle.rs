@@ -5,16 +5,24 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{approle, log_in, refused, role, secret_id};
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
+
+tests_on!(method: approle() =>
+    login_returns_a_token_with_the_role_settings,
+    token_sent_with_a_login_is_ignored_and_keeps_its_uses,
+    wrong_credentials_get_one_error_and_missing_ones_are_named,
+    role_is_written_read_and_deleted_ignoring_letter_case,
+    a_role_that_breaks_a_rule_is_refused_with_the_field,
+    role_id_is_unique_until_released,
+    each_field_of_a_role_has_a_path_of_its_own,
+);
 
 const INVALID: &str = "invalid role or secret ID";
 
-#[actix_web::test]
-async fn login_returns_a_token_with_the_role_settings() {
-    let app = approle().await;
+async fn login_returns_a_token_with_the_role_settings(app: &App) {
     let terms = json!({ "token_policies": "web,db", "token_ttl": "20m", "token_max_ttl": "30m", "token_num_uses": 0 });
-    role(&app, "machine", terms).await;
-    let shown = secret_id(&app, "machine", json!({ "metadata": "{\"tag\":\"blue\",\"role_name\":\"mine\"}" })).await;
+    role(app, "machine", terms).await;
+    let shown = secret_id(app, "machine", json!({ "metadata": "{\"tag\":\"blue\",\"role_name\":\"mine\"}" })).await;
     let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
     let auth = &made.body["auth"];
     assert_eq!((made.status, &auth["lease_duration"]), (200, &json!(1200)), "{}", made.text);
@@ -26,30 +34,23 @@ async fn login_returns_a_token_with_the_role_settings() {
     assert_eq!((&found["path"], &found["display_name"]), (&json!("auth/approle/login"), &json!("approle")));
     assert_eq!(found["meta"], auth["metadata"]);
     assert_eq!(log_in(&app.client, "machine", &shown["secret_id"]).await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses() {
-    let app = approle().await;
-    role(&app, "machine", json!({})).await;
-    let shown = secret_id(&app, "machine", json!({})).await;
-    let limited = app.client.post("auth/token/create", json!({ "policies": ["default"], "num_uses": 1 })).await;
-    let limited = app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses(app: &App) {
+    role(app, "machine", json!({})).await;
+    let shown = secret_id(app, "machine", json!({})).await;
+    let limited = app.client.with_new_token(json!({ "policies": ["default"], "num_uses": 1 })).await;
     let body = json!({ "role_id": "machine-id", "secret_id": shown["secret_id"] });
     assert_eq!(limited.post("auth/approle/login", body.clone()).await.status, 200);
     assert_eq!(limited.with_token("nonsense").post("auth/approle/login", body).await.status, 200);
     assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
-    let app = approle().await;
-    role(&app, "machine", json!({})).await;
-    role(&app, "other", json!({})).await;
-    let own = secret_id(&app, "machine", json!({})).await;
-    let others = secret_id(&app, "other", json!({})).await;
+async fn wrong_credentials_get_one_error_and_missing_ones_are_named(app: &App) {
+    role(app, "machine", json!({})).await;
+    role(app, "other", json!({})).await;
+    let own = secret_id(app, "machine", json!({})).await;
+    let others = secret_id(app, "other", json!({})).await;
     let stranger = app.client.with_token("");
     for (body, text) in [
         (json!({}), "missing role_id"),
@@ -72,12 +73,9 @@ async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
     let text = format!(" {} ", own["secret_id"].as_str().unwrap());
     let body = json!({ "role_id": " machine-id\n", "secret_id": text });
     assert_eq!(stranger.post("auth/approle/login", body).await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_is_written_read_and_deleted_ignoring_letter_case() {
-    let app = approle().await;
+async fn role_is_written_read_and_deleted_ignoring_letter_case(app: &App) {
     let client = &app.client;
     assert_eq!(client.list("auth/approle/role").await.status, 404);
     let written = json!({ "secret_id_ttl": "10m", "secret_id_num_uses": 40, "policies": "Web,web", "period": "1h",
@@ -99,13 +97,10 @@ async fn role_is_written_read_and_deleted_ignoring_letter_case() {
         assert_eq!(client.delete("auth/approle/role/mAchine").await.status, 204);
     }
     assert_eq!(client.get("auth/approle/role/machine").await.text, "{\"errors\":[]}");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
-    let app = approle().await;
-    role(&app, "taken", json!({})).await;
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field(app: &App) {
+    role(app, "taken", json!({})).await;
     for (body, text) in [
         (json!({ "secret_id_num_uses": -1 }), "secret_id_num_uses cannot be negative"),
         (json!({ "bind_secret_id": false }), "at least one constraint should be enabled on the role"),
@@ -137,12 +132,9 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
     let text = "local_secret_ids can only be modified during role creation";
     refused(&app.client.post("auth/approle/role/local", json!({ "local_secret_ids": false })).await, text);
     assert_eq!(app.client.post("auth/approle/role/local", json!({ "local_secret_ids": true })).await.status, 204);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_id_is_unique_until_released() {
-    let app = approle().await;
+async fn role_id_is_unique_until_released(app: &App) {
     let client = &app.client;
     let stranger = client.with_token("");
     client.post("auth/approle/role/one", json!({ "bind_secret_id": false, "token_bound_cidrs": "127.0.0.1" })).await;
@@ -171,14 +163,11 @@ async fn role_id_is_unique_until_released() {
     assert_eq!(enters(&one).await, Value::Null);
     assert_eq!(set("one", one.clone()).await.status, 204);
     set("absent", json!("x")).await.assert_error(404, "role \"absent\" does not exist");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn each_field_of_a_role_has_a_path_of_its_own() {
-    let app = approle().await;
+async fn each_field_of_a_role_has_a_path_of_its_own(app: &App) {
     let client = &app.client;
-    role(&app, "machine", json!({})).await;
+    role(app, "machine", json!({})).await;
     for (part, sent, shown, cleared) in [
         ("policies", json!({ "token_policies": "b,a" }), json!({ "token_policies": ["a", "b"] }), json!([])),
         ("period", json!({ "token_period": "1m" }), json!({ "token_period": 60 }), json!(0)),
@@ -226,7 +215,6 @@ async fn each_field_of_a_role_has_a_path_of_its_own() {
         &client.post("auth/approle/role/machine/bind-secret-id", json!({ "bind_secret_id": false })).await,
         "at least one constraint should be enabled on the role",
     );
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -255,8 +243,7 @@ async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
     let app = super::with_approle(app.start().await).await;
     role(&app, "machine", json!({ "token_ttl": "2h", "token_max_ttl": "5h" })).await;
     let shown = secret_id(&app, "machine", json!({})).await;
-    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
-    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let own = app.client.holder(&log_in(&app.client, "machine", &shown["secret_id"]).await);
     // Minutes that pass before, the requested increment, and the granted minutes.
     let renewals =
         [(0, "", 120), (0, "3h", 180), (0, "", 120), (90, "", 120), (90, "", 120), (60, "", 60), (0, "9h", 60)];
@@ -279,8 +266,7 @@ async fn renewal_uses_the_current_role() {
     let app = super::with_approle(app.start().await).await;
     role(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;
     let shown = secret_id(&app, "machine", json!({})).await;
-    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
-    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let own = app.client.holder(&log_in(&app.client, "machine", &shown["secret_id"]).await);
     role(&app, "machine", json!({ "token_ttl": "30m" })).await;
     let renewed = own.post("auth/token/renew-self", json!({})).await;
     assert_eq!(renewed.body["auth"]["lease_duration"], 1800, "{}", renewed.text);

@@ -79,6 +79,10 @@ impl World {
         body.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
         self.login(body).await
     }
+
+    pub async fn stop(self) {
+        self.app.stop().await;
+    }
 }
 
 pub fn assert_refused(answer: &Answer, status: u16, text: &str) {

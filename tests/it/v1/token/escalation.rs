@@ -173,7 +173,7 @@ impl Scene {
         app.client.post("auth/token/roles/caller", bound).await;
         let made = app.client.post("auth/token/create/caller", json!({ "ttl": "100h" })).await;
         assert_eq!(made.body["auth"]["policies"], json!(["own"]), "{}", made.text);
-        let caller = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+        let caller = app.client.holder(&made);
         Self { app, caller, issuer, provider }
     }
 

@@ -6,13 +6,21 @@ use signet::secret::Secret;
 
 use super::{World, assert_refused, config};
 use crate::provider::{CLIENT, OTHER_TENANT, Provider, RESOURCE, SECRET, TENANT};
-use crate::support::App;
+use crate::support::{App, tests_on};
+
+tests_on!(enabled: World::start() =>
+    configuration_is_merged_and_read_back_without_its_secret,
+    absent_configuration_is_404_and_can_be_deleted,
+    cloud_names_ignore_letter_case,
+    login_error_names_missing_configuration,
+    configuration_write_does_not_fail_running_logins,
+    tenant_with_path_characters_is_rejected_without_requests,
+    fields_of_other_editions_are_refused_by_name,
+);
 
 const PATH: &str = "auth/cloudb/config";
 
-#[actix_web::test]
-async fn configuration_is_merged_and_read_back_without_its_secret() {
-    let world = World::start().await;
+async fn configuration_is_merged_and_read_back_without_its_secret(world: &World) {
     let client = &world.app.client;
     let shown = client.get(PATH).await;
     assert_eq!(
@@ -31,9 +39,7 @@ async fn configuration_is_merged_and_read_back_without_its_secret() {
     assert_eq!([of("client_id"), of("tenant_id")], [json!("other"), json!(TENANT)]);
 }
 
-#[actix_web::test]
-async fn absent_configuration_is_404_and_can_be_deleted() {
-    let world = World::start().await;
+async fn absent_configuration_is_404_and_can_be_deleted(world: &World) {
     let client = &world.app.client;
     for _ in 0..2 {
         assert_eq!(client.delete(PATH).await.status, 204);
@@ -66,9 +72,7 @@ async fn environment_supplies_missing_configuration() {
     assert_eq!((&shown.body["data"]["tenant_id"], shown.text.contains("env-canary")), (&json!(""), false));
 }
 
-#[actix_web::test]
-async fn cloud_names_ignore_letter_case() {
-    let world = World::start().await;
+async fn cloud_names_ignore_letter_case(world: &World) {
     let client = &world.app.client;
     assert_eq!(client.post(PATH, json!({"environment": "azurepubliccloud"})).await.status, 204);
     let answer = client.post(PATH, json!({"environment": "azuresomething"})).await;
@@ -76,9 +80,7 @@ async fn cloud_names_ignore_letter_case() {
     assert_eq!(client.get(PATH).await.body["data"]["environment"], "azurepubliccloud");
 }
 
-#[actix_web::test]
-async fn login_error_names_missing_configuration() {
-    let world = World::start().await;
+async fn login_error_names_missing_configuration(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for name in ["tenant_id", "resource"] {
         let mut partly = config();
@@ -89,9 +91,7 @@ async fn login_error_names_missing_configuration() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn configuration_write_does_not_fail_running_logins() {
-    let world = World::start().await;
+async fn configuration_write_does_not_fail_running_logins(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     // Writing a role keeps the cached keys; writing the configuration clears them.
@@ -113,9 +113,7 @@ async fn configuration_write_does_not_fail_running_logins() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 3);
 }
 
-#[actix_web::test]
-async fn tenant_with_path_characters_is_rejected_without_requests() {
-    let world = World::start().await;
+async fn tenant_with_path_characters_is_rejected_without_requests(world: &World) {
     for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
         let answer = world.app.client.post(PATH, json!({ "tenant_id": bad })).await;
         assert_refused(&answer, 400, "tenant_id: must be a GUID or the name of a domain");
@@ -123,9 +121,7 @@ async fn tenant_with_path_characters_is_rejected_without_requests() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn fields_of_other_editions_are_refused_by_name() {
-    let world = World::start().await;
+async fn fields_of_other_editions_are_refused_by_name(world: &World) {
     let federation = "workload identity federation is not supported";
     for (body, text) in [
         (json!({"identity_token_audience": "a"}), federation),

@@ -10,15 +10,28 @@ use super::{World, assert_refused, config};
 use crate::directory::{TokenKey, now};
 use crate::faults::double;
 use crate::provider::{CLIENT, Fault, OTHER_TENANT, Provider, S1, TENANT, identity};
-use crate::support::send;
+use crate::support::{send, tests_on};
+
+tests_on!(enabled: World::start() =>
+    provider_statuses_are_distinguished,
+    login_without_cached_keys_survives_a_busy_directory,
+    retry_delay_grows_and_follows_retry_after,
+    rejected_secret_is_reported,
+    server_without_secret_uses_its_machine_identity,
+    redirects_are_not_followed,
+    next_page_link_must_stay_at_the_provider,
+    unavailable_identity_page_is_503_not_403,
+    inconsistent_directory_documents_are_rejected,
+    oversized_response_is_rejected,
+    login_with_retries_ends_within_thirty_seconds,
+    outcomes_are_counted,
+);
 
 fn web() -> Value {
     json!({"vm_name": "web"})
 }
 
-#[actix_web::test]
-async fn provider_statuses_are_distinguished() {
-    let world = World::start().await;
+async fn provider_statuses_are_distinguished(world: &World) {
     let machine = world.machine().await;
     let claims = || json!({ "xms_mirid": machine });
     assert_eq!(world.at(claims(), web()).await.status, 200);
@@ -46,9 +59,7 @@ async fn provider_statuses_are_distinguished() {
     }
 }
 
-#[actix_web::test]
-async fn login_without_cached_keys_survives_a_busy_directory() {
-    let world = World::start().await;
+async fn login_without_cached_keys_survives_a_busy_directory(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for part in ["openid-configuration", "discovery/keys"] {
         for times in [1, 2] {
@@ -80,9 +91,7 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
     assert!(fetched <= 3, "{fetched} for {LOGINS} logins");
 }
 
-#[actix_web::test]
-async fn retry_delay_grows_and_follows_retry_after() {
-    let world = World::start().await;
+async fn retry_delay_grows_and_follows_retry_after(world: &World) {
     let machine = world.machine().await;
     let slower = json!({"retry_delay": "100ms", "max_retry_delay": "1s"});
     assert_eq!(world.app.client.post("auth/cloudb/config", slower).await.status, 204);
@@ -100,9 +109,7 @@ async fn retry_delay_grows_and_follows_retry_after() {
     }
 }
 
-#[actix_web::test]
-async fn rejected_secret_is_reported() {
-    let world = World::start().await;
+async fn rejected_secret_is_reported(world: &World) {
     let machine = world.machine().await;
     assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": "wrong"})).await.status, 204);
     let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
@@ -110,9 +117,7 @@ async fn rejected_secret_is_reported() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn server_without_secret_uses_its_machine_identity() {
-    let world = World::start().await;
+async fn server_without_secret_uses_its_machine_identity(world: &World) {
     let machine = world.machine().await;
     assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": ""})).await.status, 204);
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
@@ -120,9 +125,7 @@ async fn server_without_secret_uses_its_machine_identity() {
     assert_eq!((state.count("metadata/identity"), state.count("oauth2/v2.0")), (1, 0));
 }
 
-#[actix_web::test]
-async fn redirects_are_not_followed() {
-    let world = World::start().await;
+async fn redirects_are_not_followed(world: &World) {
     let machine = world.machine().await;
     let location = || ("Location", format!("{}/evil", world.provider.url));
     world.provider.fault(Fault::header("openid-configuration", 1, 302, location()));
@@ -140,9 +143,7 @@ async fn redirects_are_not_followed() {
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
 }
 
-#[actix_web::test]
-async fn next_page_link_must_stay_at_the_provider() {
-    let world = World::start().await;
+async fn next_page_link_must_stay_at_the_provider(world: &World) {
     let machine = world.machine().await;
     let elsewhere = Provider::start();
     let pages = vec![vec![identity("c1")], vec![identity("c2")]];
@@ -162,9 +163,7 @@ async fn next_page_link_must_stay_at_the_provider() {
     assert_eq!(world.provider.lock().count("userAssignedIdentities") - before, 50);
 }
 
-#[actix_web::test]
-async fn unavailable_identity_page_is_503_not_403() {
-    let world = World::start().await;
+async fn unavailable_identity_page_is_503_not_403(world: &World) {
     let machine = world.machine().await;
     world.provider.lock().identities.insert(format!("{S1}/rg1"), vec![vec![identity("c1")]]);
     world.provider.fault(Fault::status("userAssignedIdentities", 9, 500));
@@ -172,9 +171,7 @@ async fn unavailable_identity_page_is_503_not_403() {
     assert_eq!(world.at(claims, web()).await.status, 503);
 }
 
-#[actix_web::test]
-async fn inconsistent_directory_documents_are_rejected() {
-    let world = World::start().await;
+async fn inconsistent_directory_documents_are_rejected(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let sts = |tenant: &str| format!("https://sts.windows.net/{tenant}/");
     let elsewhere = Provider::start();
@@ -235,9 +232,7 @@ async fn removed_key_is_rejected_after_a_configuration_write() {
     assert_refused(&world.with(json!({})).await, 403, "the token is signed with a key that is not known");
 }
 
-#[actix_web::test]
-async fn oversized_response_is_rejected() {
-    let world = World::start().await;
+async fn oversized_response_is_rejected(world: &World) {
     let machine = world.machine().await;
     world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
     let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
@@ -271,9 +266,7 @@ async fn slow_provider_delays_only_logins_that_need_it() {
     assert_eq!(slow.status, 200);
 }
 
-#[actix_web::test]
-async fn login_with_retries_ends_within_thirty_seconds() {
-    let world = World::start().await;
+async fn login_with_retries_ends_within_thirty_seconds(world: &World) {
     let machine = world.machine().await;
     let patient = json!({"retry_delay": "60s", "max_retry_delay": "60s"});
     assert_eq!(world.app.client.post("auth/cloudb/config", patient).await.status, 204);
@@ -313,9 +306,7 @@ async fn cve_2026_46405_token_that_was_not_stored_is_not_returned() {
     assert_eq!(world.with(json!({})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn outcomes_are_counted() {
-    let world = World::start().await;
+async fn outcomes_are_counted(world: &World) {
     let machine = world.machine().await;
     let count = |text: &str, result: &str| {
         let series = format!("signet_cloudb_logins_total{{mount=\"auth/counted/\",result=\"{result}\"}} ");

@@ -77,8 +77,7 @@ async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
 async fn server_token_sent_with_a_login_is_ignored() {
     let world = world().await;
     let limited = json!({"policies": "default", "num_uses": 1});
-    let limited = world.app.client.post("auth/token/create", limited).await;
-    let limited = world.app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    let limited = world.app.client.with_new_token(limited).await;
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
     for client in [world.app.client.with_token("hvs.expired-long-ago"), limited.clone()] {
         assert_eq!(client.post("auth/cloudb/login", body.clone()).await.status, 200);

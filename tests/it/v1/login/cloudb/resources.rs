@@ -4,14 +4,29 @@ use serde_json::{Value, json};
 
 use super::{World, assert_refused};
 use crate::provider::{S1, S2, id, id_in, identity};
+use crate::support::tests_on;
+
+tests_on!(enabled: World::start() =>
+    machine_login_returns_a_token_with_proven_metadata,
+    unproven_values_are_not_in_metadata,
+    machine_does_not_match_one_with_its_name_as_prefix,
+    cve_2025_3879_machine_in_another_group_is_rejected,
+    subscription_must_match_the_claim,
+    group_and_machine_must_be_in_one_claim,
+    user_assigned_identity_must_be_on_the_claimed_machine,
+    resource_must_match_the_claim,
+    resource_id_with_path_traversal_is_rejected,
+    empty_principal_matches_no_identity,
+    missing_claims_and_parameters_are_named,
+    groups_and_locations_ignore_letter_case,
+    app_id_must_be_an_identity_of_the_proven_group,
+);
 
 fn vm(name: &str) -> Value {
     json!({ "vm_name": name })
 }
 
-#[actix_web::test]
-async fn machine_login_returns_a_token_with_proven_metadata() {
-    let world = World::start().await;
+async fn machine_login_returns_a_token_with_proven_metadata(world: &World) {
     let id = world.machine().await;
     let answer = world.at(json!({"xms_mirid": id, "groups": ["g1", ""]}), vm("web")).await.assert_status(200);
     let auth = &answer.body["auth"];
@@ -29,9 +44,7 @@ async fn machine_login_returns_a_token_with_proven_metadata() {
     assert_eq!((state.arm_calls(), state.count("oauth2")), (2, 1), "{:?}", state.asked);
 }
 
-#[actix_web::test]
-async fn unproven_values_are_not_in_metadata() {
-    let world = World::start().await;
+async fn unproven_values_are_not_in_metadata(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let answer = world.at(json!({}), vm("web")).await;
     let metadata = json!({"role": "r", "subscription_id": "", "resource_group_name": ""});
@@ -39,9 +52,7 @@ async fn unproven_values_are_not_in_metadata() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn machine_does_not_match_one_with_its_name_as_prefix() {
-    let world = World::start().await;
+async fn machine_does_not_match_one_with_its_name_as_prefix(world: &World) {
     let web = world.machine().await;
     let web2 = world.provider.machine("rg1", "web2", "o1", "westus");
     for (claim, name) in [(&web, "web2"), (&web2, "web")] {
@@ -51,9 +62,7 @@ async fn machine_does_not_match_one_with_its_name_as_prefix() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn cve_2025_3879_machine_in_another_group_is_rejected() {
-    let world = World::start().await;
+async fn cve_2025_3879_machine_in_another_group_is_rejected(world: &World) {
     let own = world.provider.machine("rg1", "web", "o1", "eastus");
     world.provider.machine("rg2", "web", "o1", "westus");
     world.role(json!({"bound_locations": "westus"})).await;
@@ -64,9 +73,7 @@ async fn cve_2025_3879_machine_in_another_group_is_rejected() {
     assert_refused(&honest, 403, "location not authorized");
 }
 
-#[actix_web::test]
-async fn subscription_must_match_the_claim() {
-    let world = World::start().await;
+async fn subscription_must_match_the_claim(world: &World) {
     let own = world.machine().await;
     world.role(json!({"bound_subscription_ids": S2})).await;
     let elsewhere = id_in(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
@@ -79,9 +86,7 @@ async fn subscription_must_match_the_claim() {
     answer.assert_status(200);
 }
 
-#[actix_web::test]
-async fn group_and_machine_must_be_in_one_claim() {
-    let world = World::start().await;
+async fn group_and_machine_must_be_in_one_claim(world: &World) {
     world.machine().await;
     let machine = world.provider.machine("rg2", "web", "o9", "westus");
     let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
@@ -90,9 +95,7 @@ async fn group_and_machine_must_be_in_one_claim() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn user_assigned_identity_must_be_on_the_claimed_machine() {
-    let world = World::start().await;
+async fn user_assigned_identity_must_be_on_the_claimed_machine(world: &World) {
     let machine = world.machine().await;
     let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
     let assigned = json!({ identity.clone(): {"principalId": "O5", "clientId": "c5"}, "/other": null });
@@ -105,9 +108,7 @@ async fn user_assigned_identity_must_be_on_the_claimed_machine() {
     assert_refused(&world.at(other, vm("web")).await, 403, text);
 }
 
-#[actix_web::test]
-async fn resource_must_match_the_claim() {
-    let world = World::start().await;
+async fn resource_must_match_the_claim(world: &World) {
     world.role(json!({"bound_resource_groups": "rg1", "bound_locations": ["West US"]})).await;
     let site = id("rg1", "Microsoft.Web/sites/shop");
     world.provider.resource(&site, json!({"location": "westus", "identity": {"principalId": "o1"}}));
@@ -129,9 +130,7 @@ async fn resource_must_match_the_claim() {
     assert_eq!((state.count("/providers/Microsoft.Web/sites/shop"), state.arm_calls()), (2, 3), "{:?}", state.asked);
 }
 
-#[actix_web::test]
-async fn resource_id_with_path_traversal_is_rejected() {
-    let world = World::start().await;
+async fn resource_id_with_path_traversal_is_rejected(world: &World) {
     let own = world.machine().await;
     let group = format!("/subscriptions/{S1}/resourceGroups/rg1");
     for bad in [
@@ -148,9 +147,7 @@ async fn resource_id_with_path_traversal_is_rejected() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn empty_principal_matches_no_identity() {
-    let world = World::start().await;
+async fn empty_principal_matches_no_identity(world: &World) {
     let machine = world.machine().await;
     world.provider.resource(&machine, json!({"identity": {"principalId": null}}));
     for oid in [json!(""), json!(null)] {
@@ -163,9 +160,7 @@ async fn empty_principal_matches_no_identity() {
     assert_refused(&answer, 403, "vm client did not return identity information");
 }
 
-#[actix_web::test]
-async fn missing_claims_and_parameters_are_named() {
-    let world = World::start().await;
+async fn missing_claims_and_parameters_are_named(world: &World) {
     let machine = world.machine().await;
     let missing = "xms_az_rid and xms_mirid claims are missing from token";
     assert_refused(&world.at(json!({}), vm("web")).await, 403, missing);
@@ -179,9 +174,7 @@ async fn missing_claims_and_parameters_are_named() {
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn groups_and_locations_ignore_letter_case() {
-    let world = World::start().await;
+async fn groups_and_locations_ignore_letter_case(world: &World) {
     let machine = world.machine().await;
     world.role(json!({"bound_locations": ["East US", "West US"]})).await;
     let answer =
@@ -191,9 +184,7 @@ async fn groups_and_locations_ignore_letter_case() {
     assert_refused(&world.at(json!({ "xms_mirid": machine }), vm("web")).await, 403, "location is empty");
 }
 
-#[actix_web::test]
-async fn app_id_must_be_an_identity_of_the_proven_group() {
-    let world = World::start().await;
+async fn app_id_must_be_an_identity_of_the_proven_group(world: &World) {
     let machine = world.machine().await;
     world.role(json!({"bound_resource_groups": "rg1,rg2"})).await;
     let pages = |clients: &[&str]| clients.iter().map(|client| vec![identity(client)]).collect::<Vec<_>>();

@@ -4,13 +4,20 @@ use serde_json::{Value, json};
 
 use super::{World, assert_refused};
 use crate::provider::S1;
+use crate::support::tests_on;
+
+tests_on!(enabled: World::start() =>
+    role_is_read_back_ignoring_letter_case,
+    role_without_effective_binding_is_rejected,
+    role_with_group_but_no_subscription_warns,
+    invalid_token_settings_are_rejected,
+    last_effective_binding_cannot_be_cleared,
+);
 
 const EMPTY: &str = "must have at least one bound constraint when creating/updating a role";
 const WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-#[actix_web::test]
-async fn role_is_read_back_ignoring_letter_case() {
-    let world = World::start().await;
+async fn role_is_read_back_ignoring_letter_case(world: &World) {
     let client = &world.app.client;
     let body = json!({"policies": "b,a", "bound_service_principal_ids": "o1,o2", "token_ttl": "1h"});
     client.post("auth/cloudb/role/DevRole", body).await.assert_status(204);
@@ -29,9 +36,7 @@ async fn role_is_read_back_ignoring_letter_case() {
     assert_eq!(client.list("auth/cloudb/role").await.status, 404);
 }
 
-#[actix_web::test]
-async fn role_without_effective_binding_is_rejected() {
-    let world = World::start().await;
+async fn role_without_effective_binding_is_rejected(world: &World) {
     for (body, text) in [
         (json!({"token_policies": "a"}), EMPTY),
         (json!({"bound_service_principal_ids": ["*"]}), WIDE),
@@ -69,9 +74,7 @@ async fn stored_role_without_effective_binding_rejects_logins() {
     assert_refused(&world.with(json!({})).await, 403, WIDE);
 }
 
-#[actix_web::test]
-async fn role_with_group_but_no_subscription_warns() {
-    let world = World::start().await;
+async fn role_with_group_but_no_subscription_warns(world: &World) {
     let client = &world.app.client;
     let both = json!({"bound_subscription_ids": [S1], "bound_resource_groups": ["rg1"]});
     assert_eq!(client.post("auth/cloudb/role/r", both).await.status, 204);
@@ -79,9 +82,7 @@ async fn role_with_group_but_no_subscription_warns() {
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("bound_subscription_ids: is empty"));
 }
 
-#[actix_web::test]
-async fn invalid_token_settings_are_rejected() {
-    let world = World::start().await;
+async fn invalid_token_settings_are_rejected(world: &World) {
     for (name, value, text) in [
         ("token_max_ttl", json!("1h"), "ttl should not be greater than max_ttl"),
         ("token_policies", json!(["ROOT "]), "auth methods cannot create root tokens"),
@@ -95,9 +96,7 @@ async fn invalid_token_settings_are_rejected() {
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("max_ttl is greater than the system"));
 }
 
-#[actix_web::test]
-async fn last_effective_binding_cannot_be_cleared() {
-    let world = World::start().await;
+async fn last_effective_binding_cannot_be_cleared(world: &World) {
     let client = &world.app.client;
     world.role(json!({"bound_group_ids": "g", "bound_service_principal_ids": "o1"})).await;
     world.role(json!({"bound_group_ids": ""})).await;

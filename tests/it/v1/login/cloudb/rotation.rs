@@ -8,7 +8,14 @@ use serde_json::{Value, json};
 use super::{World, assert_refused};
 use crate::faults::double;
 use crate::provider::{Application, CLIENT, Fault, SECRET};
-use crate::support::Builder;
+use crate::support::{Builder, tests_on};
+
+tests_on!(still: World::still(|builder| builder) =>
+    rotated_secret_is_used_after_a_minute_and_old_one_removed,
+    new_secret_is_not_used_before_the_directory_accepts_it,
+    rotation_error_names_missing_or_ambiguous_application,
+    a_directory_that_refuses_leaves_no_rotation_behind,
+);
 
 const ROTATE: &str = "auth/cloudb/rotate-root";
 const CONFIG: &str = "auth/cloudb/config";
@@ -38,9 +45,7 @@ async fn until(is: impl AsyncFn() -> bool) {
     panic!("it did not come to that");
 }
 
-#[actix_web::test]
-async fn rotated_secret_is_used_after_a_minute_and_old_one_removed() {
-    let world = World::still(|builder| builder).await;
+async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World) {
     let machine = world.machine().await;
     let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
     assert_eq!(login().await, 200);
@@ -101,9 +106,7 @@ async fn secret_that_could_not_be_stored_is_removed_later() {
     }
 }
 
-#[actix_web::test]
-async fn new_secret_is_not_used_before_the_directory_accepts_it() {
-    let world = World::still(|builder| builder).await;
+async fn new_secret_is_not_used_before_the_directory_accepts_it(world: &World) {
     world.rotate().await;
     // The directory does not accept the new secret.
     let made = world.provider.lock().applications[0].secrets.remove(1);
@@ -117,9 +120,7 @@ async fn new_secret_is_not_used_before_the_directory_accepts_it() {
     world.rotate().await;
 }
 
-#[actix_web::test]
-async fn rotation_error_names_missing_or_ambiguous_application() {
-    let world = World::still(|builder| builder).await;
+async fn rotation_error_names_missing_or_ambiguous_application(world: &World) {
     let client = &world.app.client;
     world.provider.lock().applications[0].listed = false;
     assert_refused(&client.post(ROTATE, json!({})).await, 400, "no application found");
@@ -138,9 +139,7 @@ async fn rotation_error_names_missing_or_ambiguous_application() {
     assert_eq!(world.provider.lock().count("addPassword"), 0);
 }
 
-#[actix_web::test]
-async fn a_directory_that_refuses_leaves_no_rotation_behind() {
-    let world = World::still(|builder| builder).await;
+async fn a_directory_that_refuses_leaves_no_rotation_behind(world: &World) {
     for (status, expected) in [(403, 502), (400, 400)] {
         world.provider.fault(Fault::status("addPassword", 1, status));
         assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, expected, "{status}");

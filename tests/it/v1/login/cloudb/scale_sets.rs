@@ -4,6 +4,14 @@ use serde_json::{Value, json};
 
 use super::{World, assert_refused};
 use crate::provider::{S1, id};
+use crate::support::tests_on;
+
+tests_on!(prepared: world() =>
+    flexible_set_does_not_match_one_with_its_name_as_prefix,
+    uniform_set_and_its_machines_match_the_set,
+    set_takes_precedence_over_machine_and_bound_sets_need_one,
+    principals_of_flexible_set_identities_are_looked_up,
+);
 
 fn compute(rest: &str) -> String {
     id("rg1", &format!("Microsoft.Compute/{rest}"))
@@ -22,9 +30,7 @@ async fn world() -> World {
     world
 }
 
-#[actix_web::test]
-async fn flexible_set_does_not_match_one_with_its_name_as_prefix() {
-    let world = world().await;
+async fn flexible_set_does_not_match_one_with_its_name_as_prefix(world: &World) {
     let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
     assert_refused(&world.at(claims(), vmss("web")).await, 403, "token claims do not match vmss_name");
     assert_eq!(world.provider.lock().arm_calls(), 0);
@@ -32,18 +38,14 @@ async fn flexible_set_does_not_match_one_with_its_name_as_prefix() {
     assert_eq!((answer.status, &answer.body["auth"]["metadata"]["vmss_name"]), (200, &json!("web_b")));
 }
 
-#[actix_web::test]
-async fn uniform_set_and_its_machines_match_the_set() {
-    let world = world().await;
+async fn uniform_set_and_its_machines_match_the_set(world: &World) {
     for rest in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3"] {
         let answer = world.at(json!({"xms_mirid": compute(rest)}), vmss("web")).await;
         assert_eq!(answer.status, 200, "{rest}: {}", answer.text);
     }
 }
 
-#[actix_web::test]
-async fn set_takes_precedence_over_machine_and_bound_sets_need_one() {
-    let world = world().await;
+async fn set_takes_precedence_over_machine_and_bound_sets_need_one(world: &World) {
     let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
     let both = json!({"vmss_name": "web", "vm_name": "other"});
     let answer = world.at(claims(), both).await.assert_status(200);
@@ -58,9 +60,7 @@ async fn set_takes_precedence_over_machine_and_bound_sets_need_one() {
     assert_refused(&answer, 400, "scale set requires the vmss_name field to be set");
 }
 
-#[actix_web::test]
-async fn principals_of_flexible_set_identities_are_looked_up() {
-    let world = world().await;
+async fn principals_of_flexible_set_identities_are_looked_up(world: &World) {
     let identity = id("rg-identities", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
     let assigned = json!({ identity.clone(): {} });
     let set = json!({"location": "westus", "identity": {"userAssignedIdentities": assigned}});

@@ -8,6 +8,18 @@ use serde_json::{Value, json};
 use super::{World, assert_refused};
 use crate::directory::{TokenKey, encoded, now, unsigned};
 use crate::provider::{OTHER_TENANT, RESOURCE, TENANT};
+use crate::support::tests_on;
+
+tests_on!(prepared: world() =>
+    role_with_principals_needs_only_the_token,
+    missing_or_invalid_parameters_are_named_in_order,
+    cve_2024_5798_audience_is_never_optional,
+    token_of_another_tenant_is_rejected_despite_valid_signature,
+    only_rs256_with_a_directory_key_is_accepted,
+    times_are_checked_without_leeway,
+    too_long_token_is_rejected,
+    token_without_principal_is_rejected,
+);
 
 async fn world() -> World {
     let world = World::start().await;
@@ -15,9 +27,7 @@ async fn world() -> World {
     world
 }
 
-#[actix_web::test]
-async fn role_with_principals_needs_only_the_token() {
-    let world = world().await;
+async fn role_with_principals_needs_only_the_token(world: &World) {
     let answer = world.with(json!({})).await.assert_status(200);
     let auth = &answer.body["auth"];
     assert_eq!((&auth["policies"], &auth["renewable"]), (&json!(["default", "p"]), &json!(true)));
@@ -36,9 +46,7 @@ async fn principals_and_groups_ignore_letter_case() {
     assert_refused(&other, 403, "service principal not authorized");
 }
 
-#[actix_web::test]
-async fn missing_or_invalid_parameters_are_named_in_order() {
-    let world = world().await;
+async fn missing_or_invalid_parameters_are_named_in_order(world: &World) {
     let jwt = world.provider.mint(json!({}));
     for (body, text) in [
         (json!({}), "jwt is required"),
@@ -59,9 +67,7 @@ async fn missing_or_invalid_parameters_are_named_in_order() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn cve_2024_5798_audience_is_never_optional() {
-    let world = world().await;
+async fn cve_2024_5798_audience_is_never_optional(world: &World) {
     for audience in [json!(RESOURCE.trim_end_matches('/')), json!(null), json!([]), json!(""), json!(["api://other"])] {
         let answer = world.with(json!({ "aud": audience })).await;
         assert_eq!(answer.status, 403, "{audience}: {}", answer.text);
@@ -69,9 +75,7 @@ async fn cve_2024_5798_audience_is_never_optional() {
     assert_eq!(world.with(json!({"aud": ["api://other", RESOURCE]})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn token_of_another_tenant_is_rejected_despite_valid_signature() {
-    let world = world().await;
+async fn token_of_another_tenant_is_rejected_despite_valid_signature(world: &World) {
     let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
     assert_refused(&world.with(json!({ "iss": issuer })).await, 403, "the token is of another issuer");
     assert_eq!(world.with(json!({"iss": null})).await.status, 403);
@@ -81,9 +85,7 @@ async fn token_of_another_tenant_is_rejected_despite_valid_signature() {
     assert_eq!(world.with(json!({"tid": null})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn only_rs256_with_a_directory_key_is_accepted() {
-    let world = world().await;
+async fn only_rs256_with_a_directory_key_is_accepted(world: &World) {
     let key = &world.provider.key;
     let claims = world.provider.claims(json!({}));
     let header = |more: Value| {
@@ -123,9 +125,7 @@ async fn only_rs256_with_a_directory_key_is_accepted() {
     assert_eq!(world.provider.lock().count("evil"), 0);
 }
 
-#[actix_web::test]
-async fn times_are_checked_without_leeway() {
-    let world = world().await;
+async fn times_are_checked_without_leeway(world: &World) {
     let now = now();
     for (claims, text) in [
         (json!({ "exp": now }), "the token is expired"),
@@ -169,9 +169,7 @@ async fn group_overage_is_reported() {
     assert!(answer.error().contains("overage"), "{}", answer.text);
 }
 
-#[actix_web::test]
-async fn too_long_token_is_rejected() {
-    let world = world().await;
+async fn too_long_token_is_rejected(world: &World) {
     for octets in [65 << 10, 1 << 20] {
         let jwt = world.provider.mint(json!({"padding": "x".repeat(octets)}));
         let answer = world.login(json!({"role": "r", "jwt": jwt})).await.assert_status(400);
@@ -180,9 +178,7 @@ async fn too_long_token_is_rejected() {
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn token_without_principal_is_rejected() {
-    let world = world().await;
+async fn token_without_principal_is_rejected(world: &World) {
     for oid in [json!(null), json!("")] {
         assert_refused(&world.with(json!({ "oid": oid })).await, 403, "token has no oid");
     }

@@ -3,11 +3,20 @@
 use serde_json::{Value, json};
 
 use super::{key, refused, shown, with, with_key, write};
-use crate::support::{App, NO_MODULE, send};
+use crate::support::{App, NO_MODULE, send, tests_on};
 
-#[actix_web::test]
-async fn minimal_key_is_shown_with_defaults_and_a_stable_uuid() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    minimal_key_is_shown_with_defaults_and_a_stable_uuid,
+    key_of_the_terraform_provider_reads_back_unchanged,
+    invalid_parameters_are_rejected_by_name_and_not_stored,
+    writes_warn_of_key_generation_mechanism_and_spelling,
+    names_are_unique_over_types_and_unknown_types_are_rejected,
+    lists_are_paged_and_writes_accept_every_form,
+    concurrent_writes_of_one_key_are_serialized,
+    metric_series_of_a_deleted_key_are_removed,
+);
+
+async fn minimal_key_is_shown_with_defaults_and_a_stable_uuid(app: &App) {
     let written = app.client.post("sys/managed-keys/pkcs11/web", key()).await;
     assert_eq!((written.status, written.text.as_str()), (204, ""));
     let data = shown(&app.client, "web").await;
@@ -32,13 +41,10 @@ async fn minimal_key_is_shown_with_defaults_and_a_stable_uuid() {
     assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
     write(&app.client, "web", key()).await;
     assert_ne!(shown(&app.client, "web").await["UUID"], data["UUID"]);
-    app.stop().await;
 }
 
 /// The requests of the Terraform provider, which sends every member that is not an empty text.
-#[actix_web::test]
-async fn key_of_the_terraform_provider_reads_back_unchanged() {
-    let app = App::start().await;
+async fn key_of_the_terraform_provider_reads_back_unchanged(app: &App) {
     let peers = async |method: &str, path: &str, body: Option<&Value>| {
         let request = app.client.with_token("").request(method, &format!("sys/managed-keys/{path}"));
         let request = request.header("X-Vault-Token", &app.client.token).header("X-Vault-Request", "true");
@@ -86,7 +92,6 @@ async fn key_of_the_terraform_provider_reads_back_unchanged() {
     }
     assert!(matches!(peers("PUT", "pkcs11/web", Some(&back)).await.status, 200 | 204));
     assert_eq!(peers("GET", "pkcs11/web", None).await.body["data"], read);
-    app.stop().await;
 }
 
 /// The type names of known clients lead to the same keys, in policies too.
@@ -129,9 +134,7 @@ async fn client_type_names_are_aliases_in_paths_and_policies() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn invalid_parameters_are_rejected_by_name_and_not_stored() {
-    let app = App::start().await;
+async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
     let hexadecimal = "mechanism must be a hexadecimal value with a 0x prefix";
     let bits = "key_bits must be one of 2048, 3072, 4096";
     let number = "mechanism must be an unsigned number of 32 bits";
@@ -206,7 +209,6 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored() {
         write(&app.client, "web", with(key(), members)).await;
         assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -242,9 +244,7 @@ async fn update_is_validated_together_with_stored_parameters() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn writes_warn_of_key_generation_mechanism_and_spelling() {
-    let app = App::start().await;
+async fn writes_warn_of_key_generation_mechanism_and_spelling(app: &App) {
     let warned = async |name: &str, body: Value| {
         let answer = write(&app.client, name, body).await;
         assert_eq!((answer.status, &answer.body["data"]), (200, &Value::Null), "{}", answer.text);
@@ -258,12 +258,9 @@ async fn writes_warn_of_key_generation_mechanism_and_spelling() {
     let warnings = warned("Third", with(key(), json!({ "bogus": 1 }))).await;
     let unknown = "Endpoint ignored these unrecognized parameters: [bogus]";
     assert_eq!(warnings, json!(["the key name was changed to \"third\": names are in lower case", unknown]));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn names_are_unique_over_types_and_unknown_types_are_rejected() {
-    let app = App::start().await;
+async fn names_are_unique_over_types_and_unknown_types_are_rejected(app: &App) {
     write(&app.client, "K1", key()).await;
     for kind in ["cloudakms", "cloudbkeyvault", "cloudckms"] {
         let other = app.client.post(&format!("sys/managed-keys/{kind}/k1"), key()).await;
@@ -294,12 +291,9 @@ async fn names_are_unique_over_types_and_unknown_types_are_rejected() {
     let text = "managed_key: longer than 128 characters";
     refused(&app.client, &long, key(), text).await;
     write(&app.client, &long[..128], key()).await;
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn lists_are_paged_and_writes_accept_every_form() {
-    let app = App::start().await;
+async fn lists_are_paged_and_writes_accept_every_form(app: &App) {
     assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.status, 404);
     for name in ["c", "a", "b.1"] {
         write(&app.client, name, key()).await;
@@ -317,7 +311,6 @@ async fn lists_are_paged_and_writes_accept_every_form() {
     let form = app.client.request("POST", "sys/managed-keys/pkcs11/e").body(form);
     assert_eq!(send(form.header("content-type", "application/x-www-form-urlencoded")).await.status, 204);
     assert_eq!(shown(&app.client, "e").await["any_mount"], true);
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -340,21 +333,16 @@ async fn keys_survive_a_restart_and_need_their_library() {
     running.stop().await.unwrap();
 }
 
-#[actix_web::test]
-async fn concurrent_writes_of_one_key_are_serialized() {
-    let app = App::start().await;
+async fn concurrent_writes_of_one_key_are_serialized(app: &App) {
     let writes = (1..=12).map(|n| write(&app.client, "web", with(key(), json!({ "max_parallel": n }))));
     futures_util::future::join_all(writes).await;
     let list = app.client.list("sys/managed-keys/pkcs11").await;
     assert_eq!(list.body["keys"], json!(["web"]));
     let count = shown(&app.client, "web").await["max_parallel"].as_i64().unwrap();
     assert!((1..=12).contains(&count));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn metric_series_of_a_deleted_key_are_removed() {
-    let app = App::start().await;
+async fn metric_series_of_a_deleted_key_are_removed(app: &App) {
     let name = "exported-for-a-while";
     let series = async || {
         let page = app.client.page("/metrics").await.text;
@@ -372,5 +360,4 @@ async fn metric_series_of_a_deleted_key_are_removed() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
-    app.stop().await;
 }
