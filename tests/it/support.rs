@@ -34,15 +34,15 @@ const NEVER: Duration = Duration::from_secs(86_400);
 /// Defines a test in the module `$place` for each function `async fn name(server: &T)`, where `$start` yields a `T`. The
 /// server is stopped after the test.
 macro_rules! tests_on {
-    ($place:ident: $start:expr => $($name:ident),+ $(,)?) => {
-        mod $place {
+    ($($place:ident: $start:expr => $($name:ident),+ $(,)?);+ $(;)?) => {
+        $(mod $place {
             use super::*;
             $(#[actix_web::test] async fn $name() {
                 let server = $start.await;
                 super::$name(&server).await;
                 server.stop().await;
             })+
-        }
+        })+
     };
 }
 pub(crate) use tests_on;
@@ -497,9 +497,8 @@ impl Client {
     pub async fn authority(&self, mount: &str, fields: Value) {
         let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
         self.post(&format!("{mount}/root/generate/internal"), root).await.assert_status(200);
-        let mut role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
-        role.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        self.post(&format!("{mount}/roles/web"), role).await.assert_status(200);
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
+        self.post(&format!("{mount}/roles/web"), with(role, fields)).await.assert_status(200);
     }
 
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
@@ -578,6 +577,20 @@ impl Answer {
     #[track_caller]
     pub fn assert_error(&self, status: u16, error: &str) {
         assert_eq!((self.status, self.error()), (status, error), "{}: {}", self.url, self.text);
+    }
+}
+
+/// The object with these members added or replaced.
+pub fn with(mut object: Value, members: Value) -> Value {
+    object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    object
+}
+
+/// Asserts that an object has these members.
+#[track_caller]
+pub fn assert_has(object: &Value, members: Value) {
+    for (name, value) in members.as_object().unwrap() {
+        assert_eq!(&object[name], value, "{name} of {object}");
     }
 }
 

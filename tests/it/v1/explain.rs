@@ -12,7 +12,7 @@ use time::macros::datetime;
 use super::identity::{entity_id, login, method};
 use super::rights::{granted, only, rule};
 use crate::process::{dev, signet};
-use crate::support::{Answer, App, Client, send, tests_on};
+use crate::support::{Answer, App, Client, assert_has, send, tests_on};
 
 tests_on!(server: App::start() =>
     parameters_are_checked_against_the_rule_and_limited,
@@ -26,9 +26,8 @@ tests_on!(server: App::start() =>
 );
 
 async fn own(client: &Client, method: &str, path: &str) -> Value {
-    let answer =
-        client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await.assert_status(200);
-    answer.body["data"].clone()
+    let body = json!({ "method": method, "path": path });
+    client.post("sys/internal/explain-self", body).await.assert_status(200).body["data"].clone()
 }
 
 async fn with_parameters(client: &Client, parameters: Value) -> Answer {
@@ -37,10 +36,8 @@ async fn with_parameters(client: &Client, parameters: Value) -> Answer {
 }
 
 async fn parameters_are_checked_against_the_rule_and_limited(app: &App) {
-    let text = rule(
-        "pki/roles/written",
-        "capabilities = [\"create\", \"update\"] required_parameters = [\"ttl\"] denied_parameters = { \"no_store\" = [] }",
-    );
+    let terms = r#"required_parameters = ["ttl"] denied_parameters = { "no_store" = [] }"#;
+    let text = rule("pki/roles/written", &format!(r#"capabilities = ["create", "update"] {terms}"#));
     let client = only(app, "some", &text).await;
     for (parameters, allowed, reason) in [
         (json!({ "ttl": "1h" }), true, "the rule grants"),
@@ -53,10 +50,7 @@ async fn parameters_are_checked_against_the_rule_and_limited(app: &App) {
         assert_eq!(found, (Some(allowed), true), "{parameters}: {}", answer.text);
     }
     let answer = with_parameters(&client, json!("ttl")).await;
-    assert_eq!(
-        (answer.status, answer.error()),
-        (400, "parameters: must be a JSON object whose members are the fields of the request")
-    );
+    answer.assert_error(400, "parameters: must be a JSON object whose members are the fields of the request");
     with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await.assert_status(413);
 }
 
@@ -64,6 +58,10 @@ async fn about(client: &Client, mut subject: Value, method: &str, path: &str) ->
     subject["method"] = method.into();
     subject["path"] = path.into();
     client.post("sys/internal/explain", subject).await
+}
+
+async fn explained(client: &Client, subject: Value, method: &str, path: &str) -> Value {
+    about(client, subject, method, path).await.assert_status(200).body["data"].clone()
 }
 
 async fn explanation_matches_the_actual_decision(app: &App) {
@@ -76,6 +74,7 @@ async fn explanation_matches_the_actual_decision(app: &App) {
         granted("pki/", &["list"]),
     ];
     let client = only(app, "some", &text.concat()).await;
+    let any = "any valid token may call this route; the response depends on its policies";
     for (method, path, allowed, reason) in [
         ("GET", "pki/roles/web", true, "the rule grants read"),
         ("GET", "/v1/pki/roles/web", true, "the rule grants read"),
@@ -87,12 +86,7 @@ async fn explanation_matches_the_actual_decision(app: &App) {
         ("GET", "sys/auth/token", true, "the rule grants read"),
         ("GET", "sys/mounts", false, "no rule of the token's policies matches the path"),
         ("GET", "pki/ca", true, "the route is open: no token is required"),
-        (
-            "GET",
-            "sys/internal/ui/mounts/pki",
-            true,
-            "any valid token may call this route; the response depends on its policies",
-        ),
+        ("GET", "sys/internal/ui/mounts/pki", true, any),
     ] {
         let told = own(&client, method, path).await;
         assert_eq!((&told["allowed"], &told["reason"]), (&json!(allowed), &json!(reason)), "{method} {path}");
@@ -117,16 +111,15 @@ async fn batch_token_is_explained_while_it_is_valid(app: &App) {
     let batch = &made.body["auth"]["client_token"];
     assert!(batch.as_str().unwrap().starts_with("b."), "{}", made.text);
     for (path, allowed) in [("pki/roles/web", true), ("pki/issue/web", false)] {
-        let told = about(&app.client, json!({ "token": batch }), "GET", path).await;
-        assert_eq!((told.status, &told.body["data"]["allowed"]), (200, &json!(allowed)), "{}", told.text);
-        assert_eq!(told.body["data"]["token"]["state"], "live");
+        let told = explained(&app.client, json!({ "token": batch }), "GET", path).await;
+        assert_eq!(json!([told["allowed"], told["token"]["state"]]), json!([allowed, "live"]), "{told}");
         assert_eq!(own(&app.client.with_token(batch.as_str().unwrap()), "GET", path).await["allowed"], allowed);
     }
     let unknown = about(&app.client, json!({ "token": "s.unknown" }), "GET", "pki/ca").await;
     // A batch token ends with its parent, and is then unknown.
     assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
     let ended = about(&app.client, json!({ "token": batch }), "GET", "pki/ca").await;
-    assert_eq!((ended.status, ended.error()), (unknown.status, unknown.error()), "{}", ended.text);
+    ended.assert_error(unknown.status, unknown.error());
     assert!(ended.status >= 400);
 }
 
@@ -179,9 +172,9 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     let lived = app.client.post("auth/token/create", json!({ "policies": ["reader"], "ttl": "10s" })).await;
     let accessor = lived.body["auth"]["accessor"].as_str().unwrap();
     app.clock.advance(Duration::from_secs(10));
-    let told = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.body["data"].clone();
-    assert_eq!((&told["token"]["state"], &told["allowed"]), (&json!("expired"), &json!(false)));
-    assert_eq!(told["reason"], "the token cannot be used any more: it is expired");
+    let told = explained(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
+    assert_has(&told, json!({ "allowed": false, "reason": "the token cannot be used any more: it is expired" }));
+    assert_eq!(told["token"]["state"], "expired");
     for (subject, text) in [
         (json!({ "accessor": accessor, "address": "here" }), "address: must be an IP address"),
         (json!({}), "accessor, token: one of them must be given"),
@@ -218,12 +211,9 @@ async fn token_of_disabled_entity_is_explained_as_such(app: &App) {
     ] {
         assert_eq!(app.client.post(&path, json!({ "disabled": disabled })).await.status, 204);
         for subject in [json!({ "accessor": accessor }), json!({ "token": bob.token })] {
-            let told = about(&asker, subject, "GET", "pki/roles/web").await.assert_status(200);
-            let data = &told.body["data"];
-            assert_eq!(
-                (&data["token"]["state"], &data["allowed"], &data["reason"]),
-                (&json!(state), &json!(allowed), &json!(reason))
-            );
+            let told = explained(&asker, subject, "GET", "pki/roles/web").await;
+            assert_has(&told, json!({ "allowed": allowed, "reason": reason }));
+            assert_eq!(told["token"]["state"], state);
         }
         assert_eq!(bob.get("pki/roles/web").await.status, if allowed { 404 } else { 403 });
     }
@@ -237,28 +227,23 @@ async fn the_rules_of_a_token_as_one_table(app: &App) {
         granted("pki/none", &[]),
         rule(
             "pki/issue/*",
-            "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"] } max_wrapping_ttl = \"1m\"",
+            r#"capabilities = ["update"] allowed_parameters = { "ttl" = ["1h"] } max_wrapping_ttl = "1m""#,
         ),
         granted("pki/+/web", &["list"]),
         granted("sys/internal/ui/resultant-acl", &["read"]),
     ];
     let client = only(app, "table", &text.concat()).await;
-    let data = client.get("sys/internal/ui/resultant-acl").await.body["data"].clone();
-    assert_eq!(
-        data,
-        json!({
-            "root": false,
-            "exact_paths": {
-                "pki/ca": { "capabilities": ["read"] },
-                "pki/none": { "capabilities": ["deny"] },
-                "sys/internal/ui/resultant-acl": { "capabilities": ["read"] },
-            },
-            "glob_paths": {
-                "pki/issue/": { "capabilities": ["update"], "allowed_parameters": { "ttl": ["1h"] }, "max_wrapping_ttl": 60 },
-                "pki/+/web": { "capabilities": ["list"] },
-            },
-        })
-    );
+    let table = client.get("sys/internal/ui/resultant-acl").await;
+    let exact = json!({
+        "pki/ca": { "capabilities": ["read"] },
+        "pki/none": { "capabilities": ["deny"] },
+        "sys/internal/ui/resultant-acl": { "capabilities": ["read"] },
+    });
+    let globs = json!({
+        "pki/issue/": { "capabilities": ["update"], "allowed_parameters": { "ttl": ["1h"] }, "max_wrapping_ttl": 60 },
+        "pki/+/web": { "capabilities": ["list"] },
+    });
+    assert_eq!(table.body["data"], json!({ "root": false, "exact_paths": exact, "glob_paths": globs }));
     let root = app.client.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(root.body["data"], json!({ "root": true, "exact_paths": {}, "glob_paths": {} }));
     // The default policy grants it to every token.
@@ -307,9 +292,9 @@ async fn command_prints_the_explanation_and_rejects_token_arguments() {
         let refused = run("", &arguments, "");
         assert!(!refused.0 && refused.2.contains(text), "{}", refused.2);
     }
-    assert!(
-        [by_accessor, by_token, of_itself].iter().all(|(_, out, err)| !out.contains(token) && !err.contains(token))
-    );
+    for (_, out, err) in [by_accessor, by_token, of_itself] {
+        assert!(!out.contains(token) && !err.contains(token));
+    }
 }
 
 #[test]
@@ -352,13 +337,13 @@ fn token_prompt_on_a_terminal_does_not_echo() {
 }
 
 async fn explanation_names_create_or_update_as_needed(app: &App) {
-    assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-    assert_eq!(app.client.post("auth/approle/role/there", json!({})).await.status, 204);
-    assert_eq!(app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.status, 204);
+    app.client.enable("sys/auth/approle", "approle").await;
+    app.client.post("auth/approle/role/there", json!({})).await.assert_status(204);
+    app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.assert_status(204);
     let asks = granted("sys/internal/explain", &["update"]);
     let blind = only(app, "blind", &asks).await;
-    let reader =
-        only(app, "reader", &(asks + &granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]))).await;
+    let reads = granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]);
+    let reader = only(app, "reader", &(asks + &reads)).await;
     for (n, granted_only) in ["create", "update"].into_iter().enumerate() {
         let paths =
             ["auth/approle/role/+", "auth/token/roles/+", "cubbyhole/a"].map(|path| granted(path, &[granted_only]));
@@ -371,41 +356,24 @@ async fn explanation_names_create_or_update_as_needed(app: &App) {
             ("auth/token/roles/absent", false),
         ] {
             let needed = if is_there { "update" } else { "create" };
-            for told in [
-                own(&client, "POST", path).await,
-                about(&reader, subject.clone(), "POST", path).await.body["data"].clone(),
-            ] {
+            for told in [own(&client, "POST", path).await, explained(&reader, subject.clone(), "POST", path).await] {
                 let allowed = needed == granted_only;
-                assert_eq!((&told["allowed"], &told["needs"]), (&json!(allowed), &json!([needed])), "{path}: {told}");
-                assert_eq!(
-                    (&told["operation"], told.get("route").is_some()),
-                    (&json!(needed), allowed),
-                    "{path}: {told}"
-                );
+                assert_has(&told, json!({ "allowed": allowed, "needs": [needed], "operation": needed }));
+                assert_eq!(told.get("route").is_some(), allowed, "{path}: {told}");
             }
-            let told = about(&blind, subject.clone(), "POST", path).await.body["data"].clone();
-            assert_eq!(
-                (&told["allowed"], &told["needs"]),
-                (&Value::Null, &json!(["create", "update"])),
-                "{path}: {told}"
-            );
-            assert!(
-                told["reason"].as_str().unwrap().contains(&format!("the rule grants {granted_only}, and")),
-                "{told}"
-            );
+            let told = explained(&blind, subject.clone(), "POST", path).await;
+            assert_has(&told, json!({ "allowed": null, "needs": ["create", "update"] }));
+            let reason = format!("the rule grants {granted_only}, and");
+            assert!(told["reason"].as_str().unwrap().contains(&reason), "{path}: {told}");
         }
         // A token may explain its own cubbyhole.
         for is_there in [false, granted_only == "create"] {
             let told = own(&client, "POST", "cubbyhole/a").await;
             let needed = if is_there { "update" } else { "create" };
-            assert_eq!(
-                (&told["allowed"], &told["needs"]),
-                (&json!(needed == granted_only), &json!([needed])),
-                "{told}"
-            );
+            assert_has(&told, json!({ "allowed": needed == granted_only, "needs": [needed] }));
             for asker in [&reader, &app.client] {
-                let told = about(asker, subject.clone(), "POST", "cubbyhole/a").await.body["data"].clone();
-                assert_eq!(told["allowed"], Value::Null, "{told}");
+                let told = about(asker, subject.clone(), "POST", "cubbyhole/a").await;
+                assert_has(&told.body["data"], json!({ "allowed": null }));
             }
             let status = client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
             assert_eq!(status == 204, needed == granted_only);
@@ -421,7 +389,7 @@ async fn permissions_of_a_wrapping_token_are_explained(app: &App) {
     for (method, path, allowed) in
         [("GET", "cubbyhole/response", true), ("POST", "sys/wrapping/unwrap", true), ("GET", "cubbyhole/other", false)]
     {
-        let told = about(&app.client, json!({ "token": token }), method, path).await.body["data"].clone();
+        let told = explained(&app.client, json!({ "token": token }), method, path).await;
         assert_eq!(told["allowed"], allowed, "{path}: {told}");
         if allowed && path.starts_with("cubbyhole") {
             assert_eq!(told["decided_by"]["written"][0]["policy"], "response-wrapping", "{told}");

@@ -11,28 +11,32 @@ use signet::error::{Error, Kind};
 use signet::fields::Fields;
 
 use super::rights::{granted, only};
-use crate::support::{App, Client, tests_on};
+use crate::support::{App, Client, assert_has, tests_on, with};
 
-tests_on!(server: App::start() =>
-    login_creates_one_entity_and_updates_alias_metadata,
-    concurrent_logins_of_one_name_create_one_entity,
-    logins_with_invalid_names_are_rejected,
-    entities_are_created_changed_and_deleted_manually,
-    token_with_entity_alias_has_the_rights_of_the_entity,
-    login_uses_the_entity_of_a_manually_created_alias,
-    entity_policies_apply_to_its_tokens_until_removed,
-    disabled_or_deleted_entity_denies_its_tokens,
-    default_policy_allows_reading_only_the_own_entity,
-    template_values_with_pattern_characters_match_no_rule,
-    cve_2021_43998_template_uses_the_alias_of_its_accessor,
-    each_right_on_identities_is_one_right,
-    right_to_one_entity_name_does_not_reach_other_entities,
+tests_on!(
+    server: App::start() =>
+        login_creates_one_entity_and_updates_alias_metadata,
+        concurrent_logins_of_one_name_create_one_entity,
+        logins_with_invalid_names_are_rejected,
+        entities_are_created_changed_and_deleted_manually,
+        token_with_entity_alias_has_the_rights_of_the_entity,
+        login_uses_the_entity_of_a_manually_created_alias,
+        entity_policies_apply_to_its_tokens_until_removed,
+        disabled_or_deleted_entity_denies_its_tokens,
+        default_policy_allows_reading_only_the_own_entity,
+        template_values_with_pattern_characters_match_no_rule,
+        cve_2021_43998_template_uses_the_alias_of_its_accessor,
+        each_right_on_identities_is_one_right,
+        right_to_one_entity_name_does_not_reach_other_entities;
+    clocked: App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start() =>
+        unused_entity_is_removed,
+        entity_with_manually_created_alias_is_not_removed;
 );
 
 pub async fn method(app: &App, path: &str) -> String {
-    app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await.assert_status(204);
+    app.client.enable(&format!("sys/auth/{path}"), "approle").await;
     // Renewals read this role.
-    assert_eq!(app.client.post(&format!("auth/{path}/role/role"), json!({})).await.status, 204);
+    app.client.post(&format!("auth/{path}/role/role"), json!({})).await.assert_status(204);
     mount(app, path).accessor.clone()
 }
 
@@ -72,8 +76,7 @@ pub async fn entity_id(client: &Client) -> String {
 }
 
 async fn read(client: &Client, path: &str) -> Value {
-    let answer = client.get(path).await.assert_status(200);
-    answer.body["data"].clone()
+    client.get(path).await.assert_status(200).body["data"].clone()
 }
 
 async fn write(app: &App, path: &str, body: Value) {
@@ -87,10 +90,7 @@ async fn login_creates_one_entity_and_updates_alias_metadata(app: &App) {
     let id = entity_id(&first).await;
     let entity = read(&app.client, &format!("identity/entity/id/{id}")).await;
     assert!(entity["name"].as_str().unwrap().starts_with("entity_"), "{entity}");
-    assert_eq!(
-        (&entity["policies"], &entity["metadata"], &entity["disabled"]),
-        (&json!([]), &Value::Null, &json!(false))
-    );
+    assert_has(&entity, json!({ "policies": [], "metadata": null, "disabled": false }));
     let alias = &entity["aliases"][0];
     let shown = json!([alias["name"], alias["mount_accessor"], alias["mount_path"], alias["mount_type"]]);
     assert_eq!(shown, json!(["bob", accessor, "auth/one/", "approle"]));
@@ -163,46 +163,24 @@ async fn entities_are_created_changed_and_deleted_manually(app: &App) {
     assert_eq!(app.client.get("identity/entity/name/bob").await.text, "{\"errors\":[]}");
 
     write(app, "identity/entity/name/al", json!({})).await;
+    let entity = "identity/entity";
+    let lookup = "identity/lookup/entity";
+    let visible = "name: must have 1 to 128 bytes and no control or invisible characters";
+    let exactly_one =
+        "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given";
+    let long = "x".repeat(3_000);
     for (path, body, rule) in [
         ("identity/entity/name/al", json!({ "policies": ["ROOT "] }), "policies cannot contain root"),
-        ("identity/entity", json!({ "policies": "response-wrapping" }), "cannot assign policy \"response-wrapping\""),
+        (entity, json!({ "policies": "response-wrapping" }), "cannot assign policy \"response-wrapping\""),
         (&path, json!({ "name": "AL" }), "entity name is already in use"),
         ("identity/entity/id/0a", json!({}), "entity not found from id"),
-        (
-            "identity/entity",
-            json!({ "name": "a\nb" }),
-            "name: must have 1 to 128 bytes and no control or invisible characters",
-        ),
-        (
-            "identity/entity",
-            json!({ "name": "a\u{202e}b" }),
-            "name: must have 1 to 128 bytes and no control or invisible characters",
-        ),
-        (
-            "identity/entity",
-            json!({ "policies": ["a\u{2066}b"] }),
-            "policies: a name has control or invisible characters",
-        ),
-        (
-            "identity/entity",
-            json!({ "metadata": { "a": "x".repeat(3_000), "b": "x".repeat(3_000) } }),
-            "metadata: more than 64 pairs or 4096 bytes",
-        ),
-        (
-            "identity/lookup/entity",
-            json!({}),
-            "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given",
-        ),
-        (
-            "identity/lookup/entity",
-            json!({ "id": id, "name": "al" }),
-            "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given",
-        ),
-        (
-            "identity/lookup/entity",
-            json!({ "alias_name": "x" }),
-            "both 'alias_name' and 'alias_mount_accessor' must be set",
-        ),
+        (entity, json!({ "name": "a\nb" }), visible),
+        (entity, json!({ "name": "a\u{202e}b" }), visible),
+        (entity, json!({ "policies": ["a\u{2066}b"] }), "policies: a name has control or invisible characters"),
+        (entity, json!({ "metadata": { "a": long, "b": long } }), "metadata: more than 64 pairs or 4096 bytes"),
+        (lookup, json!({}), exactly_one),
+        (lookup, json!({ "id": id, "name": "al" }), exactly_one),
+        (lookup, json!({ "alias_name": "x" }), "both 'alias_name' and 'alias_mount_accessor' must be set"),
     ] {
         app.client.post(path, body).await.assert_error(400, rule);
     }
@@ -237,16 +215,14 @@ async fn token_with_entity_alias_has_the_rights_of_the_entity(app: &App) {
 
     let maker = app.with_policies(&["maker"]).await;
     let make = async |alias: &str| maker.post("auth/token/create/r", json!({ "entity_alias": alias })).await;
-    for (alias, rule) in [("reader", "invalid 'entity_alias' value"), ("we", "invalid 'entity_alias' value")] {
-        let refused = make(alias).await;
-        assert_eq!((refused.status, refused.error()), (400, rule), "{alias}");
-    }
+    make("reader").await.assert_error(400, "invalid 'entity_alias' value");
+    make("we").await.assert_error(400, "invalid 'entity_alias' value");
     let made = make("Web").await.assert_status(200);
     let auth = &made.body["auth"];
     assert_eq!((&auth["entity_id"], &auth["token_policies"]), (&id, &json!(["default"])));
     assert_eq!(auth["identity_policies"], json!(["own", "reader"]));
     assert_eq!(auth["policies"], json!(["default", "own", "reader"]));
-    let web = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let web = app.client.holder(&made);
     assert_eq!(read(&web, "auth/token/lookup-self").await["identity_policies"], json!(["own", "reader"]));
     let status = async |client: &Client, path: &str| client.get(path).await.status;
     assert_eq!(status(&web, "sys/policies/acl/maker").await, 200);
@@ -281,27 +257,18 @@ async fn login_uses_the_entity_of_a_manually_created_alias(app: &App) {
     let al = made.body["data"]["id"].as_str().unwrap().to_owned();
     let owner = made.body["data"]["canonical_id"].clone();
     assert_ne!(owner, bob);
-    for (path, body, rule) in [
-        ("identity/entity-alias", json!({ "name": "x" }), "'id' or 'mount_accessor' and 'name' must be provided"),
-        (
-            "identity/entity-alias",
-            json!({ "name": "x", "mount_accessor": "pki_1" }),
-            "mount_accessor: there is no authentication method with this accessor",
-        ),
-        (
-            "identity/entity-alias",
-            json!({ "name": "x", "mount_accessor": one, "canonical_id": "nobody" }),
-            "invalid canonical ID",
-        ),
-        (
-            "identity/entity-alias",
-            json!({ "name": "x", "mount_accessor": one, "canonical_id": bob }),
-            "Alias already exists for requested entity and mount accessor",
-        ),
-        ("identity/entity-alias/id/0a", json!({ "name": "x" }), "invalid alias ID provided"),
+    let exists = "Alias already exists for requested entity and mount accessor";
+    for (body, rule) in [
+        (json!({}), "'id' or 'mount_accessor' and 'name' must be provided"),
+        (json!({ "mount_accessor": "pki_1" }), "mount_accessor: there is no authentication method with this accessor"),
+        (json!({ "mount_accessor": one, "canonical_id": "nobody" }), "invalid canonical ID"),
+        (json!({ "mount_accessor": one, "canonical_id": bob }), exists),
     ] {
-        app.client.post(path, body).await.assert_error(400, rule);
+        let named = with(json!({ "name": "x" }), body);
+        app.client.post("identity/entity-alias", named).await.assert_error(400, rule);
     }
+    let absent = app.client.post("identity/entity-alias/id/0a", json!({ "name": "x" })).await;
+    absent.assert_error(400, "invalid alias ID provided");
     let moved = app.client.post("identity/entity-alias", json!({ "id": al, "entity_id": bob })).await;
     assert_eq!((moved.status, &moved.body["data"]["canonical_id"]), (200, &bob), "{}", moved.text);
     assert_eq!(json!(entity_id(&login(app, "two", "al", json!({})).await).await), bob);
@@ -328,28 +295,23 @@ async fn entity_policies_apply_to_its_tokens_until_removed(app: &App) {
     assert_eq!(client.get("sys/policy").await.status, 200, "its own are there");
 
     let own = client.get("auth/token/lookup-self").await.body["data"].clone();
-    assert_eq!(
-        (&own["policies"], &own["identity_policies"]),
-        (&json!(["default", "own"]), &json!(["reader", "root-like"]))
-    );
+    assert_has(&own, json!({ "policies": ["default", "own"], "identity_policies": ["reader", "root-like"] }));
     let renewed = client.post("auth/token/renew-self", json!({})).await.body["auth"].clone();
-    assert_eq!(renewed["policies"], json!(["default", "own", "reader", "root-like"]));
-    assert_eq!(
-        (&renewed["token_policies"], &renewed["identity_policies"]),
-        (&own["policies"], &own["identity_policies"])
-    );
+    let all = json!(["default", "own", "reader", "root-like"]);
+    let given = json!({ "token_policies": own["policies"], "identity_policies": own["identity_policies"] });
+    assert_has(&renewed, with(given, json!({ "policies": all })));
     let again = try_login(app, "one", "bob", json!({}), terms).await.unwrap();
     assert_eq!((&again["policies"], &again["token_policies"]), (&renewed["policies"], &renewed["token_policies"]));
 
     // A child has the same entity, and at most its parent's own policies.
     app.policy("maker", &granted("auth/token/create", &["update"])).await;
     write(app, &entity, json!({ "policies": "reader,maker" })).await;
-    let child = client.post("auth/token/create", json!({})).await.body["auth"].clone();
-    assert_eq!((&child["entity_id"], &child["token_policies"]), (&auth["entity_id"], &json!(["default", "own"])));
-    assert_eq!(child["policies"], json!(["default", "maker", "own", "reader"]));
+    let made = client.post("auth/token/create", json!({})).await;
+    let own = json!({ "entity_id": auth["entity_id"], "token_policies": ["default", "own"] });
+    assert_has(&made.body["auth"], with(own, json!({ "policies": ["default", "maker", "own", "reader"] })));
     let beyond = client.post("auth/token/create", json!({ "policies": ["reader"] })).await;
     assert_eq!(beyond.error(), "child policies must be subset of parent", "{}", beyond.text);
-    let child = app.client.with_token(child["client_token"].as_str().unwrap());
+    let child = app.client.holder(&made);
     assert_eq!(child.get("sys/mounts").await.status, 200);
 
     write(app, &entity, json!({ "policies": [] })).await;
@@ -444,28 +406,24 @@ async fn cve_2021_43998_template_uses_the_alias_of_its_accessor(app: &App) {
     assert_eq!(reads(&format!("identity.entity.aliases.{one}.metadata.key")).await, "k");
     assert_eq!(reads(&format!("identity.entity.aliases.{two}.metadata.key")).await, "");
     assert_eq!(reads("identity.entity.metadata.team").await, "red");
-    for nobodys in
-        ["identity.entity.aliases.approle_0.name", "identity.groups.names.g.id", "identity.entity.metadata.x"]
-    {
-        assert_eq!(reads(nobodys).await, "", "{nobodys}");
-    }
+    assert_eq!(reads("identity.entity.aliases.approle_0.name").await, "");
+    assert_eq!(reads("identity.groups.names.g.id").await, "");
+    assert_eq!(reads("identity.entity.metadata.x").await, "");
 }
 
-#[actix_web::test]
-async fn unused_entity_is_removed() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
-    method(&app, "one").await;
+async fn unused_entity_is_removed(app: &App) {
+    method(app, "one").await;
     let terms = json!({ "token_ttl": "3h", "token_max_ttl": "3h" });
     let mut ids = BTreeMap::new();
     for name in ["gone", "living", "wanted"] {
-        let auth = try_login(&app, "one", name, json!({}), terms.clone()).await.unwrap();
+        let auth = try_login(app, "one", name, json!({}), terms.clone()).await.unwrap();
         ids.insert(name, auth["entity_id"].as_str().unwrap().to_owned());
         if name == "gone" {
-            write(&app, "auth/token/revoke", json!({ "token": auth["client_token"] })).await;
+            write(app, "auth/token/revoke", json!({ "token": auth["client_token"] })).await;
         }
     }
-    write(&app, "identity/entity", json!({ "name": "by hand" })).await;
-    write(&app, &format!("identity/entity/id/{}", ids["wanted"]), json!({ "policies": "x" })).await;
+    write(app, "identity/entity", json!({ "name": "by hand" })).await;
+    write(app, &format!("identity/entity/id/{}", ids["wanted"]), json!({ "policies": "x" })).await;
     let there = async |name: &str| app.client.get(&format!("identity/entity/id/{}", ids[name])).await.status == 200;
     let hours = async |n: u64| {
         app.clock.advance(Duration::from_secs(n * 3_600 + 301));
@@ -481,8 +439,7 @@ async fn unused_entity_is_removed() {
     assert!(there("wanted").await && app.client.get("identity/entity/name/by%20hand").await.status == 200);
     let aliases = app.client.list("identity/entity-alias/id").await;
     assert_eq!(aliases.body["data"]["keys"].as_array().unwrap().len(), 1);
-    assert_ne!(entity_id(&login(&app, "one", "gone", json!({})).await).await, ids["gone"]);
-    app.stop().await;
+    assert_ne!(entity_id(&login(app, "one", "gone", json!({})).await).await, ids["gone"]);
 }
 
 async fn each_right_on_identities_is_one_right(app: &App) {
@@ -522,12 +479,10 @@ async fn right_to_one_entity_name_does_not_reach_other_entities(app: &App) {
     assert_eq!(read(&app.client, "identity/entity/name/bob").await["metadata"], json!({ "a": "b" }));
 }
 
-#[actix_web::test]
-async fn entity_with_manually_created_alias_is_not_removed() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
-    method(&app, "one").await;
-    let accessor = method(&app, "two").await;
-    let auth = try_login(&app, "one", "bob", json!({}), json!({})).await.unwrap();
+async fn entity_with_manually_created_alias_is_not_removed(app: &App) {
+    method(app, "one").await;
+    let accessor = method(app, "two").await;
+    let auth = try_login(app, "one", "bob", json!({}), json!({})).await.unwrap();
     let id = auth["entity_id"].as_str().unwrap().to_owned();
     let alias = json!({ "name": "b@x", "mount_accessor": accessor, "canonical_id": id });
     assert_eq!(app.client.post("identity/entity-alias", alias).await.status, 200);
@@ -536,5 +491,4 @@ async fn entity_with_manually_created_alias_is_not_removed() {
     app.shared().auth.sweep().await.unwrap();
     let entity = read(&app.client, &format!("identity/entity/id/{id}")).await;
     assert_eq!(entity["aliases"].as_array().unwrap().len(), 2);
-    app.stop().await;
 }

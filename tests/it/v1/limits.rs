@@ -6,15 +6,19 @@ use serde_json::json;
 
 use crate::support::{App, send, tests_on};
 
-tests_on!(server: App::start() =>
-    ambiguous_paths_are_rejected_before_policies,
-    a_header_block_above_the_limit_is_431,
-    malformed_json_is_not_quoted_in_errors,
-    only_the_root_namespace_exists,
-    query_body_and_headers_do_not_change_the_operation,
-    token_names_metadata_and_policies_are_limited,
-    body_is_exactly_one_json_object,
-    wrapped_response_is_never_returned_in_plain_text,
+tests_on!(
+    server: App::start() =>
+        ambiguous_paths_are_rejected_before_policies,
+        a_header_block_above_the_limit_is_431,
+        malformed_json_is_not_quoted_in_errors,
+        only_the_root_namespace_exists,
+        query_body_and_headers_do_not_change_the_operation,
+        token_names_metadata_and_policies_are_limited,
+        body_is_exactly_one_json_object,
+        wrapped_response_is_never_returned_in_plain_text;
+    small_bodies: App::builder().settings(|s| s.max_body = 10_000).start() =>
+        body_above_the_limit_is_413_with_and_without_token,
+        chunked_body_above_the_limit_is_413;
 );
 
 async fn ambiguous_paths_are_rejected_before_policies(app: &App) {
@@ -42,9 +46,7 @@ async fn a_header_block_above_the_limit_is_431(app: &App) {
     send(app.client.request("GET", "sys/health").header("X-Filler", "x".repeat(70_000))).await.assert_status(431);
 }
 
-#[actix_web::test]
-async fn body_above_the_limit_is_413_with_and_without_token() {
-    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+async fn body_above_the_limit_is_413_with_and_without_token(app: &App) {
     let fill = |length: usize| format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11));
     for client in [app.client.clone(), app.client.with_token("")] {
         let answer = send(client.request("POST", "sys/capabilities-self").body(fill(10_001))).await;
@@ -52,19 +54,15 @@ async fn body_above_the_limit_is_413_with_and_without_token() {
         send(client.request("POST", "sys/capabilities-self").body(fill(20_000_000))).await.assert_status(413);
     }
     send(app.client.request("POST", "sys/capabilities-self").body(fill(10_000))).await.assert_status(200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn chunked_body_above_the_limit_is_413() {
-    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+async fn chunked_body_above_the_limit_is_413(app: &App) {
     let chunks = format!("{:x}\r\n{}\r\n", 4096, "a".repeat(4096)).repeat(4);
     let token = &app.client.token;
     let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
     let request = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
     let answer = app.raw(request).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    app.stop().await;
 }
 
 #[actix_web::test]

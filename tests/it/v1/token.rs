@@ -13,17 +13,21 @@ use serde_json::json;
 use super::rights::{granted, only};
 use crate::support::{App, Client, send, tests_on};
 
-tests_on!(server: App::start() =>
-    a_token_looks_itself_up_with_every_verb_and_ends_itself,
-    a_token_ends_with_all_of_its_descendants_however_many,
-    token_renewal_accepts_every_client_body,
-    tokens_are_managed_by_text_and_by_accessor,
-    altered_batch_token_is_rejected,
-    revoke_orphan_needs_sudo,
-    accessor_list_needs_sudo_and_is_paged,
-    token_role_needs_the_right_to_its_path,
-    accessor_is_not_found_through_another_namespace,
-    batch_token_leases_end_with_its_parent_and_orphan_has_none,
+tests_on!(
+    server: App::start() =>
+        a_token_looks_itself_up_with_every_verb_and_ends_itself,
+        a_token_ends_with_all_of_its_descendants_however_many,
+        token_renewal_accepts_every_client_body,
+        tokens_are_managed_by_text_and_by_accessor,
+        altered_batch_token_is_rejected,
+        revoke_orphan_needs_sudo,
+        accessor_list_needs_sudo_and_is_paged,
+        token_role_needs_the_right_to_its_path,
+        accessor_is_not_found_through_another_namespace,
+        batch_token_leases_end_with_its_parent_and_orphan_has_none;
+    clocked: App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start() =>
+        a_token_ends_at_its_time_and_then_looks_unknown,
+        tidy_returns_immediately_and_removes_expired_tokens;
 );
 
 async fn a_token_looks_itself_up_with_every_verb_and_ends_itself(app: &App) {
@@ -94,15 +98,12 @@ async fn tokens_are_managed_by_text_and_by_accessor(app: &App) {
     assert_eq!(app.client.post("auth/token/revoke", json!({})).await.error(), "missing token ID");
 }
 
-#[actix_web::test]
-async fn a_token_ends_at_its_time_and_then_looks_unknown() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+async fn a_token_ends_at_its_time_and_then_looks_unknown(app: &App) {
     let client = app.client.with_new_token(json!({ "policies": ["default"], "ttl": "1h" })).await;
     app.clock.advance(Duration::from_secs(3599));
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
     app.clock.advance(Duration::from_secs(1));
     client.get("auth/token/lookup-self").await.assert_denied();
-    app.stop().await;
 }
 
 async fn altered_batch_token_is_rejected(app: &App) {
@@ -160,9 +161,7 @@ async fn accessor_list_needs_sudo_and_is_paged(app: &App) {
     }
 }
 
-#[actix_web::test]
-async fn tidy_returns_immediately_and_removes_expired_tokens() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+async fn tidy_returns_immediately_and_removes_expired_tokens(app: &App) {
     let rows = async || app.shared().auth.sweep().await.unwrap();
     for _ in 0..5 {
         app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1m" })).await;
@@ -187,7 +186,6 @@ async fn tidy_returns_immediately_and_removes_expired_tokens() {
     );
     drop(turn);
     assert_eq!(app.client.post("auth/token/tidy", json!({})).await.status, 202);
-    app.stop().await;
 }
 
 #[actix_web::test]

@@ -15,19 +15,23 @@ use crate::faults::double::{Fault, Faults};
 use crate::serve::Site;
 use crate::support::{Answer, App, Client, send, tests_on};
 
-tests_on!(server: App::start() =>
-    wrapped_response_is_unwrapped_once_and_complete,
-    raw_bodies_are_wrapped,
-    the_holder_needs_no_other_token_than_the_wrapping_one,
-    the_cubbyhole_of_a_wrapping_token_holds_the_answer_too,
-    data_of_the_wrap_endpoint_is_returned_on_unwrap,
-    empty_and_error_responses_are_not_wrapped,
-    invalid_wrap_ttls_are_rejected,
-    policy_wrapping_ttl_limits_apply,
-    one_right_is_enough_for_each_of_the_paths,
-    too_long_response_is_not_wrapped,
-    wrapping_without_token_is_limited_to_five_minutes,
-    wrap_quota_limits_each_caller_separately,
+tests_on!(
+    server: App::start() =>
+        wrapped_response_is_unwrapped_once_and_complete,
+        raw_bodies_are_wrapped,
+        the_holder_needs_no_other_token_than_the_wrapping_one,
+        the_cubbyhole_of_a_wrapping_token_holds_the_answer_too,
+        data_of_the_wrap_endpoint_is_returned_on_unwrap,
+        empty_and_error_responses_are_not_wrapped,
+        invalid_wrap_ttls_are_rejected,
+        policy_wrapping_ttl_limits_apply,
+        one_right_is_enough_for_each_of_the_paths,
+        too_long_response_is_not_wrapped,
+        wrapping_without_token_is_limited_to_five_minutes,
+        wrap_quota_limits_each_caller_separately;
+    clocked: App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start() =>
+        used_or_expired_wrapping_token_returns_nothing,
+        rewrap_invalidates_the_first_token;
 );
 
 const INVALID: &str = "wrapping token is not valid or does not exist";
@@ -106,9 +110,7 @@ async fn raw_bodies_are_wrapped(app: &App) {
     }
 }
 
-#[actix_web::test]
-async fn used_or_expired_wrapping_token_returns_nothing() {
-    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+async fn used_or_expired_wrapping_token_returns_nothing(app: &App) {
     let made = |client: Client| async move { token_in(&wrapped(&client, "GET", "sys/mounts", Value::Null).await) };
     let token = made(app.client.clone()).await;
     let attempts = join_all((0..20).map(|_| unwrap(&app.client, &token))).await;
@@ -125,7 +127,6 @@ async fn used_or_expired_wrapping_token_returns_nothing() {
         assert_taken(&app.client.post("sys/wrapping/rewrap", json!({ "token": token })).await);
     }
     assert_eq!(app.client.get("auth/token/lookup-self").await.status, 200, "it is no wrapping token, and lives");
-    app.stop().await;
 }
 
 async fn the_holder_needs_no_other_token_than_the_wrapping_one(app: &App) {
@@ -165,9 +166,7 @@ async fn data_of_the_wrap_endpoint_is_returned_on_unwrap(app: &App) {
     answer.assert_error(400, "endpoint requires response wrapping to be used");
 }
 
-#[actix_web::test]
-async fn rewrap_invalidates_the_first_token() {
-    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+async fn rewrap_invalidates_the_first_token(app: &App) {
     let first = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
     app.clock.advance(Duration::from_secs(50));
     let answer = app.client.post("sys/wrapping/rewrap", json!({ "token": first })).await;
@@ -182,7 +181,6 @@ async fn rewrap_invalidates_the_first_token() {
     let second = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "b": 1 })).await);
     let third = token_in(&wrapped(&app.client, "POST", "sys/wrapping/rewrap", json!({ "token": second })).await);
     assert_eq!(unwrap(&app.client, &third).await.body["data"], json!({ "b": 1 }));
-    app.stop().await;
 }
 
 #[actix_web::test]

@@ -5,7 +5,17 @@ use signet::x509::pem;
 
 use super::Bed;
 use crate::directory::TokenKey;
-use crate::support::App;
+use crate::support::{App, tests_on};
+
+tests_on!(
+    bare: Bed::bare(App::builder()) =>
+        every_algorithm_verifies_with_fetched_and_configured_keys,
+        configured_keys_are_public_keys_or_certificates;
+    configured: Bed::start() =>
+        only_the_algorithms_of_the_configuration_are_accepted,
+        key_use_and_algorithm_members_are_respected,
+        a_token_that_names_no_key_is_tried_with_the_first_32;
+);
 
 const ALL: [&str; 10] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
@@ -16,9 +26,7 @@ fn key_for(algorithm: &'static str) -> TokenKey {
     }
 }
 
-#[actix_web::test]
-async fn every_algorithm_verifies_with_fetched_and_configured_keys() {
-    let bed = Bed::bare(App::builder()).await;
+async fn every_algorithm_verifies_with_fetched_and_configured_keys(bed: &Bed) {
     let keys = ALL.map(key_for);
     for key in &keys {
         bed.issuer.publish(key);
@@ -44,12 +52,9 @@ async fn every_algorithm_verifies_with_fetched_and_configured_keys() {
         }
     }
     assert_eq!(bed.app.client.get("auth/jwt/config").await.body["data"]["jwks_url"], json!(""));
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn only_the_algorithms_of_the_configuration_are_accepted() {
-    let bed = Bed::start().await;
+async fn only_the_algorithms_of_the_configuration_are_accepted(bed: &Bed) {
     let keys = ALL.map(key_for);
     for key in &keys {
         bed.issuer.publish(key);
@@ -74,12 +79,9 @@ async fn only_the_algorithms_of_the_configuration_are_accepted() {
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(answer.error().starts_with("invalid jwt_supported_algs: must be"), "{}", answer.text);
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn key_use_and_algorithm_members_are_respected() {
-    let bed = Bed::start().await;
+async fn key_use_and_algorithm_members_are_respected(bed: &Bed) {
     let key = TokenKey::rsa("k2", 1);
     let token = key.token(&bed.issuer.claims(json!({"aud": "signet"})));
     let with = |more: Value| {
@@ -107,12 +109,9 @@ async fn key_use_and_algorithm_members_are_respected() {
         bed.configure(json!({"default_role": format!("r{at}")})).await;
         assert_eq!(bed.log_in("ci", &token).await.status, status, "{more}");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
-    let bed = Bed::start().await;
+async fn a_token_that_names_no_key_is_tried_with_the_first_32(bed: &Bed) {
     let key = TokenKey::rsa("own", 1);
     let other = TokenKey::rsa("other", 2);
     let claims = bed.issuer.claims(json!({"aud": "signet"}));
@@ -125,12 +124,9 @@ async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
         assert_eq!(bed.log_in("ci", &unnamed).await.status, status, "{others}");
         assert_eq!(bed.log_in("ci", &key.token(&claims)).await.status, 200, "one that names it");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn configured_keys_are_public_keys_or_certificates() {
-    let bed = Bed::bare(App::builder()).await;
+async fn configured_keys_are_public_keys_or_certificates(bed: &Bed) {
     bed.role("ci", json!({"bound_audiences": "signet"})).await;
     let root = json!({"common_name": "Tokens", "key_type": "rsa", "key_bits": 2048});
     let made = bed.app.client.post("pki/root/generate/exported", root).await;
@@ -156,7 +152,6 @@ async fn configured_keys_are_public_keys_or_certificates() {
         );
         assert!(!answer.text.contains("hunter2") && !answer.text.contains("-----BEGIN"), "{}", answer.text);
     }
-    bed.app.stop().await;
 }
 
 /// An RSA key of 1024 bits.

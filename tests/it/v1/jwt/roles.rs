@@ -3,16 +3,24 @@
 use serde_json::{Value, json};
 
 use super::{Bed, auth};
-use crate::support::App;
+use crate::support::{App, tests_on};
+
+tests_on!(
+    bare: Bed::bare(App::builder()) =>
+        a_role_is_written_merged_read_listed_and_deleted,
+        a_role_that_breaks_a_rule_is_refused_with_the_field;
+    configured: Bed::start() =>
+        bound_claims_must_match,
+        user_claim_must_be_a_non_empty_string,
+        max_age_requires_recent_auth_time;
+);
 
 async fn refused(bed: &Bed, role: Value, text: &str) {
     let answer = bed.app.client.post("auth/jwt/role/wrong", role.clone()).await;
     assert_eq!((answer.status, answer.error()), (400, text), "{role}: {}", answer.text);
 }
 
-#[actix_web::test]
-async fn a_role_is_written_merged_read_listed_and_deleted() {
-    let bed = Bed::bare(App::builder()).await;
+async fn a_role_is_written_merged_read_listed_and_deleted(bed: &Bed) {
     let client = &bed.app.client;
     assert_eq!(client.list("auth/jwt/role").await.status, 404);
     bed.role("CI", json!({"bound_audiences": "a, b", "ttl": "20m", "clock_skew_leeway": "-1", "max_age": "1h"})).await;
@@ -41,12 +49,9 @@ async fn a_role_is_written_merged_read_listed_and_deleted() {
         assert_eq!(client.delete("auth/jwt/role/CI").await.status, 204);
     }
     assert_eq!(client.get("auth/jwt/role/ci").await.text, "{\"errors\":[]}");
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
-    let bed = Bed::bare(App::builder()).await;
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field(bed: &Bed) {
     let bound = json!({"user_claim": "sub", "bound_subject": "x"});
     let with = |more: Value| {
         let mut role = bound.clone();
@@ -54,9 +59,9 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         role
     };
     let open = "must have at least one bound constraint when creating/updating a role";
-    refused(&bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
-    refused(&bed, json!({"user_claim": "sub"}), open).await;
-    refused(&bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
+    refused(bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
+    refused(bed, json!({"user_claim": "sub"}), open).await;
+    refused(bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
     for (more, text) in [
         (json!({"role_type": "oidc"}), "role_type: 'oidc' is not supported, only 'jwt'"),
         (json!({"role_type": "JWT"}), "invalid 'role_type': must be jwt"),
@@ -94,7 +99,7 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
             "token_policies_template_claims: not supported; only logins with a JWT are supported",
         ),
     ] {
-        refused(&bed, with(more), text).await;
+        refused(bed, with(more), text).await;
     }
     for (field, value) in [("clock_skew_leeway", json!("x")), ("max_age", json!(-1)), ("user_claim", json!([]))] {
         assert_eq!(
@@ -113,12 +118,9 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
     bed.role("redirects", with(redirects)).await;
     let read = bed.app.client.get("auth/jwt/role/redirects").await;
     assert_eq!(read.body["data"]["allowed_redirect_uris"], json!(["https://a.test/cb", "https://b.test/cb"]));
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn bound_claims_must_match() {
-    let bed = Bed::start().await;
+async fn bound_claims_must_match(bed: &Bed) {
     let logs_in = async |bound: Value, claims: Value| {
         bed.role("ci", json!({"bound_claims": bound})).await;
         let answer = bed.with_claims(claims.clone()).await;
@@ -165,12 +167,9 @@ async fn bound_claims_must_match() {
     for claim in [json!(""), json!(" "), json!(7), json!(false), json!([]), json!({})] {
         assert_eq!(bed.with_claims(json!({"a": claim})).await.status, 403, "{claim}");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn user_claim_must_be_a_non_empty_string() {
-    let bed = Bed::start().await;
+async fn user_claim_must_be_a_non_empty_string(bed: &Bed) {
     for (subject, reason) in [
         (json!(null), "claim \"sub\" not found in token"),
         (json!(7), "claim \"sub\" could not be converted to string"),
@@ -202,16 +201,12 @@ async fn user_claim_must_be_a_non_empty_string() {
     }
     assert_eq!(bed.with_claims(json!({"who": {"groups": ["a", ""]}})).await.status, 200);
     assert_eq!(bed.with_claims(json!({"who": {"groups": "a"}})).await.status, 200);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn max_age_requires_recent_auth_time() {
-    let bed = Bed::start().await;
+async fn max_age_requires_recent_auth_time(bed: &Bed) {
     bed.role("ci", json!({"max_age": "1h"})).await;
     let now = crate::directory::now();
     for (asked, status) in [(json!(now - 3600), 200), (json!(now - 3670), 403), (json!(null), 403), (json!("1"), 403)] {
         assert_eq!(bed.with_claims(json!({"auth_time": asked})).await.status, status, "{asked}");
     }
-    bed.app.stop().await;
 }

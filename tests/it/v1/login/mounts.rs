@@ -6,12 +6,16 @@ use super::{approle, log_in, refused, role, secret_id};
 use crate::support::{App, METHODS, send, tests_on};
 use crate::v1::rights::{granted, only};
 
-tests_on!(method: approle() =>
-    method_needs_a_free_path_and_a_method_type,
-    mounts_of_one_method_are_independent,
-    method_is_tuned_on_both_paths,
-    sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not,
-    login_path_does_not_reveal_mounts,
+tests_on!(
+    method: approle() =>
+        method_needs_a_free_path_and_a_method_type,
+        mounts_of_one_method_are_independent,
+        method_is_tuned_on_both_paths,
+        sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not,
+        login_path_does_not_reveal_mounts;
+    server: App::start() =>
+        methods_are_listed_with_their_accessors_and_read_one_by_one,
+        ignored_settings_of_a_mount_are_named;
 );
 
 async fn method_needs_a_free_path_and_a_method_type(app: &App) {
@@ -90,9 +94,7 @@ async fn disabled_method_revokes_its_tokens_and_their_children() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn methods_are_listed_with_their_accessors_and_read_one_by_one() {
-    let app = App::start().await;
+async fn methods_are_listed_with_their_accessors_and_read_one_by_one(app: &App) {
     for kind in METHODS {
         let body = json!({ "type": kind, "description": "for tests", "config": { "max_lease_ttl": "2h" } });
         assert_eq!(app.client.post(&format!("sys/auth/my-{kind}"), body).await.status, 204);
@@ -111,7 +113,6 @@ async fn methods_are_listed_with_their_accessors_and_read_one_by_one() {
         assert!(app.client.get("sys/mounts").await.body["data"].get(format!("my-{kind}/")).is_none());
     }
     refused(&app.client.get("sys/auth/absent").await, "No auth engine at absent/");
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -138,9 +139,7 @@ async fn method_enabled_as_azure_reads_back_so_to_known_clients_alone() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn ignored_settings_of_a_mount_are_named() {
-    let app = App::start().await;
+async fn ignored_settings_of_a_mount_are_named(app: &App) {
     let client = &app.client;
     let config = json!({ "default_lease_tll": "1h", "max_lease_ttl": "2h", "identity_token_key": "", "bogus": [] });
     for (path, kind) in [("sys/auth/approle", "approle"), ("sys/mounts/other", "pki")] {
@@ -159,7 +158,6 @@ async fn ignored_settings_of_a_mount_are_named() {
         let silent = json!({ "user_lockout_config": {}, "plugin_version": "", "description": "x" });
         assert_eq!(client.post(&format!("{path}/tune"), silent).await.status, 204);
     }
-    app.stop().await;
 }
 
 async fn method_is_tuned_on_both_paths(app: &App) {

@@ -2,8 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on};
 use crate::v1::rights::{granted, only};
+
+tests_on!(server: App::start() =>
+    moving_needs_sudo_and_two_paths,
+    mount_is_visible_with_any_right_at_it_or_below,
+    unauthenticated_caller_sees_little_of_public_mounts_only,
+);
 
 #[actix_web::test]
 async fn mount_moves_with_its_contents() {
@@ -144,11 +150,9 @@ async fn prefix_revocation_skips_moved_mounts_on_postgresql() {
     a_prefix_above_mounts_leaves_out_what_moved_away(App::builder().postgres().start().await).await;
 }
 
-#[actix_web::test]
-async fn moving_needs_sudo_and_two_paths() {
-    let app = App::start().await;
+async fn moving_needs_sudo_and_two_paths(app: &App) {
     let body = json!({ "from": "pki", "to": "other" });
-    let update = only(&app, "update", &granted("sys/remount", &["update"])).await;
+    let update = only(app, "update", &granted("sys/remount", &["update"])).await;
     update.post("sys/remount", body.clone()).await.assert_denied();
     for (body, text) in [
         (json!({ "from": "pki" }), "both 'from' and 'to' path must be specified as a string"),
@@ -158,11 +162,10 @@ async fn moving_needs_sudo_and_two_paths() {
     ] {
         app.client.post("sys/remount", body).await.assert_error(400, text);
     }
-    let sudo = only(&app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
+    let sudo = only(app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
     assert_eq!(sudo.post("sys/remount", body).await.status, 200);
-    let reader = only(&app, "reader", &granted("sys/remount/status/+", &["read"])).await;
+    let reader = only(app, "reader", &granted("sys/remount/status/+", &["read"])).await;
     assert_eq!(reader.get("sys/remount/status/none").await.status, 404);
-    app.stop().await;
 }
 
 async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
@@ -171,9 +174,7 @@ async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
     (paths("secret"), paths("auth"))
 }
 
-#[actix_web::test]
-async fn mount_is_visible_with_any_right_at_it_or_below() {
-    let app = App::start().await;
+async fn mount_is_visible_with_any_right_at_it_or_below(app: &App) {
     for path in ["team/ca", "open"] {
         assert_eq!(app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await.status, 204);
     }
@@ -185,7 +186,7 @@ async fn mount_is_visible_with_any_right_at_it_or_below() {
         ("at", granted("pki", &["list"]), "pki"),
         ("above", granted("team/*", &["read"]), "team/ca"),
     ] {
-        let client = only(&app, name, &rule).await;
+        let client = only(app, name, &rule).await;
         for asked in [path.to_owned(), format!("{path}/issue/web")] {
             let answer = client.get(&format!("sys/internal/ui/mounts/{asked}")).await;
             assert_eq!(answer.body["data"]["path"], format!("{path}/"), "{name} {asked}: {}", answer.text);
@@ -200,16 +201,13 @@ async fn mount_is_visible_with_any_right_at_it_or_below() {
         }
     }
     let denied = format!("{}{}", granted("pki/*", &["deny"]), granted("+/issue/web", &["update"]));
-    let client = only(&app, "denied", &denied).await;
+    let client = only(app, "denied", &denied).await;
     assert_eq!(client.get("sys/internal/ui/mounts/pki").await.status, 403);
     let (secret, auth) = seen(&app.client).await;
     assert!(secret.contains(&"pki/".to_owned()) && auth.contains(&"token/".to_owned()), "{secret:?} {auth:?}");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn unauthenticated_caller_sees_little_of_public_mounts_only() {
-    let app = App::start().await;
+async fn unauthenticated_caller_sees_little_of_public_mounts_only(app: &App) {
     let stranger = app.client.with_token("");
     assert_eq!(seen(&stranger).await, (vec![], vec![]));
     let tune = json!({ "listing_visibility": "unauth", "description": "for all" });
@@ -218,5 +216,4 @@ async fn unauthenticated_caller_sees_little_of_public_mounts_only() {
     let little = json!({ "type": "pki", "description": "for all", "options": Value::Null });
     assert_eq!(shown, json!({ "pki/": little }));
     app.client.with_token("s.unknown").get("sys/internal/ui/mounts").await.assert_denied();
-    app.stop().await;
 }

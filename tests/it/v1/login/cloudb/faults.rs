@@ -12,19 +12,23 @@ use crate::faults::double;
 use crate::provider::{CLIENT, Fault, OTHER_TENANT, Provider, S1, TENANT, identity};
 use crate::support::{send, tests_on};
 
-tests_on!(enabled: World::start() =>
-    provider_statuses_are_distinguished,
-    login_without_cached_keys_survives_a_busy_directory,
-    retry_delay_grows_and_follows_retry_after,
-    rejected_secret_is_reported,
-    server_without_secret_uses_its_machine_identity,
-    redirects_are_not_followed,
-    next_page_link_must_stay_at_the_provider,
-    unavailable_identity_page_is_503_not_403,
-    inconsistent_directory_documents_are_rejected,
-    oversized_response_is_rejected,
-    login_with_retries_ends_within_thirty_seconds,
-    outcomes_are_counted,
+tests_on!(
+    enabled: World::start() =>
+        provider_statuses_are_distinguished,
+        login_without_cached_keys_survives_a_busy_directory,
+        retry_delay_grows_and_follows_retry_after,
+        rejected_secret_is_reported,
+        server_without_secret_uses_its_machine_identity,
+        redirects_are_not_followed,
+        next_page_link_must_stay_at_the_provider,
+        unavailable_identity_page_is_503_not_403,
+        inconsistent_directory_documents_are_rejected,
+        oversized_response_is_rejected,
+        login_with_retries_ends_within_thirty_seconds,
+        outcomes_are_counted;
+    still: World::still(|builder| builder) =>
+        invalid_key_set_leaves_cached_keys_valid_for_a_day,
+        removed_key_is_rejected_after_a_configuration_write;
 );
 
 fn web() -> Value {
@@ -198,9 +202,7 @@ async fn inconsistent_directory_documents_are_rejected(world: &World) {
     assert!(elsewhere.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn invalid_key_set_leaves_cached_keys_valid_for_a_day() {
-    let world = World::still(|builder| builder).await;
+async fn invalid_key_set_leaves_cached_keys_valid_for_a_day(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     let new = TokenKey::rsa("k2", 2);
@@ -221,9 +223,7 @@ async fn invalid_key_set_leaves_cached_keys_valid_for_a_day() {
     assert_eq!(world.login(json!({"role": "r", "jwt": long})).await.status, 503);
 }
 
-#[actix_web::test]
-async fn removed_key_is_rejected_after_a_configuration_write() {
-    let world = World::still(|builder| builder).await;
+async fn removed_key_is_rejected_after_a_configuration_write(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     world.provider.lock().keys = vec![TokenKey::rsa("k2", 2).public()];

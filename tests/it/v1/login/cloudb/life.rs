@@ -5,7 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{World, assert_refused};
-use crate::support::{Answer, send};
+use crate::support::{Answer, send, tests_on};
+
+tests_on!(prepared: world() =>
+    renewal_uses_the_current_role,
+    tokens_are_revoked_with_their_mount_and_mounts_are_separate,
+    server_token_sent_with_a_login_is_ignored,
+);
 
 async fn world() -> World {
     let world = World::start().await;
@@ -39,9 +45,7 @@ async fn logins_and_tokens_are_bound_to_the_role_networks() {
     }
 }
 
-#[actix_web::test]
-async fn renewal_uses_the_current_role() {
-    let world = world().await;
+async fn renewal_uses_the_current_role(world: &World) {
     let answer = world.with(json!({})).await;
     assert_eq!(answer.body["auth"]["lease_duration"], 7200);
     let own = world.app.client.with_token(&token(&answer));
@@ -54,9 +58,7 @@ async fn renewal_uses_the_current_role() {
     assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
 }
 
-#[actix_web::test]
-async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
-    let world = world().await;
+async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate(world: &World) {
     world.enable("team-b/cloudb").await;
     let role = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/team-b/cloudb/role/other", role).await.status, 204);
@@ -73,9 +75,7 @@ async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
     assert_eq!(world.login(json!({"role": "r", "jwt": jwt})).await.status, 403);
 }
 
-#[actix_web::test]
-async fn server_token_sent_with_a_login_is_ignored() {
-    let world = world().await;
+async fn server_token_sent_with_a_login_is_ignored(world: &World) {
     let limited = json!({"policies": "default", "num_uses": 1});
     let limited = world.app.client.with_new_token(limited).await;
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{key, refused, shown, with, with_key, write};
+use super::{delete, key, refused, shown, test, with, with_key, write};
 use crate::support::{App, NO_MODULE, send, tests_on};
+use crate::v1::rights::{granted, only};
 
 tests_on!(server: App::start() =>
     minimal_key_is_shown_with_defaults_and_a_stable_uuid,
@@ -31,15 +32,15 @@ async fn minimal_key_is_shown_with_defaults_and_a_stable_uuid(app: &App) {
     assert_eq!(data["UUID"].as_str().unwrap().len(), 36);
     let body =
         json!({ "slot": 7, "token_label": "", "any_mount": "true", "usages": "Sign", "force_rw_session": "true" });
-    write(&app.client, "web", with(body, json!({ "mechanism": "0X000d", "max_parallel": "4" }))).await;
+    write(app, "web", with(body, json!({ "mechanism": "0X000d", "max_parallel": "4" }))).await;
     let updated = shown(&app.client, "web").await;
     let changed = json!({ "slot": 7, "token_label": "", "any_mount": true, "usages": ["sign"],
         "force_rw_session": true, "mechanism": 13, "max_parallel": 4 });
     assert_eq!(updated, with(data.clone(), changed), "what is absent stays, and the UUID too");
     // A later key of the same name is another key.
-    assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
-    assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
-    write(&app.client, "web", key()).await;
+    delete(app, "web").await;
+    delete(app, "web").await;
+    write(app, "web", key()).await;
     assert_ne!(shown(&app.client, "web").await["UUID"], data["UUID"]);
 }
 
@@ -73,15 +74,9 @@ async fn key_of_the_terraform_provider_reads_back_unchanged(app: &App) {
         "usages": "generate_random,sign,verify", "mechanism": "0x000d" });
     assert_eq!(peers("PUT", "pkcs11/web", Some(&with(own, given))).await.status, 204);
     let read = peers("GET", "pkcs11/web", None).await.body["data"].clone();
-    for (member, value) in [
-        ("slot", json!(0)),
-        ("key_bits", json!(2048)),
-        ("force_rw_session", json!("true")),
-        ("mechanism", json!("0x000d")),
-        ("usages", json!(["sign", "verify", "generate_random"])),
-    ] {
-        assert_eq!(read[member], value, "{member}");
-    }
+    let expected = json!({ "slot": 0, "key_bits": 2048, "force_rw_session": "true", "mechanism": "0x000d",
+        "usages": ["sign", "verify", "generate_random"] });
+    assert_eq!(with(read.clone(), expected), read);
     // The contract has other types; what the peers read can be written back.
     let shown = shown(&app.client, "web").await;
     let contract = (&shown["mechanism"], &shown["force_rw_session"], &shown["usages"][2]);
@@ -104,26 +99,19 @@ async fn client_type_names_are_aliases_in_paths_and_policies() {
     let written = client.post("sys/managed-keys/awskms/web", body).await;
     assert_eq!((written.status, &written.text[..]), (204, ""), "no warning either");
     for kind in ["awskms", "cloudakms"] {
-        let read = client.get(&format!("sys/managed-keys/{kind}/web")).await;
-        assert_eq!(
-            (&read.body["data"]["type"], &read.body["data"]["kms_key"]),
-            (&json!("cloudakms"), &json!("alias/web"))
-        );
+        let read = shown(client, &format!("{kind}/web")).await;
+        assert_eq!(json!([read["type"], read["kms_key"]]), json!(["cloudakms", "alias/web"]));
         assert_eq!(client.list(&format!("sys/managed-keys/{kind}")).await.body["data"]["keys"], json!(["web"]));
     }
     for (rule, other) in [("awskms", "cloudakms"), ("cloudakms", "awskms"), ("aws*", "cloudakms")] {
         let path = if rule.ends_with('*') { rule.to_owned() } else { format!("{rule}/*") };
-        app.policy("only", &format!("path \"sys/managed-keys/{path}\" {{ capabilities = [\"read\"] }}")).await;
-        let some = app.with_policies(&["only"]).await;
+        let some = only(&app, "only", &granted(&format!("sys/managed-keys/{path}"), &["read"])).await;
         for kind in [other, "awskms"] {
             assert_eq!(some.get(&format!("sys/managed-keys/{kind}/web")).await.status, 200, "{rule} {kind}");
         }
         some.get("sys/managed-keys/gcpckms/web").await.assert_denied();
-        let deny = format!(
-            "path \"sys/managed-keys/*\" {{ capabilities = [\"read\"] }}\npath \"sys/managed-keys/{path}\" {{ capabilities = [\"deny\"] }}"
-        );
-        app.policy("not", &deny).await;
-        let none = app.with_policies(&["not"]).await;
+        let deny = granted(&format!("sys/managed-keys/{path}"), &["deny"]);
+        let none = only(&app, "not", &(granted("sys/managed-keys/*", &["read"]) + &deny)).await;
         for kind in [other, "awskms"] {
             none.get(&format!("sys/managed-keys/{kind}/web")).await.assert_denied();
         }
@@ -139,6 +127,10 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
     let bits = "key_bits must be one of 2048, 3072, 4096";
     let number = "mechanism must be an unsigned number of 32 bits";
     let replace = "allow_replace_key: must be false: this server never replaces a key that is in the backend";
+    let curve = "curve is required when allow_generate_key is true and the mechanism is ECDSA";
+    let generated = "key_bits must be one of 2048, 3072, 4096 when allow_generate_key is true";
+    let file = "/usr/lib/softhsm/libsofthsm2.so";
+    let no_file = format!("no kms_library configured with name {file:?}");
     let store = "allow_store_key: must be false: this server never copies a private key into the backend";
     for (members, text) in [
         (json!({ "slot": "5" }), "only one of slot or token_label can be set"),
@@ -160,25 +152,16 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
         (json!({ "UUID": "x" }), "UUID: is assigned by the server; a new key must be written without it"),
         (json!({ "mechanism": "0xZZ" }), hexadecimal),
         (json!({ "mechanism": "0x123456789" }), hexadecimal),
-        (
-            json!({ "allow_generate_key": "true" }),
-            "curve is required when allow_generate_key is true and the mechanism is ECDSA",
-        ),
+        (json!({ "allow_generate_key": "true" }), curve),
         (json!({ "curve": "P224" }), "curve must be one of P256, P384, P521"),
-        (
-            json!({ "allow_generate_key": true, "mechanism": "0x1" }),
-            "key_bits must be one of 2048, 3072, 4096 when allow_generate_key is true",
-        ),
+        (json!({ "allow_generate_key": true, "mechanism": "0x1" }), generated),
         (json!({ "allow_generate_key": true, "mechanism": "0x1", "key_bits": 1024 }), bits),
         (json!({ "key_bits": "2049" }), bits),
         (json!({ "key_bits": -2048 }), bits),
         (json!({ "library": null }), "missing library"),
         (json!({ "library": "" }), "missing library"),
         (json!({ "library": "other" }), "no kms_library configured with name \"other\""),
-        (
-            json!({ "library": "/usr/lib/softhsm/libsofthsm2.so" }),
-            "no kms_library configured with name \"/usr/lib/softhsm/libsofthsm2.so\"",
-        ),
+        (json!({ "library": file }), no_file.as_str()),
         (json!({ "pin": null }), "pin is required"),
         (json!({ "pin": "" }), "pin is required"),
         (json!({ "pin": "redacted" }), "pin: \"redacted\" is a placeholder without a stored secret; send the secret"),
@@ -190,7 +173,7 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
         (json!({ "type": "cloudakms" }), "type: must be \"pkcs11\", as the path says"),
         (json!({ "name": "other" }), "name: must be \"web\", as the path says"),
     ] {
-        refused(&app.client, "web", with(key(), members), text).await;
+        refused(app, "web", with(key(), members), text).await;
     }
     for field in ["any_mount", "max_parallel", "pin", "library", "usages", "slot"] {
         let answer = app.client.post("sys/managed-keys/pkcs11/web", with(key(), json!({ field: { "a": 1 } }))).await;
@@ -206,39 +189,37 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
         json!({ "usages": "", "max_parallel": 1024 }),
         json!({ "usages": "encrypt,decrypt,sign,verify,wrap,unwrap,mac,generate_random" }),
     ] {
-        write(&app.client, "web", with(key(), members)).await;
-        assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
+        write(app, "web", with(key(), members)).await;
+        delete(app, "web").await;
     }
 }
 
 #[actix_web::test]
 async fn update_is_validated_together_with_stored_parameters() {
     let app = with_key().await;
+    let curve = "curve is required when allow_generate_key is true and the mechanism is ECDSA";
     for (members, text) in [
         (json!({ "slot": 1 }), "only one of slot or token_label can be set"),
         (json!({ "slot": 0 }), "only one of slot or token_label can be set"),
         (json!({ "token_label": "" }), "either slot or token_label is required"),
         (json!({ "pin": "" }), "pin is required"),
-        (
-            json!({ "allow_generate_key": "1" }),
-            "curve is required when allow_generate_key is true and the mechanism is ECDSA",
-        ),
+        (json!({ "allow_generate_key": "1" }), curve),
     ] {
-        refused(&app.client, "web", members, text).await;
+        refused(&app, "web", members, text).await;
     }
     let before = shown(&app.client, "web").await;
     for members in [json!({}), json!({ "pin": "redacted" }), json!({ "pin": null }), before.clone()] {
-        let written = write(&app.client, "web", members).await;
+        let written = write(&app, "web", members).await;
         assert_eq!((written.status, written.text.as_str()), (204, ""), "it has no warning");
         assert_eq!(shown(&app.client, "web").await, before);
     }
     let other = "UUID: is assigned by the server and cannot be changed";
-    refused(&app.client, "web", json!({ "UUID": "00000000-0000-0000-0000-000000000000" }), other).await;
+    refused(&app, "web", json!({ "UUID": "00000000-0000-0000-0000-000000000000" }), other).await;
     // The same with a slot instead of a label; slot 0 is valid.
     for slot in [0, 7] {
-        write(&app.client, "web", json!({ "slot": slot.to_string(), "token_label": "" })).await;
+        write(&app, "web", json!({ "slot": slot.to_string(), "token_label": "" })).await;
         let before = shown(&app.client, "web").await;
-        write(&app.client, "web", before.clone()).await;
+        write(&app, "web", before.clone()).await;
         assert_eq!((&before["slot"], shown(&app.client, "web").await), (&json!(slot), before.clone()));
     }
     app.stop().await;
@@ -246,7 +227,7 @@ async fn update_is_validated_together_with_stored_parameters() {
 
 async fn writes_warn_of_key_generation_mechanism_and_spelling(app: &App) {
     let warned = async |name: &str, body: Value| {
-        let answer = write(&app.client, name, body).await;
+        let answer = write(app, name, body).await;
         assert_eq!((answer.status, &answer.body["data"]), (200, &Value::Null), "{}", answer.text);
         answer.body["warnings"].clone()
     };
@@ -261,42 +242,40 @@ async fn writes_warn_of_key_generation_mechanism_and_spelling(app: &App) {
 }
 
 async fn names_are_unique_over_types_and_unknown_types_are_rejected(app: &App) {
-    write(&app.client, "K1", key()).await;
+    write(app, "K1", key()).await;
     for kind in ["cloudakms", "cloudbkeyvault", "cloudckms"] {
-        let other = app.client.post(&format!("sys/managed-keys/{kind}/k1"), key()).await;
-        let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";
-        assert_eq!((other.status, other.error()), (400, text));
+        let other = format!("{kind}/k1");
+        refused(app, &other, key(), "a managed key named \"k1\" of type \"pkcs11\" already exists").await;
         assert_eq!(app.client.list(&format!("sys/managed-keys/{kind}")).await.text, "{\"errors\":[]}");
-        assert_eq!(app.client.get(&format!("sys/managed-keys/{kind}/k1")).await.status, 404);
-        assert_eq!(app.client.delete(&format!("sys/managed-keys/{kind}/k1")).await.status, 204);
-        let test = app.client.post(&format!("sys/managed-keys/{kind}/k1/test/sign"), json!({})).await;
-        assert_eq!((test.status, test.text.as_str()), (404, "{\"errors\":[]}"));
+        app.client.get(&super::path(&other)).await.assert_status(404);
+        delete(app, &other).await;
+        let tested = test(app, &other, json!({})).await;
+        assert_eq!((tested.status, tested.text.as_str()), (404, "{\"errors\":[]}"));
     }
     let list = app.client.list("sys/managed-keys/pkcs11").await;
     assert_eq!((&list.body["data"]["keys"], &list.body["keys"]), (&json!(["k1"]), &json!(["k1"])));
     assert_eq!(shown(&app.client, "K1").await["name"], "k1");
     for path in ["sys/managed-keys/hsm/k1", "sys/managed-keys/PKCS11/k1"] {
-        let word = path.split('/').nth(2).unwrap();
-        let text = format!("unknown managed key type \"{word}\"");
+        let text = format!("unknown managed key type \"{}\"", path.split('/').nth(2).unwrap());
         for answer in [app.client.get(path).await, app.client.delete(path).await, app.client.post(path, key()).await] {
-            assert_eq!((answer.status, answer.error()), (400, text.as_str()), "{path}");
+            answer.assert_error(400, &text);
         }
     }
     assert_eq!(app.client.list("sys/managed-keys/hsm").await.error(), "unknown managed key type \"hsm\"");
     for name in ["-web", "web-", "we b", "w/eb", "wéb"] {
         let answer = app.client.post(&format!("sys/managed-keys/pkcs11/{name}"), key()).await;
-        assert_eq!((answer.status, answer.error()), (404, "unsupported path"), "{name}");
+        answer.assert_error(404, "unsupported path");
     }
     let long = "n".repeat(129);
     let text = "managed_key: longer than 128 characters";
-    refused(&app.client, &long, key(), text).await;
-    write(&app.client, &long[..128], key()).await;
+    refused(app, &long, key(), text).await;
+    write(app, &long[..128], key()).await;
 }
 
 async fn lists_are_paged_and_writes_accept_every_form(app: &App) {
     assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.status, 404);
     for name in ["c", "a", "b.1"] {
-        write(&app.client, name, key()).await;
+        write(app, name, key()).await;
     }
     for (query, keys) in
         [("", json!(["a", "b.1", "c"])), ("&after=a&limit=1", json!(["b.1"])), ("&limit=2", json!(["a", "b.1"]))]
@@ -316,7 +295,7 @@ async fn lists_are_paged_and_writes_accept_every_form(app: &App) {
 #[actix_web::test]
 async fn keys_survive_a_restart_and_need_their_library() {
     let app = with_key().await;
-    write(&app.client, "open", with(key(), json!({ "any_mount": true }))).await;
+    write(&app, "open", with(key(), json!({ "any_mount": true }))).await;
     let before = [shown(&app.client, "web").await, shown(&app.client, "open").await];
     let app = app.restart().await;
     assert_eq!([shown(&app.client, "web").await, shown(&app.client, "open").await], before);
@@ -328,13 +307,14 @@ async fn keys_survive_a_restart_and_need_their_library() {
     assert_eq!(shown(&client, "open").await, before[1]);
     let answer = client.post("sys/managed-keys/pkcs11/open/test/sign", json!({})).await;
     answer.assert_error(400, "configuration: no kms_library configured with name \"none\"");
-    refused(&client, "open", json!({ "any_mount": false }), "no kms_library configured with name \"none\"").await;
+    let answer = client.post("sys/managed-keys/pkcs11/open", json!({ "any_mount": false })).await;
+    answer.assert_error(400, "no kms_library configured with name \"none\"");
     assert_eq!(client.delete("sys/managed-keys/pkcs11/open").await.status, 204);
     running.stop().await.unwrap();
 }
 
 async fn concurrent_writes_of_one_key_are_serialized(app: &App) {
-    let writes = (1..=12).map(|n| write(&app.client, "web", with(key(), json!({ "max_parallel": n }))));
+    let writes = (1..=12).map(|n| write(app, "web", with(key(), json!({ "max_parallel": n }))));
     futures_util::future::join_all(writes).await;
     let list = app.client.list("sys/managed-keys/pkcs11").await;
     assert_eq!(list.body["keys"], json!(["web"]));
@@ -350,9 +330,9 @@ async fn metric_series_of_a_deleted_key_are_removed(app: &App) {
     };
     for _ in 0..2 {
         assert_eq!(series().await, 0);
-        write(&app.client, name, key()).await;
+        write(app, name, key()).await;
         assert!(series().await >= 7);
-        assert_eq!(app.client.delete(&format!("sys/managed-keys/pkcs11/{name}")).await.status, 204);
+        delete(app, name).await;
         // Its actor ends in the background.
         let begun = std::time::Instant::now();
         while series().await > 0 {

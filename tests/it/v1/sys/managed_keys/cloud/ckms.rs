@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use signet::keys::{CloudSettings, GoogleSettings};
 
-use super::super::with;
-use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
+use super::super::{issue, refused, shown, test, test_refused, tested, with, write};
+use super::{shown_of_all, with_root};
 use crate::signers::cloud::kms::{Fault, Kms};
 use crate::support::App;
 use crate::v1::pki::foreign::csr;
@@ -40,7 +40,7 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     write(&app, KEY, generated("EC_SIGN_P256_SHA256")).await;
     tested(&app, KEY, json!({})).await;
     assert_eq!(kms.lock().keys["key"].pending, 0);
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    with_root(&app).await;
     issue(&app).await.assert_status(200);
     for (fault, text) in [
         (Fault::SignatureChecksum, "cloudckms: the key service: its answer was damaged on its way"),
@@ -72,7 +72,7 @@ async fn signature_scheme_follows_the_algorithm_of_the_key() {
         assert!(answer.error().starts_with(text), "{}", answer.text);
     }
     assert_eq!(kms.lock().keys.len(), 1);
-    let shown = app.client.get("sys/managed-keys/cloudckms/web").await.body["data"].clone();
+    let shown = shown(&app.client, KEY).await;
     let own = with(key("RSA_SIGN_PSS_2048_SHA256"), json!({ "credentials": "", "crypto_key_version": "1" }));
     let terms = json!({ "allow_generate_key": true, "any_mount": true });
     assert_eq!(shown, with(shown_of_all("web", "cloudckms", &shown["UUID"], own), terms));
