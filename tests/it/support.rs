@@ -594,6 +594,15 @@ pub fn assert_has(object: &Value, members: Value) {
     }
 }
 
+/// Waits until the condition holds.
+pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is().await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Asserts that `work` takes less than `limit`, in at most three attempts. For work that does not depend on a server
 /// timer: a busy machine may delay one attempt, a timer would delay all.
 pub async fn quick(limit: Duration, mut work: impl AsyncFnMut()) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::rights::{granted, only};
-use crate::support::{App, send};
+use crate::support::{App, send, until};
 
 pub struct Pending {
     socket: TcpStream,
@@ -68,11 +68,7 @@ impl Pending {
 
 /// Waits until pending bodies use `bytes` of the budget of 300,000 bytes.
 pub async fn taken(app: &App, bytes: isize) {
-    let begun = std::time::Instant::now();
-    while app.shared().bodies.left() > 300_000 - bytes {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} are left", app.shared().bodies.left());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the bodies are read", async || app.shared().bodies.left() <= 300_000 - bytes).await;
 }
 
 fn asks(length: usize) -> Vec<u8> {

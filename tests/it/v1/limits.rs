@@ -12,13 +12,10 @@ tests_on!(
         a_header_block_above_the_limit_is_431,
         malformed_json_is_not_quoted_in_errors,
         only_the_root_namespace_exists,
-        query_body_and_headers_do_not_change_the_operation,
         token_names_metadata_and_policies_are_limited,
-        body_is_exactly_one_json_object,
-        wrapped_response_is_never_returned_in_plain_text;
+        body_is_exactly_one_json_object;
     small_bodies: App::builder().settings(|s| s.max_body = 10_000).start() =>
-        body_above_the_limit_is_413_with_and_without_token,
-        chunked_body_above_the_limit_is_413;
+        body_above_the_limit_is_413_with_and_without_token;
 );
 
 async fn ambiguous_paths_are_rejected_before_policies(app: &App) {
@@ -54,9 +51,6 @@ async fn body_above_the_limit_is_413_with_and_without_token(app: &App) {
         send(client.request("POST", "sys/capabilities-self").body(fill(20_000_000))).await.assert_status(413);
     }
     send(app.client.request("POST", "sys/capabilities-self").body(fill(10_000))).await.assert_status(200);
-}
-
-async fn chunked_body_above_the_limit_is_413(app: &App) {
     let chunks = format!("{:x}\r\n{}\r\n", 4096, "a".repeat(4096)).repeat(4);
     let token = &app.client.token;
     let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
@@ -78,39 +72,18 @@ async fn deep_or_wide_json_is_rejected_quickly() {
 }
 
 async fn malformed_json_is_not_quoted_in_errors(app: &App) {
-    let answer =
-        send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await.assert_status(400);
-    assert!(!answer.text.contains("hunter2"));
+    let answer = send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await;
+    assert!(answer.status == 400 && !answer.text.contains("hunter2"), "{}", answer.text);
 }
 
 async fn only_the_root_namespace_exists(app: &App) {
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
-        for (name, status) in [
-            ("root", 200),
-            ("root/", 200),
-            ("/root", 200),
-            ("", 200),
-            ("/", 200),
-            ("foo", 404),
-            ("foo/", 404),
-            ("root/x", 404),
-            ("ROOT", 404),
-        ] {
+        let root = ["root", "root/", "/root", "", "/"].map(|name| (name, 200));
+        let other = ["foo", "foo/", "root/x", "ROOT"].map(|name| (name, 404));
+        for (name, status) in root.into_iter().chain(other) {
             let answer = send(app.client.request("GET", "sys/mounts").header(header, name)).await;
             assert_eq!(answer.status, status, "{header}: {name}");
         }
-    }
-}
-
-async fn query_body_and_headers_do_not_change_the_operation(app: &App) {
-    app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
-    let client = app.with_policies(&["reader"]).await;
-    for operation in ["renew", "revoke", "rollback", "alias-lookahead", "delete", "update"] {
-        let request = client.request("GET", &format!("pki/roles/none?operation={operation}"));
-        let request = request.header("X-HTTP-Method-Override", "DELETE").header("X-Operation", operation);
-        assert_eq!(send(request.json(&json!({ "operation": operation }))).await.status, 404, "{operation}");
-        let request = client.request("POST", "pki/roles/none").json(&json!({ "operation": "read" }));
-        send(request.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
     }
 }
 
@@ -154,13 +127,4 @@ async fn body_is_exactly_one_json_object(app: &App) {
     assert_eq!(app.client.get("sys/policies/acl/twice").await.status, 404);
     let blanks = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy} \r\n\t "));
     assert_eq!(send(blanks).await.status, 204);
-}
-
-async fn wrapped_response_is_never_returned_in_plain_text(app: &App) {
-    let wrapped = app.client.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "1m0s");
-    let answer = send(wrapped).await;
-    assert!(answer.status == 200 && answer.body["wrap_info"]["token"].is_string(), "{}", answer.text);
-    assert!(!answer.text.contains(&app.client.token));
-    let unset = app.client.request("POST", "auth/token/create").header("X-Vault-Wrap-TTL", "0s").json(&json!({}));
-    assert_eq!(send(unset).await.status, 200);
 }

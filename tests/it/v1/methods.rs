@@ -7,8 +7,7 @@ use crate::support::{App, send, tests_on};
 tests_on!(server: App::start() =>
     health_has_its_keys_and_no_envelope,
     health_head_has_no_body_and_bad_flags_are_rejected,
-    absent_object_is_404_with_an_empty_error_list,
-    empty_list_is_404_in_every_spelling,
+    absent_object_and_empty_list_are_404_in_every_spelling,
     write_without_output_is_204_unless_it_warns,
     token_headers_must_agree,
     form_content_type_accepts_json_and_form_bodies,
@@ -49,16 +48,11 @@ async fn health_head_has_no_body_and_bad_flags_are_rejected(app: &App) {
     assert_eq!(app.client.get("sys/health?activecode=299&standbyok=true").await.status, 299);
 }
 
-async fn absent_object_is_404_with_an_empty_error_list(app: &App) {
-    for path in ["sys/policies/acl/absent", "pki/roles/absent"] {
-        let answer = app.client.get(path).await;
-        assert_eq!((answer.status, answer.text.as_str()), (404, "{\"errors\":[]}"), "{path}");
-    }
-}
-
-async fn empty_list_is_404_in_every_spelling(app: &App) {
+async fn absent_object_and_empty_list_are_404_in_every_spelling(app: &App) {
     let verb = app.client.list("pki/roles").await;
-    assert_eq!((verb.status, verb.text.as_str()), (404, "{\"errors\":[]}"));
+    for absent in [&verb, &app.client.get("sys/policies/acl/absent").await, &app.client.get("pki/roles/absent").await] {
+        assert_eq!((absent.status, absent.text.as_str()), (404, "{\"errors\":[]}"));
+    }
     for query in ["list=true", "list=T", "list=1"] {
         let get = app.client.get(&format!("pki/roles?{query}")).await;
         assert_eq!((get.status, get.text.as_str()), (verb.status, verb.text.as_str()));
@@ -164,15 +158,17 @@ async fn help_is_given_for_paths(app: &App) {
 }
 
 async fn fields_and_headers_do_not_change_the_operation(app: &App) {
+    const HEADERS: [&str; 5] =
+        ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Operation", "X-Vault-Operation", "X-Service-Operation"];
     assert!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status < 300);
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
     let reader = app.with_policies(&["reader"]).await;
-    for operation in ["delete", "update", "renew", "revoke", "alias-lookahead"] {
+    for operation in ["delete", "update", "renew", "revoke", "rollback", "alias-lookahead"] {
         let request = reader.request("GET", &format!("pki/roles/web?operation={operation}&_method={operation}"));
-        let request = ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Vault-Operation", "X-Service-Operation"]
-            .into_iter()
-            .fold(request, |request, header| request.header(header, operation.to_uppercase()));
+        let request = HEADERS.iter().fold(request, |all, header| all.header(*header, operation.to_uppercase()));
         let answer = send(request.json(&json!({ "operation": operation, "key_type": "rsa" }))).await;
         assert_eq!((answer.status, &answer.body["data"]["key_type"]), (200, &json!("ec")), "{operation}");
     }
+    let write = reader.request("POST", "pki/roles/web").json(&json!({ "operation": "read" }));
+    send(write.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
 }

@@ -47,7 +47,7 @@ pub fn token_in(answer: &Answer) -> String {
 }
 
 pub fn assert_taken(answer: &Answer) {
-    assert_eq!((answer.status, answer.error()), (400, INVALID), "{}", answer.text);
+    answer.assert_error(400, INVALID);
 }
 
 async fn unwrap(client: &Client, token: &str) -> Answer {
@@ -58,15 +58,8 @@ async fn lookup(client: &Client, token: &str) -> Answer {
     client.post("sys/wrapping/lookup", json!({ "token": token })).await
 }
 
-async fn authority(app: &App) {
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
-    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
-}
-
 async fn wrapped_response_is_unwrapped_once_and_complete(app: &App) {
-    authority(app).await;
+    app.client.authority("pki", json!({})).await;
     let answer = wrapped(&app.client, "POST", "pki/issue/web", json!({ "common_name": "a.test", "bogus": 1 })).await;
     let members = answer.body.as_object().unwrap();
     for (name, value) in members.iter().filter(|(name, _)| !["wrap_info", "mount_type"].contains(&name.as_str())) {
@@ -97,7 +90,7 @@ async fn wrapped_response_is_unwrapped_once_and_complete(app: &App) {
 }
 
 async fn raw_bodies_are_wrapped(app: &App) {
-    authority(app).await;
+    app.client.authority("pki", json!({})).await;
     let stranger = app.client.with_token("");
     for path in ["pki/ca/pem", "pki/ca", "pki/crl", "pki/crl/pem"] {
         let clear = stranger.get(path).await;
@@ -195,7 +188,7 @@ async fn wrapped_token_is_named_by_its_accessor_only() {
     assert_eq!(made.get("auth/token/lookup-self").await.status, 200);
     // A secret id also has an accessor.
     let app = super::login::with_approle(app).await;
-    assert_eq!(app.client.post("auth/approle/role/web", json!({})).await.status, 204);
+    app.client.post("auth/approle/role/web", json!({})).await.assert_status(204);
     for path in ["secret-id", "custom-secret-id"] {
         let body = json!({ "secret_id": "a-secret-id-that-somebody-chose" });
         let answer = wrapped(&app.client, "POST", &format!("auth/approle/role/web/{path}"), body).await;
@@ -226,19 +219,20 @@ async fn empty_and_error_responses_are_not_wrapped(app: &App) {
 }
 
 async fn invalid_wrap_ttls_are_rejected(app: &App) {
-    for (header, value) in [
-        ("X-Vault-Wrap-TTL", "-1s"),
-        ("X-Vault-Wrap-TTL", "soon"),
-        ("X-Service-Wrap-TTL", "999ms"),
-        ("X-Service-Wrap-TTL", "769h"),
-    ] {
-        let answer = send(app.client.request("GET", "auth/token/lookup-self").header(header, value)).await;
+    let own = || app.client.request("GET", "auth/token/lookup-self");
+    let peer = "X-Vault-Wrap-TTL";
+    let contract = "X-Service-Wrap-TTL";
+    for (header, value) in [(peer, "-1s"), (peer, "soon"), (contract, "999ms"), (contract, "769h")] {
+        let answer = send(own().header(header, value)).await;
         assert_eq!(answer.status, 400, "{value}: {}", answer.text);
         assert!(answer.error().starts_with("wrap-ttl: ") && !answer.text.contains(&app.client.token), "{value}");
     }
-    let two =
-        app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "1m").header("X-Service-Wrap-TTL", "2m");
-    assert_eq!(send(two).await.error(), "wrap-ttl: two different times were sent");
+    let two = send(own().header(peer, "1m").header(contract, "2m")).await;
+    assert_eq!(two.error(), "wrap-ttl: two different times were sent");
+    let wrapped = send(own().header(peer, "1m0s")).await;
+    assert!(wrapped.status == 200 && wrapped.body["wrap_info"]["token"].is_string(), "{}", wrapped.text);
+    assert!(!wrapped.text.contains(&app.client.token));
+    assert_eq!(send(own().header(peer, "0s")).await.body["data"]["id"], json!(app.client.token));
 }
 
 async fn policy_wrapping_ttl_limits_apply(app: &App) {
@@ -304,7 +298,7 @@ async fn response_that_cannot_be_stored_is_not_revealed() {
 }
 
 async fn too_long_response_is_not_wrapped(app: &App) {
-    authority(app).await;
+    app.client.authority("pki", json!({})).await;
     app.policy("long", &format!("# {}\npath \"x\" {{ capabilities = [\"read\"] }}", "a".repeat(200_000))).await;
     assert!(wrapped(&app.client, "GET", "sys/policies/acl/long", Value::Null).await.body["wrap_info"].is_object());
     let text = "a".repeat(600_000);
@@ -315,7 +309,7 @@ async fn too_long_response_is_not_wrapped(app: &App) {
 }
 
 async fn wrapping_without_token_is_limited_to_five_minutes(app: &App) {
-    authority(app).await;
+    app.client.authority("pki", json!({})).await;
     let stranger = app.client.with_token("");
     let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
     ask("301s").await.assert_error(400, "wrap-ttl: must be at most 300s for requests without a token");
@@ -323,9 +317,7 @@ async fn wrapping_without_token_is_limited_to_five_minutes(app: &App) {
     // Unwrapping with a wrap header fails and does not use up the token.
     let token = token_in(&ask("60s").await);
     wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await.assert_status(400);
-    assert!(
-        send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
-    );
+    unwrap(&app.client, &token).await.assert_status(200);
 }
 
 async fn wrap_quota_limits_each_caller_separately(app: &App) {
@@ -338,16 +330,10 @@ async fn wrap_quota_limits_each_caller_separately(app: &App) {
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
     shared.wrap_quota.take(Sender::of_token(Some(&caller), None), 512 << 20);
-    let made = one.post("auth/token/create", json!({})).await;
-    let child = one.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)));
+    let child = one.with_new_token(json!({})).await;
     for client in [&one, &child] {
-        let refused = wrap(client).await;
-        assert_eq!(
-            (refused.status, refused.error()),
-            (429, "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later"),
-            "{}",
-            refused.text
-        );
+        let text = "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later";
+        wrap(client).await.assert_error(429, text);
     }
     // Rejected before anything is created.
     let tokens = async || app.client.list("auth/token/accessors").await.body["data"]["keys"].as_array().unwrap().len();

@@ -1,7 +1,5 @@
 //! Teams and memberships.
 
-use std::time::Duration;
-
 use futures_util::future::{join_all, join3};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +8,7 @@ use super::fixture::{
     ACME, Api, NONE, PEOPLE, TEAMS, World, assert_invalid, assert_refused, attribute, items, names, no_attributes,
     on_both_stores, path_of, related, resource, rights, statuses, team_access, these, total,
 };
-use crate::support::Answer;
+use crate::support::{Answer, until};
 
 on_both_stores!(
     owners_team_cannot_be_deleted_renamed_or_emptied,
@@ -343,13 +341,7 @@ async fn first_request_activates_an_invited_member(world: &World) {
     assert_eq!(attribute(&world.owner.get(&path).await, "status"), "invited");
     let token = world.token_of("new@acme.test").await;
     assert_eq!(world.owner.with_token(&token).get("organizations/acme").await.status, 200);
-    for _ in 0..500 {
-        if attribute(&world.owner.get(&path).await, "status") == "active" {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("still invited");
+    until("the membership is active", async || attribute(&world.owner.get(&path).await, "status") == "active").await;
 }
 
 /// Two owners remove each other concurrently: one stays, in the team and in the organization.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{World, assert_refused};
 use crate::faults::double;
 use crate::provider::{Application, CLIENT, Fault, SECRET};
-use crate::support::{Builder, tests_on};
+use crate::support::{Builder, tests_on, until};
 
 tests_on!(still: World::still(|builder| builder) =>
     rotated_secret_is_used_after_a_minute_and_old_one_removed,
@@ -35,16 +35,6 @@ impl World {
     }
 }
 
-async fn until(is: impl AsyncFn() -> bool) {
-    for _ in 0..100 {
-        if is().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("it did not come to that");
-}
-
 async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World) {
     let machine = world.machine().await;
     let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
@@ -56,7 +46,7 @@ async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!((world.date().await, login().await), (Value::Null, 200));
     world.app.clock.advance(Duration::from_secs(2));
-    until(async || world.date().await.is_string()).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
     // A manually created secret is not removed, but no longer needed.
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
     world.provider.lock().applications[0].secrets.remove(0);
@@ -66,7 +56,7 @@ async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World
     assert_eq!(world.keys(), ["made-1", "made-2"]);
     assert_eq!(login().await, 200);
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.keys() == ["made-2"]).await;
+    until("the rotation proceeds", async || world.keys() == ["made-2"]).await;
     assert_eq!(login().await, 200);
     assert!(world.date().await.as_str() > first.as_str());
     let shown = world.app.client.get(CONFIG).await.text;
@@ -79,7 +69,7 @@ async fn rotation_survives_a_restart() {
     world.rotate().await;
     world.app = world.app.restart().await;
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.date().await.is_string()).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
 }
 
 #[actix_web::test]
@@ -100,8 +90,8 @@ async fn secret_that_could_not_be_stored_is_removed_later() {
         }
         world.provider.lock().faults.clear();
         world.app.clock.advance(Duration::from_secs(301));
-        until(async || world.keys() == ["by-hand"]).await;
-        until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+        until("the rotation proceeds", async || world.keys() == ["by-hand"]).await;
+        until("the rotation proceeds", async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
         assert_eq!(world.keys().len(), 2);
     }
 }
@@ -112,7 +102,7 @@ async fn new_secret_is_not_used_before_the_directory_accepts_it(world: &World) {
     let made = world.provider.lock().applications[0].secrets.remove(1);
     world.app.clock.advance(Duration::from_secs(61));
     let before = world.provider.lock().count("oauth2");
-    until(async || world.provider.lock().count("oauth2") > before).await;
+    until("the rotation proceeds", async || world.provider.lock().count("oauth2") > before).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.date().await, Value::Null);
     assert_eq!(world.app.client.post(CONFIG, json!({"client_secret": made.text})).await.status, 204);
@@ -150,7 +140,7 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind(world: &World) {
     assert_eq!(world.provider.lock().count("addPassword"), 3);
     assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
     world.app.clock.advance(Duration::from_secs(301));
-    until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+    until("the rotation proceeds", async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
 }
 
 #[actix_web::test]
@@ -165,8 +155,7 @@ async fn two_nodes_rotate_once() {
     assert_eq!(statuses, [204, 400], "{} {}", first.text, second.text);
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.date().await.is_string()).await;
-    let there = async || other.client.get(CONFIG).await.body["data"][DATE].is_string();
-    until(there).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
+    until("the other node sees it", async || other.client.get(CONFIG).await.body["data"][DATE].is_string()).await;
     assert_eq!(world.provider.lock().count("addPassword"), 1);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{delete, key, refused, shown, test, with, with_key, write};
-use crate::support::{App, NO_MODULE, send, tests_on};
+use crate::support::{App, NO_MODULE, send, tests_on, until};
 use crate::v1::rights::{granted, only};
 
 tests_on!(server: App::start() =>
@@ -334,10 +334,6 @@ async fn metric_series_of_a_deleted_key_are_removed(app: &App) {
         assert!(series().await >= 7);
         delete(app, name).await;
         // Its actor ends in the background.
-        let begun = std::time::Instant::now();
-        while series().await > 0 {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "they stay");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        until("the series end", async || series().await == 0).await;
     }
 }

@@ -1,7 +1,5 @@
 //! Keys on SoftHSM through the routes: configuration, test signatures, use. Each test runs in its own process.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use signet::error::Kind;
 use signet::keys::Libraries;
@@ -12,7 +10,7 @@ use signet::pki::mount::view::MountView;
 
 use super::{delete, issue, refused, role, shown, test, test_refused, tested, with, write};
 use crate::signers::hsm::{Hsm, PIN, tests_alone};
-use crate::support::App;
+use crate::support::{App, until};
 use crate::v1::pki::foreign::{Ca, csr, new_key, openssl_text};
 use crate::v1::pki::mount::FAR;
 
@@ -212,11 +210,7 @@ async fn reinserted_token_issues_again_also_after_a_restart(hsm: &Hsm) {
     let other = json!({ "common_name": "Local", "issuer_name": "local", "key_type": "ec" });
     assert_eq!(app.client.post("pki/root/generate/internal", other).await.status, 200, "others go on");
     hsm.restore_tokens();
-    let since = Instant::now();
-    while issue(&app).await.status != 200 {
-        assert!(since.elapsed() < Duration::from_secs(10), "it does not come back");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("it comes back", async || issue(&app).await.status == 200).await;
     app.stop().await;
 }
 

@@ -12,7 +12,7 @@ use super::super::{issue, refused, shown, test, test_refused, tested, with, writ
 use super::{shown_of_all, with_root};
 use crate::signers::cloud::server::{Told, serve};
 use crate::signers::cloud::vault::{CLIENT, SECRET, TENANT, Vault};
-use crate::support::App;
+use crate::support::{App, until};
 
 const KEY: &str = "cloudbkeyvault/web";
 
@@ -116,10 +116,7 @@ async fn retry_after_of_the_store_is_respected_and_passed_on() {
         assert!(answer.error().contains("the service asked for a pause"), "{}", answer.text);
     }
     assert_eq!(asked(), before + 1, "nobody asked within the pause");
-    while issue(&app).await.status != 200 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the pause does not end");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("the pause ends", async || issue(&app).await.status == 200).await;
     assert!(begun.elapsed() >= Duration::from_secs(3));
     app.stop().await;
 }
