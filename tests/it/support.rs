@@ -578,6 +578,16 @@ impl Answer {
     pub fn assert_error(&self, status: u16, error: &str) {
         assert_eq!((self.status, self.error()), (status, error), "{}: {}", self.url, self.text);
     }
+
+    #[track_caller]
+    pub fn assert_error_begins(&self, status: u16, start: &str) {
+        assert!(self.status == status && self.error().starts_with(start), "{}: {}", self.url, self.text);
+    }
+
+    #[track_caller]
+    pub fn assert_error_has(&self, status: u16, part: &str) {
+        assert!(self.status == status && self.error().contains(part), "{}: {}", self.url, self.text);
+    }
 }
 
 /// The object with these members added or replaced.

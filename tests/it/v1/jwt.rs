@@ -81,8 +81,7 @@ async fn alias_names_may_contain_joiners_but_no_control_characters() {
         auth(&bed.with_claims(json!({ "sub": name })).await);
     }
     for name in ["a\u{202e}b", "a\u{2066}b", "a\u{7}b", "a\nb"] {
-        let refused = bed.with_claims(json!({ "sub": name })).await.assert_status(400);
-        assert!(refused.error().contains("no control or bidirectional characters"), "{}", refused.text);
+        bed.with_claims(json!({ "sub": name })).await.assert_error_has(400, "no control or bidirectional characters");
     }
     // An operator may create such an alias in advance.
     let entity = bed.app.client.post("identity/entity", json!({ "name": "ali" })).await;

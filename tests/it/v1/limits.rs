@@ -64,8 +64,7 @@ async fn deep_or_wide_json_is_rejected_quickly() {
     let app = App::builder().settings(|s| s.max_body = 32 << 20).start().await;
     let started = Instant::now();
     for body in ["[".repeat(10_000_000), format!("{{\"a\":[{}\"\"]}}", "\"\",".repeat(100_000))] {
-        let answer = send(app.client.request("POST", "sys/capabilities-self").body(body)).await.assert_status(400);
-        assert!(answer.error().contains("too complex"), "{}", answer.text);
+        send(app.client.request("POST", "sys/capabilities-self").body(body)).await.assert_error_has(400, "too complex");
     }
     assert!(started.elapsed() < Duration::from_secs(10));
     app.stop().await;

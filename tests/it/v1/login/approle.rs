@@ -118,9 +118,7 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field(app: &App) {
     }
     for field in ["secret_id_bound_cidrs", "token_bound_cidrs", "bound_cidr_list", "secret_id_ttl", "bind_secret_id"] {
         for value in [json!("x"), json!({ "a": 1 }), json!([{}])] {
-            let answer = app.client.post("auth/approle/role/wrong", json!({ field: value })).await;
-            assert_eq!(answer.status, 400, "{field} {}", answer.text);
-            assert!(answer.error().contains(field), "{}", answer.text);
+            app.client.post("auth/approle/role/wrong", json!({ field: value })).await.assert_error_has(400, field);
         }
     }
     assert_eq!(app.client.get("auth/approle/role/wrong").await.status, 404);
@@ -192,8 +190,7 @@ async fn each_field_of_a_role_has_a_path_of_its_own(app: &App) {
         ),
     ] {
         let path = format!("auth/approle/role/machine/{part}");
-        let missing = client.post(&path, json!({ "role_id": "x" })).await;
-        assert!(missing.status == 400 && missing.error().starts_with("missing "), "{part}: {}", missing.text);
+        client.post(&path, json!({ "role_id": "x" })).await.assert_error_begins(400, "missing ");
         assert_eq!(client.post(&path, sent.clone()).await.status, 204, "{part}");
         assert_eq!(client.get(&path).await.body["data"], shown, "{part}");
         assert_eq!(client.delete(&path).await.status, 204, "{part}");

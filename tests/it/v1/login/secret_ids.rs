@@ -89,8 +89,7 @@ async fn a_secret_id_keeps_within_its_role(app: &App) {
         ("token_bound_cidrs", json!("10.0.0.0/64")),
         ("ttl", json!("-1s")),
     ] {
-        let answer = app.client.post(path, json!({ field: value })).await;
-        assert!(answer.status == 400 && answer.error().contains(field), "{field}: {}", answer.text);
+        app.client.post(path, json!({ field: value })).await.assert_error_has(400, field);
     }
     let answer = app.client.post("auth/approle/role/absent/secret-id", json!({})).await;
     answer.assert_error(404, "role \"absent\" does not exist");

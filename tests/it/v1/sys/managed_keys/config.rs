@@ -117,8 +117,7 @@ async fn client_type_names_are_aliases_in_paths_and_policies() {
         }
     }
     let app = app.restart_as(|builder| builder.settings(|settings| settings.compat = false)).await;
-    let off = app.client.get("sys/managed-keys/awskms/web").await;
-    assert!(off.status == 400 && off.error().contains("unknown managed key type"), "{}", off.text);
+    app.client.get("sys/managed-keys/awskms/web").await.assert_error_has(400, "unknown managed key type");
     app.stop().await;
 }
 
@@ -177,8 +176,7 @@ async fn invalid_parameters_are_rejected_by_name_and_not_stored(app: &App) {
     }
     for field in ["any_mount", "max_parallel", "pin", "library", "usages", "slot"] {
         let answer = app.client.post("sys/managed-keys/pkcs11/web", with(key(), json!({ field: { "a": 1 } }))).await;
-        assert_eq!(answer.status, 400, "{field}");
-        assert!(answer.error().contains(&format!("\"{field}\": must be")), "{}", answer.text);
+        answer.assert_error_has(400, &format!("\"{field}\": must be"));
     }
     assert_eq!(app.client.get("sys/managed-keys/pkcs11/web").await.status, 404);
     for members in [

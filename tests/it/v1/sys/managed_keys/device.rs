@@ -361,8 +361,7 @@ async fn two_tokens_with_unreadable_information_are_ambiguous(hsm: &Hsm) {
     let app = server(hsm.shim()).await;
     hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
     write(&app, "web", key("web", "0x1041")).await;
-    let refused = test(&app, "web", json!({})).await.assert_status(400);
-    assert!(refused.error().contains("cannot be read, use slot"), "{}", refused.text);
+    test(&app, "web", json!({})).await.assert_error_has(400, "cannot be read, use slot");
     assert_eq!(hsm.calls("C_Login"), 0, "the PIN is tried on none");
     app.stop().await;
 }
@@ -370,8 +369,7 @@ async fn two_tokens_with_unreadable_information_are_ambiguous(hsm: &Hsm) {
 /// Asserts that a test signature finds no token and sends no PIN.
 async fn absent(app: &App, hsm: &Hsm, name: &str) {
     hsm.calls("C_Login");
-    let refused = test(app, name, json!({})).await.assert_status(503);
-    assert!(refused.error().contains("pkcs11 token: is not present"), "{}", refused.text);
+    test(app, name, json!({})).await.assert_error_has(503, "pkcs11 token: is not present");
     assert_eq!(hsm.calls("C_Login"), 0, "the PIN is sent to no token");
 }
 
