@@ -131,6 +131,11 @@ impl Builder {
         self
     }
 
+    /// The server trusts the loopback as a proxy.
+    pub fn behind_proxy(self) -> Self {
+        self.settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()])
+    }
+
     pub fn postgres(self) -> Self {
         self.postgres_of(cluster::shared())
     }
@@ -452,6 +457,8 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     pub token: String,
+    /// The value of `X-Forwarded-For`.
+    forwarded: Option<String>,
 }
 
 pub struct Answer {
@@ -470,11 +477,16 @@ impl Client {
 
     fn with_scheme(scheme: &str, address: SocketAddr, token: &str) -> Self {
         let http = http_client();
-        Self { http, base: format!("{scheme}://{address}"), token: token.to_owned() }
+        Self { http, base: format!("{scheme}://{address}"), token: token.to_owned(), forwarded: None }
     }
 
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// A client whose requests come from this address through the proxy of [`Builder::behind_proxy`].
+    pub fn at(&self, address: &str) -> Self {
+        Self { forwarded: Some(address.to_owned()), ..self.clone() }
     }
 
     /// A client with the token of a response to a login or to the creation of a token.
@@ -503,7 +515,10 @@ impl Client {
 
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        let mut request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        if let Some(address) = &self.forwarded {
+            request = request.header("X-Forwarded-For", address);
+        }
         if self.token.is_empty() { request } else { request.header("X-Service-Token", &self.token) }
     }
 

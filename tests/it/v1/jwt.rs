@@ -10,7 +10,7 @@ mod tokens;
 use serde_json::{Value, json};
 
 use crate::directory::Issuer;
-use crate::support::{Answer, App, Builder};
+use crate::support::{Answer, App, Builder, with};
 
 pub struct Bed {
     pub app: App,
@@ -32,7 +32,7 @@ impl Bed {
 
     pub async fn bare(builder: Builder) -> Self {
         let app = builder.start().await;
-        app.client.post("sys/auth/jwt", json!({"type": "jwt"})).await.assert_status(204);
+        app.client.enable("sys/auth/jwt", "jwt").await;
         Self { app, issuer: Issuer::start() }
     }
 
@@ -51,11 +51,14 @@ impl Bed {
         self.app.client.with_token("").post("auth/jwt/login", json!({"role": role, "jwt": jwt})).await
     }
 
+    /// An issuer's token for `signet`.
+    pub fn token(&self) -> String {
+        self.issuer.token(json!({"aud": "signet"}))
+    }
+
     /// Logs in with the role `ci` and an issuer's token for `signet`; `more` overrides claims.
     pub async fn with_claims(&self, more: Value) -> Answer {
-        let mut claims = json!({"aud": "signet"});
-        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        self.log_in("ci", &self.issuer.token(claims)).await
+        self.log_in("ci", &self.issuer.token(with(json!({"aud": "signet"}), more))).await
     }
 
     /// Asserts that a token is rejected for this reason.

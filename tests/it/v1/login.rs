@@ -15,8 +15,13 @@ async fn approle() -> App {
 }
 
 pub async fn with_approle(app: App) -> App {
-    assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    app.client.enable("sys/auth/approle", "approle").await;
     app
+}
+
+async fn with_clock() -> App {
+    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
+    with_approle(app.start().await).await
 }
 
 /// Writes a role of `approle` with the role id `<name>-id`.
@@ -30,11 +35,13 @@ pub async fn secret_id(app: &App, role: &str, fields: Value) -> Value {
     answer.body["data"].clone()
 }
 
+/// Writes a role, and creates a secret id of it.
+pub async fn role_with_secret_id(app: &App, name: &str, fields: Value) -> Value {
+    role(app, name, fields).await;
+    secret_id(app, name, json!({})).await
+}
+
 pub async fn log_in(client: &Client, role: &str, secret_id: &Value) -> Answer {
     let body = json!({ "role_id": format!("{role}-id"), "secret_id": secret_id });
     client.with_token("").post("auth/approle/login", body).await
-}
-
-fn refused(answer: &Answer, text: &str) {
-    assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, App, Client, send, tests_on};
+use crate::support::{App, Client, send, tests_on};
 use crate::v1::bodies::Pending;
 
 tests_on!(server: App::start() =>
@@ -23,10 +23,9 @@ pub async fn only(app: &App, name: &str, text: &str) -> Client {
 /// Like [`only`], with the client that creates policy and token.
 pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
     giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await.assert_status(204);
-    let body = json!({ "policies": [name], "no_default_policy": true });
-    let made = giver.post("auth/token/create", body).await;
+    let made = giver.post("auth/token/create", json!({ "policies": [name], "no_default_policy": true })).await;
     assert_eq!(made.body["auth"]["policies"], json!([name]), "{}", made.text);
-    giver.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+    giver.holder(&made)
 }
 
 pub fn rule(path: &str, rest: &str) -> String {
@@ -35,10 +34,6 @@ pub fn rule(path: &str, rest: &str) -> String {
 
 pub fn granted(path: &str, capabilities: &[&str]) -> String {
     rule(path, &format!("capabilities = {}", json!(capabilities)))
-}
-
-fn assert_refused(answer: &Answer, text: &str) {
-    assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
 }
 
 /// Token attributes that need `sudo`, and the error of each without it.
@@ -50,17 +45,21 @@ const BEYOND: [(&str, &str); 5] = [
     (r#"{"policies": ["root"]}"#, "child policies must be subset of parent"),
 ];
 
+async fn assert_bounded(client: &Client, path: &str) {
+    for (body, refusal) in BEYOND {
+        let body: Value = serde_json::from_str(body).unwrap();
+        client.post(path, body).await.assert_error(400, refusal);
+    }
+}
+
 async fn update_on_create_orphan_grants_no_other_policy(app: &App) {
     app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
     let client = only(app, "orphans", &granted("auth/token/create-orphan", &["update"])).await;
-    for (body, refusal) in BEYOND {
-        let body: Value = serde_json::from_str(body).unwrap();
-        assert_refused(&client.post("auth/token/create-orphan", body).await, refusal);
-    }
+    assert_bounded(&client, "auth/token/create-orphan").await;
     let orphan = client.post("auth/token/create-orphan", json!({ "no_parent": false })).await;
     let auth = &orphan.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["orphans"])), "{}", orphan.text);
-    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let child = app.client.holder(&orphan);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
     assert_eq!(child.post("auth/token/create-orphan", json!({})).await.status, 200, "it outlives its maker");
     client.post("auth/token/create-orphan", json!({})).await.assert_denied();
@@ -71,23 +70,20 @@ async fn sudo_on_create_orphan_allows_other_policies_but_not_root(app: &App) {
     let made = client.post("auth/token/create-orphan", json!({ "policies": ["default"], "period": "1h" })).await;
     assert_eq!(made.body["auth"]["policies"], json!(["default"]), "{}", made.text);
     let root = client.post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
-    assert_refused(&root, "root tokens may not be created without parent token being root");
+    root.assert_error(400, "root tokens may not be created without parent token being root");
 }
 
 async fn update_on_create_makes_children_with_own_policies_only(app: &App) {
     app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
     let client = only(app, "creator", &granted("auth/token/create", &["update"])).await;
-    for (body, refusal) in BEYOND {
-        let body: Value = serde_json::from_str(body).unwrap();
-        assert_refused(&client.post("auth/token/create", body).await, refusal);
-    }
+    assert_bounded(&client, "auth/token/create").await;
     let orphan = client.post("auth/token/create", json!({ "no_parent": true })).await;
-    assert_refused(&orphan, "root or sudo privileges required to create orphan token");
+    orphan.assert_error(400, "root or sudo privileges required to create orphan token");
     client.post("auth/token/create-orphan", json!({})).await.assert_denied();
     let made = client.post("auth/token/create", json!({})).await;
     let auth = &made.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(false), &json!(["creator"])), "{}", made.text);
-    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let child = app.client.holder(&made);
     let grandchild = child.post("auth/token/create", json!({ "no_default_policy": true })).await;
     assert_eq!(grandchild.body["auth"]["policies"], json!(["creator"]), "{}", grandchild.text);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
@@ -101,7 +97,7 @@ async fn sudo_on_create_lifts_restrictions_except_root(app: &App) {
     let auth = &made.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["other"])), "{}", made.text);
     let root = client.post("auth/token/create", json!({ "policies": ["ROOT"] })).await;
-    assert_refused(&root, "root tokens may not be created without parent token being root");
+    root.assert_error(400, "root tokens may not be created without parent token being root");
 }
 
 async fn rejected_requests_count_as_token_uses(app: &App) {
@@ -120,7 +116,7 @@ async fn rejected_requests_count_as_token_uses(app: &App) {
 
 async fn create_right_cannot_update_and_update_right_cannot_create(app: &App) {
     for (path, kind) in [("roles", "approle"), ("tokens", "jwt"), ("cloud", "cloudb")] {
-        assert_eq!(app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await.status, 204);
+        app.client.enable(&format!("sys/auth/{path}"), kind).await;
     }
     let jwt = json!({ "role_type": "jwt", "bound_subject": "s", "user_claim": "sub" });
     let cloudb = json!({ "bound_subscription_ids": ["11111111-2222-3333-4444-555555555555"] });
@@ -154,7 +150,7 @@ async fn create_right_cannot_update_and_update_right_cannot_create(app: &App) {
 }
 
 async fn create_right_cannot_update_a_concurrently_created_object(app: &App) {
-    assert_eq!(app.client.post("sys/auth/roles", json!({ "type": "approle" })).await.status, 204);
+    app.client.enable("sys/auth/roles", "approle").await;
     let creator = only(app, "creator", &granted("auth/roles/role/web", &["create"])).await;
     let headers = format!("X-Service-Token: {}\r\nExpect: 100-continue\r\n", creator.token);
     let body = json!({ "token_ttl": "2h" }).to_string().into_bytes();

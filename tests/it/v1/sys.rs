@@ -154,8 +154,7 @@ async fn irrevocable_lease_list_is_empty_and_old_paths_are_404(app: &App) {
         assert_eq!(app.client.get(&format!("sys/leases?{query}")).await.status, 400, "{query}");
     }
     for path in ["renew", "renew/x", "revoke", "revoke/x", "revoke-prefix/x", "revoke-force/x"] {
-        let answer = app.client.post(&format!("sys/{path}"), json!({ "lease_id": "x" })).await;
-        answer.assert_error(404, "unsupported path");
+        app.client.post(&format!("sys/{path}"), json!({ "lease_id": "x" })).await.assert_error(404, "unsupported path");
     }
 }
 

@@ -5,7 +5,7 @@ use signet::x509::pem;
 
 use super::Bed;
 use crate::directory::TokenKey;
-use crate::support::{App, tests_on};
+use crate::support::{App, tests_on, with};
 
 tests_on!(
     bare: Bed::bare(App::builder()) =>
@@ -83,9 +83,8 @@ async fn only_the_algorithms_of_the_configuration_are_accepted(bed: &Bed) {
 async fn key_use_and_algorithm_members_are_respected(bed: &Bed) {
     let key = TokenKey::rsa("k2", 1);
     let token = key.token(&bed.issuer.claims(json!({"aud": "signet"})));
-    let with = |more: Value| {
-        let mut public = key.public();
-        public.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let published = |more: Value| {
+        let mut public = with(key.public(), more);
         public.as_object_mut().unwrap().retain(|_, member| !member.is_null());
         public
     };
@@ -104,7 +103,7 @@ async fn key_use_and_algorithm_members_are_respected(bed: &Bed) {
         (json!({"e": "AQ"}), 403),
     ];
     for (at, (more, status)) in keys.into_iter().enumerate() {
-        bed.issuer.lock().keys = vec![bed.issuer.key.public(), with(more.clone())];
+        bed.issuer.lock().keys = vec![bed.issuer.key.public(), published(more.clone())];
         bed.configure(json!({"default_role": format!("r{at}")})).await;
         assert_eq!(bed.log_in("ci", &token).await.status, status, "{more}");
     }
@@ -143,12 +142,8 @@ async fn configured_keys_are_public_keys_or_certificates(bed: &Bed) {
         (json!(vec![key.pem(); 33]), "more than 32 keys"),
     ] {
         let answer = bed.app.client.post("auth/jwt/config", json!({"jwt_validation_pubkeys": wrong})).await;
-        assert_eq!(answer.status, 400, "{rule}: {}", answer.text);
-        assert!(
-            answer.error().starts_with("jwt_validation_pubkeys: ") && answer.error().contains(rule),
-            "{}",
-            answer.text
-        );
+        answer.assert_error_begins(400, "jwt_validation_pubkeys: ");
+        answer.assert_error_has(400, rule);
         assert!(!answer.text.contains("hunter2") && !answer.text.contains("-----BEGIN"), "{}", answer.text);
     }
 }

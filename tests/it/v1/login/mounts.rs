@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{approle, log_in, refused, role, secret_id};
+use super::{approle, log_in, role, role_with_secret_id, secret_id};
 use crate::support::{App, METHODS, send, tests_on};
 use crate::v1::rights::{granted, only};
 
@@ -21,11 +21,11 @@ tests_on!(
 async fn method_needs_a_free_path_and_a_method_type(app: &App) {
     let enable =
         async |path: &str, kind: Value| app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await;
-    refused(&enable("approle", json!("approle")).await, "path is already in use at auth/approle/");
-    refused(&enable("approle/x", json!("jwt")).await, "path is already in use at auth/approle/");
-    refused(&enable("token", json!("approle")).await, "path is already in use at auth/token/");
+    enable("approle", json!("approle")).await.assert_error(400, "path is already in use at auth/approle/");
+    enable("approle/x", json!("jwt")).await.assert_error(400, "path is already in use at auth/approle/");
+    enable("token", json!("approle")).await.assert_error(400, "path is already in use at auth/token/");
     assert_eq!(enable("team/machines", json!("approle")).await.status, 204);
-    refused(&enable("team", json!("approle")).await, "existing mount at auth/team/machines/");
+    enable("team", json!("approle")).await.assert_error(400, "existing mount at auth/team/machines/");
     for (kind, text) in [
         (json!("token"), "mount type of \"token\" is not mountable"),
         (json!("system"), "mount type of \"system\" is not mountable"),
@@ -34,13 +34,13 @@ async fn method_needs_a_free_path_and_a_method_type(app: &App) {
         (json!(""), "backend type must be specified as a string"),
         (Value::Null, "backend type must be specified as a string"),
     ] {
-        refused(&enable("x", kind).await, text);
+        enable("x", kind).await.assert_error(400, text);
     }
     for kind in METHODS {
         let engine = app.client.post("sys/mounts/x", json!({ "type": kind })).await;
-        refused(&engine, &format!("unknown mount type: {kind:?}"));
+        engine.assert_error(400, &format!("unknown mount type: {kind:?}"));
     }
-    refused(&app.client.delete("sys/auth/token").await, "cannot disable \"auth/token/\"");
+    app.client.delete("sys/auth/token").await.assert_error(400, "cannot disable \"auth/token/\"");
     assert_eq!(app.client.delete("sys/auth/absent").await.status, 204);
 }
 
@@ -60,7 +60,7 @@ async fn mounts_of_one_method_are_independent(app: &App) {
     let found = own.get("auth/token/lookup-self").await.body["data"].clone();
     assert_eq!(found["path"], "auth/team/machines/login");
     assert_eq!(found["display_name"], "team-machines");
-    refused(&stranger.post("auth/approle/login", body).await, "invalid role or secret ID");
+    stranger.post("auth/approle/login", body).await.assert_error(400, "invalid role or secret ID");
     let here = secret_id(app, "web", json!({})).await;
     assert_eq!(app.client.delete("sys/auth/team/machines").await.status, 204);
     own.get("auth/token/lookup-self").await.assert_denied();
@@ -71,8 +71,7 @@ async fn mounts_of_one_method_are_independent(app: &App) {
 async fn disabled_method_revokes_its_tokens_and_their_children() {
     let app = approle().await;
     app.policy("maker", &granted("auth/token/create", &["update"])).await;
-    role(&app, "web", json!({ "token_policies": "maker" })).await;
-    let made = secret_id(&app, "web", json!({})).await;
+    let made = role_with_secret_id(&app, "web", json!({ "token_policies": "maker" })).await;
     let own = app.client.holder(&log_in(&app.client, "web", &made["secret_id"]).await);
     let child = app.client.holder(&own.post("auth/token/create", json!({ "policies": ["default"] })).await);
     let stranger = app.with_policies(&["default"]).await;
@@ -89,7 +88,7 @@ async fn disabled_method_revokes_its_tokens_and_their_children() {
     let app = super::with_approle(app).await;
     assert_eq!(app.client.list("auth/approle/role").await.status, 404);
     role(&app, "web", json!({})).await;
-    refused(&log_in(&app.client, "web", &made["secret_id"]).await, "invalid role or secret ID");
+    log_in(&app.client, "web", &made["secret_id"]).await.assert_error(400, "invalid role or secret ID");
     own.get("auth/token/lookup-self").await.assert_denied();
     app.stop().await;
 }
@@ -112,7 +111,7 @@ async fn methods_are_listed_with_their_accessors_and_read_one_by_one(app: &App) 
         assert_eq!(one.body["data"], *entry);
         assert!(app.client.get("sys/mounts").await.body["data"].get(format!("my-{kind}/")).is_none());
     }
-    refused(&app.client.get("sys/auth/absent").await, "No auth engine at absent/");
+    app.client.get("sys/auth/absent").await.assert_error(400, "No auth engine at absent/");
 }
 
 #[actix_web::test]
@@ -176,16 +175,13 @@ async fn method_is_tuned_on_both_paths(app: &App) {
     assert_eq!(client.post("sys/mounts/auth/approle/tune", json!({ "default_lease_ttl": "" })).await.status, 204);
     assert_eq!(client.get("sys/auth/approle/tune").await.body["data"]["default_lease_ttl"], 3600);
     // Login tokens follow the mount's settings.
-    role(app, "web", json!({})).await;
-    let made = secret_id(app, "web", json!({})).await;
+    let made = role_with_secret_id(app, "web", json!({})).await;
     let life = async || log_in(client, "web", &made["secret_id"]).await.body["auth"]["lease_duration"].clone();
     assert_eq!(life().await, 3600);
     client.post("sys/auth/approle/tune", json!({ "default_lease_ttl": "system", "max_lease_ttl": 0 })).await;
     assert_eq!(life().await, 2_764_800);
-    refused(
-        &client.post("auth/approle/role/web", json!({ "token_period": "769h" })).await,
-        "token period of \"769h\" is greater than the backend's maximum lease TTL of \"768h\"",
-    );
+    let answer = client.post("auth/approle/role/web", json!({ "token_period": "769h" })).await;
+    answer.assert_error(400, "token period of \"769h\" is greater than the backend's maximum lease TTL of \"768h\"");
 }
 
 async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not(app: &App) {
@@ -199,11 +195,11 @@ async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not(app: &App) {
     assert_eq!(twin.get("sys/mounts/auth/approle/tune").await.body["data"]["description"], "x");
     // All rights on secret engines include reading methods, as some clients need, but not disabling them.
     let engines = only(app, "engines", &granted("sys/mounts/*", &["create", "read", "update", "delete"])).await;
-    refused(&engines.delete("sys/mounts/auth/approle").await, "cannot unmount \"auth/approle/\"");
+    engines.delete("sys/mounts/auth/approle").await.assert_error(400, "cannot unmount \"auth/approle/\"");
     let method = app.client.get("sys/auth/approle").await.body["data"].clone();
     assert_eq!(method["type"], "approle");
     assert_eq!(engines.get("sys/mounts/auth/approle").await.body["data"], method);
-    refused(&engines.get("sys/mounts/auth/absent").await, "No secret engine mount at auth/absent/");
+    engines.get("sys/mounts/auth/absent").await.assert_error(400, "No secret engine mount at auth/absent/");
     twin.get("sys/mounts/auth/approle").await.assert_denied();
     for (right, done) in [("update", "sys/auth/x"), ("delete", "sys/auth/approle")] {
         let client = only(app, "sudo", &granted("sys/auth/*", &[right, "sudo"])).await;

@@ -6,7 +6,7 @@ use signet::projects::SessionAccess;
 use signet::projects::store::SERVER_CALLER;
 
 use crate::support::{App, Client, tests_on_both_stores};
-use crate::v1::login::{log_in, role, secret_id, with_approle};
+use crate::v1::login::{log_in, role, role_with_secret_id, secret_id, with_approle};
 
 tests_on_both_stores!(tokens_end_by_the_path_that_created_them, damaged_token_does_not_block_revocation);
 
@@ -82,8 +82,7 @@ async fn tokens_end_by_the_path_that_created_them(app: &App) {
 async fn tokens_of_a_moved_method_end_by_both_paths() {
     let app = with_approle(App::start().await).await;
     let client = &app.client;
-    role(&app, "machine", json!({})).await;
-    let own = secret_id(&app, "machine", json!({})).await;
+    let own = role_with_secret_id(&app, "machine", json!({})).await;
     let before = client.holder(&log_in(client, "machine", &own["secret_id"]).await);
     let kept = client.holder(&log_in(client, "machine", &own["secret_id"]).await);
     client.post("sys/remount", json!({ "from": "auth/approle", "to": "auth/team/machines" })).await.assert_status(200);

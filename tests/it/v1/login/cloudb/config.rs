@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use signet::auth::{CloudbFallback, CloudbSettings};
 use signet::secret::Secret;
 
-use super::{World, assert_refused, config};
+use super::{World, config};
 use crate::provider::{CLIENT, OTHER_TENANT, Provider, RESOURCE, SECRET, TENANT};
 use crate::support::{App, tests_on};
 
@@ -65,7 +65,7 @@ async fn environment_supplies_missing_configuration() {
     let of = |audience: &str| json!({"aud": audience});
     assert_eq!(world.with(of("api://of-the-environment")).await.status, 200);
     assert_eq!(world.app.client.get(PATH).await.status, 404);
-    assert_eq!(world.app.client.post(PATH, json!({"resource": "api://written"})).await.status, 204);
+    world.configure(json!({"resource": "api://written"})).await;
     assert_eq!(world.with(of("api://of-the-environment")).await.status, 403);
     assert_eq!(world.with(of("api://written")).await.status, 200);
     let shown = world.app.client.get(PATH).await;
@@ -76,7 +76,7 @@ async fn cloud_names_ignore_letter_case(world: &World) {
     let client = &world.app.client;
     assert_eq!(client.post(PATH, json!({"environment": "azurepubliccloud"})).await.status, 204);
     let answer = client.post(PATH, json!({"environment": "azuresomething"})).await;
-    assert_refused(&answer, 400, "err: no cloud configuration matching the name \"azuresomething\"");
+    answer.assert_error(400, "err: no cloud configuration matching the name \"azuresomething\"");
     assert_eq!(client.get(PATH).await.body["data"]["environment"], "azurepubliccloud");
 }
 
@@ -85,8 +85,8 @@ async fn login_error_names_missing_configuration(world: &World) {
     for name in ["tenant_id", "resource"] {
         let mut partly = config();
         partly[name] = json!("");
-        assert_eq!(world.app.client.post(PATH, partly).await.status, 204);
-        assert_refused(&world.with(json!({})).await, 400, &format!("{name} is required"));
+        world.configure(partly).await;
+        world.with(json!({})).await.assert_error(400, &format!("{name} is required"));
     }
     assert!(world.provider.lock().asked.is_empty());
 }
@@ -98,7 +98,7 @@ async fn configuration_write_does_not_fail_running_logins(world: &World) {
     world.role(json!({"token_ttl": "1h"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
-    assert_eq!(world.app.client.post(PATH, json!({"root_password_ttl": "2h"})).await.status, 204);
+    world.configure(json!({"root_password_ttl": "2h"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 2);
     let logins = (0..20).map(|_| world.with(json!({})));
@@ -116,7 +116,7 @@ async fn configuration_write_does_not_fail_running_logins(world: &World) {
 async fn tenant_with_path_characters_is_rejected_without_requests(world: &World) {
     for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
         let answer = world.app.client.post(PATH, json!({ "tenant_id": bad })).await;
-        assert_refused(&answer, 400, "tenant_id: must be a GUID or the name of a domain");
+        answer.assert_error(400, "tenant_id: must be a GUID or the name of a domain");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
@@ -132,11 +132,11 @@ async fn fields_of_other_editions_are_refused_by_name(world: &World) {
         (json!({"rotation_period": "1h"}), "scheduled rotation is not supported"),
         (json!({"rotation_schedule": "* * * * *"}), "scheduled rotation is not supported"),
     ] {
-        assert_refused(&world.app.client.post(PATH, body).await, 400, text);
+        world.app.client.post(PATH, body).await.assert_error(400, text);
     }
     let neutral: Value = json!({"identity_token_audience": "", "identity_token_ttl": 3600, "rotation_period": 0,
         "disable_automated_rotation": false});
-    assert_eq!(world.app.client.post(PATH, neutral).await.status, 204);
+    world.configure(neutral).await;
     for body in [json!({"retry_delay": "1x"}), json!({"max_retries": 1.5}), json!({"client_secret": 7})] {
         assert_eq!(world.app.client.post(PATH, body).await.status, 400);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{World, assert_refused, config};
+use super::{World, config};
 use crate::directory::{TokenKey, now};
 use crate::faults::double;
 use crate::provider::{CLIENT, Fault, OTHER_TENANT, Provider, S1, TENANT, identity};
@@ -52,7 +52,7 @@ async fn provider_statuses_are_distinguished(world: &World) {
         let before = world.provider.lock().count("/virtualMachines/");
         world.provider.fault(Fault::status("/virtualMachines/", times, status));
         let answer = world.at(claims(), web()).await;
-        assert_refused(&answer, expected, text);
+        answer.assert_error(expected, text);
         assert_eq!(answer.header("retry-after").is_empty(), expected != 503, "{status}");
         assert!(!answer.text.contains("canary"));
         assert_eq!(world.provider.lock().count("/virtualMachines/") - before, times, "{status}");
@@ -68,7 +68,7 @@ async fn login_without_cached_keys_survives_a_busy_directory(world: &World) {
     for part in ["openid-configuration", "discovery/keys"] {
         for times in [1, 2] {
             // A new configuration has no cached keys.
-            assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
+            world.configure(config()).await;
             world.provider.fault(Fault::status(part, times, 503));
             let answer = world.with(json!({})).await;
             assert_eq!(answer.status, 200, "{part} {times}: {}", answer.text);
@@ -86,9 +86,9 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
     let token = world.provider.mint(json!({}));
     assert_eq!(world.login(json!({"role": "claims", "jwt": token})).await.status, 200);
     world.provider.fault(Fault { wait: Duration::from_secs(2), ..Fault::status("oauth2", 99, 401) });
-    let all = join_all((0..LOGINS).map(|_| world.at(json!({ "xms_mirid": machine }), web()))).await;
+    let all = join_all((0..LOGINS).map(|_| world.as_machine(&machine))).await;
     for answer in all {
-        assert_refused(&answer, 502, "cloudb: the directory refused the service's credential (status 401)");
+        answer.assert_error(502, "cloudb: the directory refused the service's credential (status 401)");
     }
     // A late login may have fetched again.
     let fetched = world.provider.lock().count("oauth2");
@@ -98,8 +98,8 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
 async fn retry_delay_grows_and_follows_retry_after(world: &World) {
     let machine = world.machine().await;
     let slower = json!({"retry_delay": "100ms", "max_retry_delay": "1s"});
-    assert_eq!(world.app.client.post("auth/cloudb/config", slower).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    world.configure(slower).await;
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     for (fault, least) in [
         // 100, 200 and 400 ms, each ± 20 %.
         (Fault::status("/virtualMachines/", 3, 503), 560),
@@ -107,7 +107,7 @@ async fn retry_delay_grows_and_follows_retry_after(world: &World) {
     ] {
         world.provider.fault(fault);
         let begun = Instant::now();
-        assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+        assert_eq!(world.as_machine(&machine).await.status, 200);
         let took = begun.elapsed().as_millis();
         assert!((least..least + 20_000).contains(&took), "{took} ms");
     }
@@ -115,16 +115,16 @@ async fn retry_delay_grows_and_follows_retry_after(world: &World) {
 
 async fn rejected_secret_is_reported(world: &World) {
     let machine = world.machine().await;
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": "wrong"})).await.status, 204);
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 502, "cloudb: the directory refused the service's credential (status 401)");
+    world.configure(json!({"client_secret": "wrong"})).await;
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(502, "cloudb: the directory refused the service's credential (status 401)");
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
 async fn server_without_secret_uses_its_machine_identity(world: &World) {
     let machine = world.machine().await;
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": ""})).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    world.configure(json!({"client_secret": ""})).await;
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     let state = world.provider.lock();
     assert_eq!((state.count("metadata/identity"), state.count("oauth2/v2.0")), (1, 0));
 }
@@ -133,18 +133,18 @@ async fn redirects_are_not_followed(world: &World) {
     let machine = world.machine().await;
     let location = || ("Location", format!("{}/evil", world.provider.url));
     world.provider.fault(Fault::header("openid-configuration", 1, 302, location()));
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 503, "cloudb: the issuer's configuration: answered with status 302");
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(503, "cloudb: the issuer's configuration: answered with status 302");
     assert_eq!(answer.header("retry-after").parse::<u64>().unwrap(), 1);
     // The failure is cached for ten seconds.
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
+    assert_eq!(world.as_machine(&machine).await.status, 503);
     assert_eq!(world.provider.lock().count("openid-configuration"), 1);
     // A new configuration has its own cache.
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"max_retries": 1})).await.status, 204);
+    world.configure(json!({"max_retries": 1})).await;
     world.provider.fault(Fault::header("/virtualMachines/", 1, 302, location()));
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
+    assert_eq!(world.as_machine(&machine).await.status, 503);
     assert_eq!(world.provider.lock().count("evil"), 0);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    assert_eq!(world.as_machine(&machine).await.status, 200);
 }
 
 async fn next_page_link_must_stay_at_the_provider(world: &World) {
@@ -155,7 +155,7 @@ async fn next_page_link_must_stay_at_the_provider(world: &World) {
     world.provider.lock().next_link = Some(format!("{}/subscriptions/x", elsewhere.url));
     let with = |app: &str| json!({"oid": "o9", "appid": app, "xms_mirid": machine});
     let answer = world.at(with("c2"), web()).await;
-    assert_refused(&answer, 503, "cloudb: the provider: the link to the next page has another origin");
+    answer.assert_error(503, "cloudb: the provider: the link to the next page has another origin");
     assert!(elsewhere.lock().asked.is_empty());
     assert_eq!(world.at(with("c1"), web()).await.status, 200);
     // An endless list is abandoned.
@@ -195,7 +195,7 @@ async fn inconsistent_directory_documents_are_rejected(world: &World) {
             state.jwks_uri = jwks_uri;
             state.keys = if keyless { Vec::new() } else { vec![world.provider.key.public()] };
         }
-        world.app.client.post("auth/cloudb/config", json!({"max_retries": at})).await.assert_status(204);
+        world.configure(json!({"max_retries": at})).await;
         let answer = world.with(json!({ "iss": issuer })).await;
         assert_eq!(answer.status, 503, "{at}: {}", answer.text);
     }
@@ -228,15 +228,15 @@ async fn removed_key_is_rejected_after_a_configuration_write(world: &World) {
     assert_eq!(world.with(json!({})).await.status, 200);
     world.provider.lock().keys = vec![TokenKey::rsa("k2", 2).public()];
     assert_eq!(world.with(json!({})).await.status, 200, "nobody has asked since");
-    assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
-    assert_refused(&world.with(json!({})).await, 403, "the token is signed with a key that is not known");
+    world.configure(config()).await;
+    world.with(json!({})).await.assert_error(403, "the token is signed with a key that is not known");
 }
 
 async fn oversized_response_is_rejected(world: &World) {
     let machine = world.machine().await;
     world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 503, "cloudb: the provider: its answer is larger than 1 MiB");
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(503, "cloudb: the provider: its answer is larger than 1 MiB");
 }
 
 #[actix_web::test]
@@ -245,14 +245,14 @@ async fn slow_provider_delays_only_logins_that_need_it() {
     let machine = world.machine().await;
     let role = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/cloudb/role/claims", role).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     world.provider.fault(Fault {
         wait: Duration::from_secs(8),
         told: None,
         ..Fault::status("/virtualMachines/", 1, 200)
     });
     let token = world.provider.mint(json!({}));
-    let slow = world.at(json!({ "xms_mirid": machine }), web());
+    let slow = world.as_machine(&machine);
     let others = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
@@ -269,14 +269,14 @@ async fn slow_provider_delays_only_logins_that_need_it() {
 async fn login_with_retries_ends_within_thirty_seconds(world: &World) {
     let machine = world.machine().await;
     let patient = json!({"retry_delay": "60s", "max_retry_delay": "60s"});
-    assert_eq!(world.app.client.post("auth/cloudb/config", patient).await.status, 204);
+    world.configure(patient).await;
     world.provider.fault(Fault::status("/virtualMachines/", 9, 503));
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({ "xms_mirid": machine })), "subscription_id": S1,
         "resource_group_name": "rg1", "vm_name": "web"});
     let begun = Instant::now();
     let request = world.app.client.with_token("").request("POST", "auth/cloudb/login").json(&body);
     let answer = send(request.timeout(Duration::from_secs(60))).await;
-    assert_refused(&answer, 503, "cloudb: directory and provider did not answer in time");
+    answer.assert_error(503, "cloudb: directory and provider did not answer in time");
     assert!((29..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 

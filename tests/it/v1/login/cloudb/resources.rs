@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::provider::{S1, S2, id, id_in, identity};
 use crate::support::tests_on;
 
@@ -56,8 +56,7 @@ async fn machine_does_not_match_one_with_its_name_as_prefix(world: &World) {
     let web = world.machine().await;
     let web2 = world.provider.machine("rg1", "web2", "o1", "westus");
     for (claim, name) in [(&web, "web2"), (&web2, "web")] {
-        let answer = world.at(json!({ "xms_mirid": claim }), vm(name)).await;
-        assert_refused(&answer, 403, "token claims do not match vm_name");
+        world.at(json!({ "xms_mirid": claim }), vm(name)).await.assert_error(403, "token claims do not match vm_name");
     }
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
@@ -67,10 +66,9 @@ async fn cve_2025_3879_machine_in_another_group_is_rejected(world: &World) {
     world.provider.machine("rg2", "web", "o1", "westus");
     world.role(json!({"bound_locations": "westus"})).await;
     let answer = world.at(json!({ "xms_mirid": own }), json!({"vm_name": "web", "resource_group_name": "rg2"})).await;
-    assert_refused(&answer, 403, "token claims do not match resource_group_name");
+    answer.assert_error(403, "token claims do not match resource_group_name");
     assert_eq!(world.provider.lock().arm_calls(), 0);
-    let honest = world.at(json!({ "xms_mirid": own }), vm("web")).await;
-    assert_refused(&honest, 403, "location not authorized");
+    world.at(json!({ "xms_mirid": own }), vm("web")).await.assert_error(403, "location not authorized");
 }
 
 async fn subscription_must_match_the_claim(world: &World) {
@@ -79,8 +77,8 @@ async fn subscription_must_match_the_claim(world: &World) {
     let elsewhere = id_in(S2, "rg1", "Microsoft.Compute/virtualMachines/web");
     world.provider.resource(&elsewhere, json!({"identity": {"principalId": "o1"}}));
     let answer = world.at(json!({ "xms_mirid": own }), json!({"vm_name": "web", "subscription_id": S2})).await;
-    assert_refused(&answer, 403, "token claims do not match subscription_id");
-    assert_refused(&world.at(json!({ "xms_mirid": own }), vm("web")).await, 403, "subscription not authorized");
+    answer.assert_error(403, "token claims do not match subscription_id");
+    world.at(json!({ "xms_mirid": own }), vm("web")).await.assert_error(403, "subscription not authorized");
     assert_eq!(world.provider.lock().arm_calls(), 0);
     let answer = world.at(json!({ "xms_mirid": elsewhere }), json!({"vm_name": "web", "subscription_id": S2})).await;
     answer.assert_status(200);
@@ -91,7 +89,7 @@ async fn group_and_machine_must_be_in_one_claim(world: &World) {
     let machine = world.provider.machine("rg2", "web", "o9", "westus");
     let identity = id("rg1", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
     let claims = json!({"xms_mirid": identity, "xms_az_rid": machine});
-    assert_refused(&world.at(claims, vm("web")).await, 403, "token claims do not match vm_name");
+    world.at(claims, vm("web")).await.assert_error(403, "token claims do not match vm_name");
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
@@ -105,7 +103,7 @@ async fn user_assigned_identity_must_be_on_the_claimed_machine(world: &World) {
     let mut other = claims;
     other["oid"] = json!("o6");
     let text = "token object id does not match expected identities, and no app id was found";
-    assert_refused(&world.at(other, vm("web")).await, 403, text);
+    world.at(other, vm("web")).await.assert_error(403, text);
 }
 
 async fn resource_must_match_the_claim(world: &World) {
@@ -115,11 +113,7 @@ async fn resource_must_match_the_claim(world: &World) {
     let other = id("rg1", "Microsoft.Web/sites/shop2");
     world.provider.resource(&other, json!({"location": "westus", "identity": {"principalId": "o1"}}));
     let of = |resource: &str| json!({ "resource_id": resource });
-    assert_refused(
-        &world.at(json!({ "xms_mirid": site }), of(&other)).await,
-        403,
-        "token claims do not match resource_id",
-    );
+    world.at(json!({ "xms_mirid": site }), of(&other)).await.assert_error(403, "token claims do not match resource_id");
     assert_eq!(world.provider.lock().arm_calls(), 0);
     for _ in 0..2 {
         let answer = world.at(json!({ "xms_mirid": site }), of(&site)).await.assert_status(200);
@@ -142,7 +136,7 @@ async fn resource_id_with_path_traversal_is_rejected(world: &World) {
         "https://evil.example/".to_owned(),
     ] {
         let answer = world.at(json!({ "xms_mirid": own }), json!({ "resource_id": bad })).await;
-        assert_refused(&answer, 400, "invalid resource_id");
+        answer.assert_error(400, "invalid resource_id");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
@@ -151,26 +145,24 @@ async fn empty_principal_matches_no_identity(world: &World) {
     let machine = world.machine().await;
     world.provider.resource(&machine, json!({"identity": {"principalId": null}}));
     for oid in [json!(""), json!(null)] {
-        let answer = world.at(json!({"oid": oid, "xms_mirid": machine}), vm("web")).await;
-        assert_refused(&answer, 403, "token has no oid");
+        world.at(json!({"oid": oid, "xms_mirid": machine}), vm("web")).await.assert_error(403, "token has no oid");
     }
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), vm("web")).await.status, 403);
+    assert_eq!(world.as_machine(&machine).await.status, 403);
     world.provider.resource(&machine, json!({"location": "westus"}));
-    let answer = world.at(json!({ "xms_mirid": machine }), vm("web")).await;
-    assert_refused(&answer, 403, "vm client did not return identity information");
+    world.as_machine(&machine).await.assert_error(403, "vm client did not return identity information");
 }
 
 async fn missing_claims_and_parameters_are_named(world: &World) {
     let machine = world.machine().await;
     let missing = "xms_az_rid and xms_mirid claims are missing from token";
-    assert_refused(&world.at(json!({}), vm("web")).await, 403, missing);
+    world.at(json!({}), vm("web")).await.assert_error(403, missing);
     let required = "subscription_id and resource_group_name are required";
     for name in ["subscription_id", "resource_group_name"] {
         let answer = world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web", name: ""})).await;
-        assert_refused(&answer, 400, required);
+        answer.assert_error(400, required);
     }
     let selector = "one of vm_name, vmss_name or resource_id must be provided";
-    assert_refused(&world.at(json!({ "xms_mirid": machine }), json!({})).await, 400, selector);
+    world.at(json!({ "xms_mirid": machine }), json!({})).await.assert_error(400, selector);
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
@@ -181,7 +173,7 @@ async fn groups_and_locations_ignore_letter_case(world: &World) {
         world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "WEB", "resource_group_name": "RG1"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     world.provider.resource(&machine, json!({"identity": {"principalId": "o1"}}));
-    assert_refused(&world.at(json!({ "xms_mirid": machine }), vm("web")).await, 403, "location is empty");
+    world.as_machine(&machine).await.assert_error(403, "location is empty");
 }
 
 async fn app_id_must_be_an_identity_of_the_proven_group(world: &World) {
@@ -194,5 +186,5 @@ async fn app_id_must_be_an_identity_of_the_proven_group(world: &World) {
     let answer = world.at(with("C2"), vm("web")).await;
     assert_eq!((answer.status, &answer.body["auth"]["metadata"]["app_id"]), (200, &json!("C2")), "{}", answer.text);
     let neither = "neither token object id nor token app id match expected identities";
-    assert_refused(&world.at(with("c3"), vm("web")).await, 403, neither);
+    world.at(with("c3"), vm("web")).await.assert_error(403, neither);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::faults::double;
 use crate::provider::{Application, CLIENT, Fault, SECRET};
 use crate::support::{Builder, tests_on, until};
@@ -37,11 +37,11 @@ impl World {
 
 async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World) {
     let machine = world.machine().await;
-    let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
+    let login = async || world.as_machine(&machine).await.status;
     assert_eq!(login().await, 200);
     world.rotate().await;
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
-    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.client.post(ROTATE, json!({})).await.assert_error(400, "rotation already in progress");
     world.app.clock.advance(Duration::from_secs(59));
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!((world.date().await, login().await), (Value::Null, 200));
@@ -105,7 +105,7 @@ async fn new_secret_is_not_used_before_the_directory_accepts_it(world: &World) {
     until("the rotation proceeds", async || world.provider.lock().count("oauth2") > before).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.date().await, Value::Null);
-    assert_eq!(world.app.client.post(CONFIG, json!({"client_secret": made.text})).await.status, 204);
+    world.configure(json!({"client_secret": made.text})).await;
     world.provider.lock().applications[0].secrets.push(made);
     world.rotate().await;
 }
@@ -113,19 +113,19 @@ async fn new_secret_is_not_used_before_the_directory_accepts_it(world: &World) {
 async fn rotation_error_names_missing_or_ambiguous_application(world: &World) {
     let client = &world.app.client;
     world.provider.lock().applications[0].listed = false;
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "no application found");
+    client.post(ROTATE, json!({})).await.assert_error(400, "no application found");
     world.provider.lock().applications[0].listed = true;
     world.provider.lock().applications.push(Application::new(CLIENT, "other"));
     let text = "multiple applications found - double check your client_id";
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    client.post(ROTATE, json!({})).await.assert_error(400, text);
     world.provider.lock().applications.pop();
     assert_eq!(client.post(CONFIG, json!({"client_id": "a' or 1 eq 1"})).await.status, 204);
     let text = "client_id: is required, and must be a GUID";
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    client.post(ROTATE, json!({})).await.assert_error(400, text);
     assert_eq!(client.post(CONFIG, json!({"client_id": CLIENT, "client_secret": ""})).await.status, 204);
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "client_secret is required");
+    client.post(ROTATE, json!({})).await.assert_error(400, "client_secret is required");
     assert_eq!(client.delete(CONFIG).await.status, 204);
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "config is nil");
+    client.post(ROTATE, json!({})).await.assert_error(400, "config is nil");
     assert_eq!(world.provider.lock().count("addPassword"), 0);
 }
 
@@ -138,7 +138,7 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind(world: &World) {
     world.provider.fault(Fault::status("addPassword", 1, 503));
     assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, 503);
     assert_eq!(world.provider.lock().count("addPassword"), 3);
-    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.client.post(ROTATE, json!({})).await.assert_error(400, "rotation already in progress");
     world.app.clock.advance(Duration::from_secs(301));
     until("the rotation proceeds", async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
 }

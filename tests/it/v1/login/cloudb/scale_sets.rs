@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::provider::{S1, id};
 use crate::support::tests_on;
 
@@ -32,7 +32,7 @@ async fn world() -> World {
 
 async fn flexible_set_does_not_match_one_with_its_name_as_prefix(world: &World) {
     let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
-    assert_refused(&world.at(claims(), vmss("web")).await, 403, "token claims do not match vmss_name");
+    world.at(claims(), vmss("web")).await.assert_error(403, "token claims do not match vmss_name");
     assert_eq!(world.provider.lock().arm_calls(), 0);
     let answer = world.at(claims(), vmss("web_b")).await;
     assert_eq!((answer.status, &answer.body["auth"]["metadata"]["vmss_name"]), (200, &json!("web_b")));
@@ -51,13 +51,12 @@ async fn set_takes_precedence_over_machine_and_bound_sets_need_one(world: &World
     let answer = world.at(claims(), both).await.assert_status(200);
     assert!(answer.body["auth"]["metadata"]["vm_name"].is_null());
     world.role(json!({"bound_scale_sets": "x"})).await;
-    assert_refused(&world.at(claims(), vmss("web")).await, 403, "scale set not authorized");
+    world.at(claims(), vmss("web")).await.assert_error(403, "scale set not authorized");
     let machine = world.provider.machine("rg1", "web", "o1", "westus");
-    let answer = world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await;
-    assert_refused(&answer, 403, "bound scale set defined but this vm isn't in a scale set");
+    world.as_machine(&machine).await.assert_error(403, "bound scale set defined but this vm isn't in a scale set");
     let site = id("rg1", "Microsoft.Web/sites/a");
     let answer = world.at(json!({ "xms_mirid": site }), json!({ "resource_id": site })).await;
-    assert_refused(&answer, 400, "scale set requires the vmss_name field to be set");
+    answer.assert_error(400, "scale set requires the vmss_name field to be set");
 }
 
 async fn principals_of_flexible_set_identities_are_looked_up(world: &World) {

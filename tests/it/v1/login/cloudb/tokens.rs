@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::directory::{TokenKey, encoded, now, unsigned};
 use crate::provider::{OTHER_TENANT, RESOURCE, TENANT};
 use crate::support::tests_on;
@@ -43,9 +43,8 @@ async fn role_with_principals_needs_only_the_token(world: &World) {
 async fn principals_and_groups_ignore_letter_case(world: &World) {
     world.role(json!({"bound_service_principal_ids": "O1,O2", "bound_group_ids": ["G1"]})).await;
     assert_eq!(world.with(json!({"groups": ["g0", "g1"]})).await.status, 200);
-    assert_refused(&world.with(json!({"groups": ["g10"]})).await, 403, "groups not authorized");
-    let other = world.with(json!({"oid": "o11", "groups": ["g1"]})).await;
-    assert_refused(&other, 403, "service principal not authorized");
+    world.with(json!({"groups": ["g10"]})).await.assert_error(403, "groups not authorized");
+    world.with(json!({"oid": "o11", "groups": ["g1"]})).await.assert_error(403, "service principal not authorized");
 }
 
 async fn missing_or_invalid_parameters_are_named_in_order(world: &World) {
@@ -60,11 +59,11 @@ async fn missing_or_invalid_parameters_are_named_in_order(world: &World) {
         (json!({"jwt": jwt, "role": "r", "vmss_name": "9"}), "invalid vmss_name \"9\""),
         (json!({"jwt": jwt, "role": "r", "vm_name": "web\n"}), "invalid vm name \"web\\n\""),
     ] {
-        assert_refused(&world.login(body).await, 400, text);
+        world.login(body).await.assert_error(400, text);
     }
     for bad in ["a.b", "a.b.c.d", "a b.c.d", "....", "é.b.c", ".b.c"] {
         let answer = world.login(json!({"jwt": bad, "role": "r"})).await;
-        assert_refused(&answer, 400, "jwt: must be three parts of base64url, joined by dots");
+        answer.assert_error(400, "jwt: must be three parts of base64url, joined by dots");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
@@ -79,9 +78,9 @@ async fn cve_2024_5798_audience_is_never_optional(world: &World) {
 
 async fn token_of_another_tenant_is_rejected_despite_valid_signature(world: &World) {
     let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
-    assert_refused(&world.with(json!({ "iss": issuer })).await, 403, "the token is of another issuer");
+    world.with(json!({ "iss": issuer })).await.assert_error(403, "the token is of another issuer");
     assert_eq!(world.with(json!({"iss": null})).await.status, 403);
-    assert_refused(&world.with(json!({"tid": OTHER_TENANT})).await, 403, "the token is of another tenant");
+    world.with(json!({"tid": OTHER_TENANT})).await.assert_error(403, "the token is of another tenant");
     assert_eq!(world.with(json!({"tid": 7})).await.status, 403);
     assert_eq!(world.with(json!({"tid": TENANT.to_uppercase()})).await.status, 200);
     assert_eq!(world.with(json!({"tid": null})).await.status, 200);
@@ -137,7 +136,7 @@ async fn times_are_checked_without_leeway(world: &World) {
         (json!({"iat": now + 600}), "the token is issued in the future"),
         (json!({"exp": (now + 60).to_string()}), "the token's exp is not a number"),
     ] {
-        assert_refused(&world.with(claims).await, 403, text);
+        world.with(claims).await.assert_error(403, text);
     }
     assert_eq!(world.with(json!({"exp": now as f64 + 60.5, "nbf": null, "iat": now + 60})).await.status, 200);
 }
@@ -178,6 +177,6 @@ async fn too_long_token_is_rejected(world: &World) {
 
 async fn token_without_principal_is_rejected(world: &World) {
     for oid in [json!(null), json!("")] {
-        assert_refused(&world.with(json!({ "oid": oid })).await, 403, "token has no oid");
+        world.with(json!({ "oid": oid })).await.assert_error(403, "token has no oid");
     }
 }

@@ -261,8 +261,7 @@ async fn names_are_unique_over_types_and_unknown_types_are_rejected(app: &App) {
     }
     assert_eq!(app.client.list("sys/managed-keys/hsm").await.error(), "unknown managed key type \"hsm\"");
     for name in ["-web", "web-", "we b", "w/eb", "wéb"] {
-        let answer = app.client.post(&format!("sys/managed-keys/pkcs11/{name}"), key()).await;
-        answer.assert_error(404, "unsupported path");
+        app.client.post(&format!("sys/managed-keys/pkcs11/{name}"), key()).await.assert_error(404, "unsupported path");
     }
     let long = "n".repeat(129);
     let text = "managed_key: longer than 128 characters";
