@@ -80,7 +80,7 @@ async fn pools_are_created_changed_and_deleted(world: &World) {
     assert_eq!(owner.patch(&path, pool(json!({}), &for_it)).await.status, 200);
     // A pool in use by a workspace, a project or the organization cannot be deleted.
     let agent = json!({ "execution-mode": "agent", "agent-pool-id": first });
-    assert_eq!(owner.patch(&format!("workspaces/{workspace}"), resource("workspaces", agent)).await.status, 200);
+    assert_eq!(owner.change(&format!("workspaces/{workspace}"), agent).await.status, 200);
     let shown = owner.get(&format!("{path}?include=workspaces")).await;
     assert_eq!(related(&shown, "workspaces"), std::slice::from_ref(&workspace));
     assert_eq!(shown.body["included"], json!([owner.get(&format!("workspaces/{workspace}")).await.body["data"]]));
@@ -88,7 +88,7 @@ async fn pools_are_created_changed_and_deleted(world: &World) {
     assert_eq!(owner.delete(&format!("workspaces/{workspace}")).await.status, 204);
     assert_eq!(related(&owner.get(&path).await, "allowed-workspaces").len(), 0, "what is gone is not named");
     let defaults = json!({ "default-execution-mode": "agent", "default-agent-pool-id": first });
-    assert_eq!(owner.patch(&format!("projects/{project}"), resource("projects", defaults)).await.status, 200);
+    assert_eq!(owner.change(&format!("projects/{project}"), defaults).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 409);
     assert_eq!(owner.delete(&format!("projects/{project}")).await.status, 204);
     assert_eq!(owner.patch(ACME, default_pool(first)).await.status, 422, "it is for a project");
@@ -96,8 +96,7 @@ async fn pools_are_created_changed_and_deleted(world: &World) {
     assert_eq!(owner.patch(&path, scoped).await.status, 200);
     assert_eq!(owner.patch(ACME, default_pool(first)).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 409);
-    let remote = resource("organizations", json!({ "default-execution-mode": "remote" }));
-    assert_eq!(owner.patch(ACME, remote).await.status, 200);
+    assert_eq!(owner.change(ACME, json!({ "default-execution-mode": "remote" })).await.status, 200);
     assert_eq!(owner.delete(&path).await.status, 204);
     assert_eq!((owner.get(&path).await.status, owner.delete(&path).await.status), (404, 404));
 }
@@ -132,12 +131,10 @@ async fn a_pool_is_used_within_its_scope(world: &World) {
     let no_project = "Default agent pool project does not have access to use this agent pool";
     let one = world.workspace(&project, "one").await;
     let two = world.workspace(&project, "two").await;
-    let change = async |id: &str, attributes: &Value| {
-        owner.patch(&format!("workspaces/{id}"), resource("workspaces", attributes.clone())).await
-    };
-    let change_project = async |attributes: &Value| {
-        owner.patch(&format!("projects/{project}"), resource("projects", attributes.clone())).await
-    };
+    let change =
+        async |id: &str, attributes: &Value| owner.change(&format!("workspaces/{id}"), attributes.clone()).await;
+    let change_project =
+        async |attributes: &Value| owner.change(&format!("projects/{project}"), attributes.clone()).await;
     let rescope = async |lists: &[(&str, &str, &[&str])]| owner.patch(&path, pool(json!({}), lists)).await;
     assert_no_access(&change(&one, &own).await);
     assert_no_access(&workspace("new", &project, &own).await);
@@ -187,20 +184,19 @@ async fn a_pool_is_used_within_its_scope(world: &World) {
     let heirs = "Default agent pool must not exclude a workspace that would inherit it";
     let default = json!({ "default-execution-mode": "agent", "default-agent-pool-id": wide });
     let path = format!("projects/{heir}");
-    let taken = owner.patch(&path, resource("projects", default.clone())).await;
+    let taken = owner.change(&path, default.clone()).await;
     assert_invalid(&taken, of_project, heirs);
     let taken = owner.patch(ACME, default_pool(&wide)).await;
     assert_refused(&taken, 422, &[(place_of_organization, heirs)]);
-    let local = resource("projects", json!({ "default-execution-mode": "local" }));
-    assert_eq!(owner.patch(&path, local).await.status, 200);
+    assert_eq!(owner.change(&path, json!({ "default-execution-mode": "local" })).await.status, 200);
     let taken = owner.patch(ACME, default_pool(&wide)).await;
     assert_eq!(taken.status, 200, "the project has a mode of its own: {}", taken.text);
     let inherits = json!({ "setting-overwrites": { "default-execution-mode": false, "default-agent-pool": false } });
-    let back = owner.patch(&path, resource("projects", inherits)).await;
+    let back = owner.change(&path, inherits).await;
     assert_invalid(&back, of_project, heirs);
     let local = json!({ "execution-mode": "local" });
     assert_eq!(change(&four, &local).await.status, 200);
-    assert_eq!(owner.patch(&path, resource("projects", default)).await.status, 200, "nothing inherits it");
+    assert_eq!(owner.change(&path, default).await.status, 200, "nothing inherits it");
 
     // The relationship alone also assigns a pool.
     let by_relationship = linked("workspaces", json!({}), &[("agent-pool", &wide)]);

@@ -9,8 +9,7 @@ use signet::projects::rights::{Flag, ProjectRights};
 use signet::projects::{project, team};
 
 use super::fixture::{
-    Api, NONE, PROJECTS, TEAMS, WORKSPACES, World, attribute, in_project, items, on_both_stores, resource, rights,
-    total,
+    Api, NONE, PROJECTS, TEAMS, WORKSPACES, World, attribute, in_project, items, on_both_stores, rights, total,
 };
 
 on_both_stores!(
@@ -141,8 +140,7 @@ async fn abandoned_deletion_is_effective_and_completed_later(world: &World) {
     assert_eq!(mia.api.get(PROJECTS).await.body["meta"]["status-counts"]["total"], 0);
     let access = owner.get(&format!("team-projects?filter[project][id]={wide}")).await;
     assert_eq!(total(&access), MANY + 1);
-    let named = resource("teams", json!({ "name": "team-mia" }));
-    assert_eq!(owner.post(TEAMS, named).await.status, 201, "the name is free");
+    assert_eq!(owner.add(TEAMS, json!({ "name": "team-mia" })).await.status, 201, "the name is free");
 
     cut_off(world, &project).await;
     assert_eq!((owner.get(&project).await.status, owner.delete(&project).await.status), (404, 404));

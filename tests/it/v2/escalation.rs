@@ -148,7 +148,7 @@ async fn team_manager_grants_no_organization_right_beyond_own(world: &World) {
     let mara = world.member("mara", rights(&flags)).await;
     let target = team(world, "target", json!({ "manage-agent-pools": true })).await;
     let change = async |team: &str, flags: Value| {
-        mara.api.patch(&format!("teams/{team}"), resource("teams", json!({ "organization-access": flags }))).await
+        mara.api.change(&format!("teams/{team}"), json!({ "organization-access": flags })).await
     };
     for flag in Flag::ALL.map(Flag::word) {
         if flags.contains(&flag) || flag == "manage-agent-pools" {
@@ -161,14 +161,14 @@ async fn team_manager_grants_no_organization_right_beyond_own(world: &World) {
             assert_eq!(attribute(&world.owner.get(&format!("teams/{team}")).await, "organization-access")[flag], false);
         }
         let new = json!({ "name": "new", "organization-access": { flag: true } });
-        assert_eq!(mara.api.post(TEAMS, resource("teams", new)).await.status, 403, "{flag}");
+        assert_eq!(mara.api.add(TEAMS, new).await.status, 403, "{flag}");
     }
     // A team keeps or loses its existing flags; the caller may grant the flags that the caller has.
     change(&target, json!({ "manage-agent-pools": true, "manage-teams": true })).await.assert_status(200);
     assert_eq!(change(&target, json!({ "manage-agent-pools": false })).await.status, 200);
     assert_eq!(change(&target, json!({ "manage-agent-pools": true })).await.status, 403, "not the giver's to give");
     let new = json!({ "name": "new", "organization-access": { "manage-membership": true } });
-    assert_eq!(mara.api.post(TEAMS, resource("teams", new)).await.status, 201);
+    assert_eq!(mara.api.add(TEAMS, new).await.status, 201);
 }
 
 async fn project_access_is_granted_up_to_the_own_access(world: &World) {
@@ -192,7 +192,7 @@ async fn project_access_is_granted_up_to_the_own_access(world: &World) {
     ];
     for attributes in &beyond {
         assert_refused(&give(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", OWN)]);
-        let raised = mara.api.patch(&own, resource("team-projects", attributes.clone())).await;
+        let raised = mara.api.change(&own, attributes.clone()).await;
         assert_refused(&raised, 403, &[("", OWN)]);
     }
     assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 1);
@@ -201,13 +201,11 @@ async fn project_access_is_granted_up_to_the_own_access(world: &World) {
     let given = path_of(&give(&mara.api, &other, &project, within).await.assert_status(201));
     // A team keeps access beyond the caller's when something else changes; the caller may reduce it.
     let more = json!({ "workspace-access": { "runs": "apply" } });
-    assert_eq!(owner.patch(&given, resource("team-projects", more.clone())).await.status, 200);
-    let lower = json!({ "project-access": { "teams": "none" } });
-    assert_eq!(mara.api.patch(&given, resource("team-projects", lower)).await.status, 200);
+    assert_eq!(owner.change(&given, more.clone()).await.status, 200);
+    assert_eq!(mara.api.change(&given, json!({ "project-access": { "teams": "none" } })).await.status, 200);
     assert_eq!(attribute(&owner.get(&given).await, "workspace-access")["runs"], "apply");
-    let lower = json!({ "workspace-access": { "runs": "read" } });
-    assert_eq!(mara.api.patch(&given, resource("team-projects", lower)).await.status, 200);
-    assert_refused(&mara.api.patch(&given, resource("team-projects", more)).await, 403, &[("", OWN)]);
+    assert_eq!(mara.api.change(&given, json!({ "workspace-access": { "runs": "read" } })).await.status, 200);
+    assert_refused(&mara.api.change(&given, more).await, 403, &[("", OWN)]);
     assert_eq!(mara.api.delete(&given).await.status, 204);
     // An admin of the project may grant any access to it.
     let admin = world.member("ada", NONE).await;

@@ -320,6 +320,16 @@ impl Api {
         self.send_text(Method::PATCH, path, body.to_string()).await
     }
 
+    /// Sends attributes to the path of a list, such as `organizations/acme/teams`.
+    pub async fn add(&self, list: &str, attributes: Value) -> Answer {
+        self.post(list, resource(list.rsplit('/').next().unwrap(), attributes)).await
+    }
+
+    /// Sends attributes to the path of a resource, such as `teams/team-1`.
+    pub async fn change(&self, path: &str, attributes: Value) -> Answer {
+        self.patch(path, resource(path.split('/').next().unwrap(), attributes)).await
+    }
+
     /// Creates a resource, and returns its id.
     pub async fn create(&self, path: &str, body: Value) -> String {
         id_of(&self.post(path, body).await.assert_status(201))

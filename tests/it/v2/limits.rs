@@ -252,6 +252,6 @@ async fn text_of_megabytes_is_neither_stored_nor_quoted(world: &World) {
     let answer = owner.post(&users, these("users", &[&long])).await;
     assert_refused(&answer, 422, &[("/data/0/id", "id must be a string")]);
     let team = format!("teams/{}", scene.team);
-    let answer = owner.patch(&team, resource("teams", json!({ "sso-team-id": long }))).await;
+    let answer = owner.change(&team, json!({ "sso-team-id": long })).await;
     assert_invalid(&answer, "sso-team-id", "Sso team id is too long");
 }

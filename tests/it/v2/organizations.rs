@@ -146,9 +146,9 @@ async fn attributes_have_rules(world: &World) {
         (json!({ "name": "a b c", "email": "a@b.test" }), vec![(name, "Name may only contain")]),
         (json!({ "name": 1, "email": "a@b.test" }), vec![(name, "Name must be a string")]),
     ] {
-        assert_refused(&world.owner.post("organizations", resource("organizations", attributes)).await, 422, &faults);
+        assert_refused(&world.owner.add("organizations", attributes).await, 422, &faults);
     }
-    let change = async |attributes| world.owner.patch(ACME, resource("organizations", attributes)).await;
+    let change = async |attributes| world.owner.change(ACME, attributes).await;
     assert_invalid(&change(json!({ "name": null })).await, "name", "Name can't be blank");
     assert_invalid(&change(json!({ "email": "x y@z" })).await, "email", "Email must be an address");
     assert_eq!(change(json!({})).await.body, world.owner.get(ACME).await.body);
@@ -183,13 +183,13 @@ async fn execution_mode_is_inherited_from_the_organization(world: &World) {
     assert_eq!(change(json!({ "default-execution-mode": "remote" }), None).await.status, 200);
     assert_eq!(attribute(&world.owner.get(&project).await, "default-execution-mode"), "remote");
     let made = json!({ "name": "local-one", "email": "a@b.test", "default-execution-mode": "local" });
-    let made = world.owner.post("organizations", resource("organizations", made)).await;
+    let made = world.owner.add("organizations", made).await;
     assert_eq!((made.status, attribute(&made, "default-execution-mode")), (201, &json!("local")));
 }
 
 async fn renamed_organization_has_its_new_id_everywhere(world: &World) {
     let project = format!("projects/{}", world.project("Net").await);
-    let renamed = world.owner.patch(ACME, resource("organizations", json!({ "name": "Umbrella" }))).await;
+    let renamed = world.owner.change(ACME, json!({ "name": "Umbrella" })).await;
     assert_eq!((renamed.status, &renamed.body["data"]["id"]), (200, &json!("Umbrella")));
     assert_eq!(world.owner.get(ACME).await.status, 404);
     assert_eq!(world.owner.get("organizations/umbrella").await.body, renamed.body);
@@ -205,15 +205,14 @@ async fn user_tokens_can_be_disabled(world: &World) {
     let found = owner.get(&format!("{TEAMS}?filter[names]=owners")).await;
     let team = format!("teams/{}", ids(&found)[0]);
     let of_team = owner.token_for(&team).await;
-    let off = owner.patch(ACME, resource("organizations", json!({ "user-tokens-enabled": false }))).await;
+    let off = owner.change(ACME, json!({ "user-tokens-enabled": false })).await;
     assert_eq!((off.status, attribute(&off, "user-tokens-enabled")), (200, &json!(false)), "{}", off.text);
     assert_refused(&owner.get(ACME).await, 401, &[("", "user tokens are disabled")]);
     assert_eq!(owner.get(&team).await.status, 401);
     assert_eq!(owner.get("account/details").await.status, 200, "elsewhere the token stands");
     assert_eq!(owner.get("organizations").await.body["data"], json!([]));
     assert_eq!(of_team.get(ACME).await.status, 200);
-    let on = resource("organizations", json!({ "user-tokens-enabled": true }));
-    assert_eq!(of_team.patch(ACME, on).await.status, 200);
+    assert_eq!(of_team.change(ACME, json!({ "user-tokens-enabled": true })).await.status, 200);
     assert_eq!(owner.get(ACME).await.status, 200);
 }
 
@@ -225,7 +224,7 @@ async fn settings_are_stored_and_returned(world: &World) {
         "session-timeout": 3600, "session-remember": 20, "owners-team-saml-role-id": "role",
         "allow-force-delete-workspaces": true,
     });
-    let changed = world.owner.patch(ACME, resource("organizations", given.clone())).await.assert_status(200);
+    let changed = world.owner.change(ACME, given.clone()).await.assert_status(200);
     for (name, value) in given.as_object().unwrap() {
         assert_eq!(attribute(&changed, name), value, "{name}");
     }
@@ -234,7 +233,7 @@ async fn settings_are_stored_and_returned(world: &World) {
     assert_eq!((attribute(&more, "session-timeout"), attribute(&more, "session-remember")), (&Value::Null, &json!(20)));
     assert_eq!(world.owner.get("organizations/acme2").await.body, more.body);
     let wrong = json!({ "stacks-enabled": 1, "session-timeout": 0 });
-    let wrong = world.owner.patch("organizations/acme2", resource("organizations", wrong)).await;
+    let wrong = world.owner.change("organizations/acme2", wrong).await;
     let faults = [
         ("/data/attributes/stacks-enabled", "Stacks enabled must be a boolean"),
         ("/data/attributes/session-timeout", "Session timeout must be 1 minute at least"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::fixture::{Api, PROJECTS, WORKSPACES, World, id_of, in_project, resource, these};
+use super::fixture::{Api, PROJECTS, WORKSPACES, World, id_of, in_project, these};
 use crate::cluster::Cluster;
 use crate::support::{Answer, App};
 
@@ -50,7 +50,7 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
             return;
         }
         let name = format!("p-{number}-{round}");
-        let made = api.post(PROJECTS, resource("projects", json!({ "name": name }))).await;
+        let made = api.add(PROJECTS, json!({ "name": name })).await;
         if !told.heard(&made) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;

@@ -40,8 +40,7 @@ async fn users_see_only_users_of_a_shared_organization(world: &World) {
     assert_eq!(token.get(&format!("users/{}", user_id(&outsider.api).await)).await.status, 404);
     let audit = world.owner.with_token_at("organizations/acme/authentication-token?token=audit-trails").await;
     assert_eq!(audit.get(&path).await.status, 404);
-    let off = resource("organizations", json!({ "user-tokens-enabled": false }));
-    assert_eq!(world.owner.patch(ACME, off).await.status, 200);
+    assert_eq!(world.owner.change(ACME, json!({ "user-tokens-enabled": false })).await.status, 200);
     assert_eq!(mia.api.get(&format!("users/{olga}")).await.status, 404, "user tokens do not find the organization");
 }
 
@@ -79,8 +78,7 @@ async fn own_memberships_of_every_organization(world: &World) {
     assert!(items.iter().all(|one| one["attributes"]["created-at"].is_string()));
     let page = mia.api.get("organization-memberships?page[size]=1&page[number]=2&include=user").await;
     assert_eq!((ids(&page).len(), page.body["included"][0]["attributes"]["username"].as_str()), (1, Some("mia")));
-    let off = resource("organizations", json!({ "user-tokens-enabled": false }));
-    assert_eq!(world.owner.patch(ACME, off).await.status, 200);
+    assert_eq!(world.owner.change(ACME, json!({ "user-tokens-enabled": false })).await.status, 200);
     assert_eq!(ids(&mia.api.get("organization-memberships").await).len(), 1);
 }
 
@@ -255,7 +253,7 @@ async fn teams_have_a_description(world: &World) {
     assert_eq!((made.status, attribute(&made, "description")), (201, &json!("They build.")));
     let path = path_of(&made);
     assert_eq!(owner.get(&path).await.body, made.body);
-    let change = async |attributes: Value| owner.patch(&path, resource("teams", attributes)).await;
+    let change = async |attributes: Value| owner.change(&path, attributes).await;
     assert_eq!(attribute(&change(json!({ "name": "makers" })).await, "description"), "They build.");
     assert_eq!(attribute(&change(json!({ "description": null })).await, "description"), &Value::Null);
     let long = change(json!({ "description": "x".repeat(257) })).await;

@@ -22,7 +22,7 @@ on_both_stores!(
 
 async fn project_is_created_shown_and_listed(world: &World) {
     let owner = &world.owner;
-    let made = owner.post(PROJECTS, resource("projects", json!({ "name": "Net" }))).await.assert_status(201);
+    let made = owner.add(PROJECTS, json!({ "name": "Net" })).await.assert_status(201);
     let id = made.body["data"]["id"].as_str().unwrap();
     assert!(id.starts_with("prj-") && id.len() == 20, "{id}");
     assert_eq!(made.header("location"), format!("/api/v2/projects/{id}"));
@@ -42,7 +42,7 @@ async fn project_is_created_shown_and_listed(world: &World) {
 }
 
 async fn project_create_validates_attributes(world: &World) {
-    let create = async |attributes| world.owner.post(PROJECTS, resource("projects", attributes)).await;
+    let create = async |attributes| world.owner.add(PROJECTS, attributes).await;
     for good in [&"a".repeat(40)[..], "abc", "a b", "___"] {
         assert_eq!(create(json!({ "name": good })).await.status, 201, "{good}");
     }
@@ -86,11 +86,11 @@ async fn project_create_validates_attributes(world: &World) {
 async fn project_update_changes_only_given_attributes(world: &World) {
     let owner = &world.owner;
     let given = json!({ "name": "P-1", "description": "first", "auto-destroy-activity-duration": "3d" });
-    let one = owner.post(PROJECTS, resource("projects", given)).await;
+    let one = owner.add(PROJECTS, given).await;
     let id = one.body["data"]["id"].as_str().unwrap();
     let two = world.project("P-2").await;
     let path = format!("projects/{id}");
-    let patch = async |attributes| owner.patch(&path, resource("projects", attributes)).await;
+    let patch = async |attributes| owner.change(&path, attributes).await;
     let renamed = patch(json!({ "name": "P-one" })).await.assert_status(200);
     let mut expected = one.body.clone();
     expected["data"]["attributes"]["name"] = "P-one".into();
@@ -139,10 +139,10 @@ async fn project_update_changes_only_given_attributes(world: &World) {
         hidden.send_text(reqwest::Method::PATCH, &path, "{".to_owned()).await.assert_status(404);
     }
     for may in [&admin.api, &changer.api] {
-        assert_eq!(may.patch(&path, resource("projects", json!({ "description": "mine" }))).await.status, 200);
+        assert_eq!(may.change(&path, json!({ "description": "mine" })).await.status, 200);
     }
     let default = format!("projects/{}", world.default_project().await);
-    let default = owner.patch(&default, resource("projects", json!({ "name": "Main" }))).await;
+    let default = owner.change(&default, json!({ "name": "Main" })).await;
     assert_eq!((default.status, attribute(&default, "name")), (200, &json!("Main")));
 }
 
@@ -219,7 +219,7 @@ async fn project_deletion_needs_an_empty_project_and_the_right(world: &World) {
 async fn project_execution_mode_and_agent_pool(world: &World) {
     let owner = &world.owner;
     let pool = owner.create(POOLS, resource("agent-pools", json!({ "name": "pool" }))).await;
-    let create = async |attributes| owner.post(PROJECTS, resource("projects", attributes)).await;
+    let create = async |attributes| owner.add(PROJECTS, attributes).await;
     let mode = "default-execution-mode";
     let at_pool = "default-agent-pool-id";
     let stray = create(json!({ "name": "abc", mode: "remote", at_pool: pool })).await;
@@ -249,7 +249,7 @@ async fn project_execution_mode_and_agent_pool(world: &World) {
     world.execute("UPDATE organizations SET execution_mode = 'local'").await;
     assert_eq!(of(&owner.get(&path).await), (json!("local"), json!(false), json!(null)));
     world.execute("UPDATE organizations SET execution_mode = 'remote'").await;
-    let patch = async |attributes| of(&owner.patch(&path, resource("projects", attributes)).await);
+    let patch = async |attributes| of(&owner.change(&path, attributes).await);
     assert_eq!(patch(json!({ mode: "local" })).await, (json!("local"), json!(true), json!(null)));
     assert_eq!(patch(json!({ "description": "kept" })).await.1, true);
     let neither = json!({ "default-execution-mode": false, "default-agent-pool": false });
@@ -282,7 +282,7 @@ async fn tags_of_an_update_replace_all(world: &World) {
     let place = format!("{place}/1/attributes/key");
     assert_refused(&both, 422, &[("/data/attributes/name", "Name is too short"), (&place, "Key must have")]);
     assert_eq!(keys().await, "b=2 c=3", "nothing was stored");
-    assert_eq!(world.owner.patch(&path, resource("projects", json!({ "name": "Renamed" }))).await.status, 200);
+    assert_eq!(world.owner.change(&path, json!({ "name": "Renamed" })).await.status, 200);
     assert_eq!(keys().await, "b=2 c=3", "not named, not changed");
     assert_eq!(patch("Tagged", tags(&[])).await.status, 200);
     assert_eq!(keys().await, "");

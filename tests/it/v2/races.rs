@@ -95,7 +95,7 @@ async fn concurrent_moves_in_opposite_directions_succeed(world: &World) {
 async fn changes_of_different_attributes_both_survive(world: &World) {
     let path = format!("projects/{}", world.project("Shared").await);
     for round in 0..rounds(world) / 4 {
-        let change = |attributes| world.owner.patch(&path, resource("projects", attributes));
+        let change = |attributes| world.owner.change(&path, attributes);
         let duration = format!("{}d", round + 1);
         let text = format!("text {round}");
         let (one, other) = tokio::join!(
@@ -219,8 +219,7 @@ async fn resource_deleted_during_a_request_is_404(world: &World) {
 async fn lock_wait_or_slow_query_is_503_with_a_clear_message(world: &World) {
     let id = world.project("Waited for").await;
     let held = Held::projects(world).await;
-    let body = resource("projects", json!({ "description": "late" }));
-    let waited = world.owner.patch(&format!("projects/{id}"), body).await;
+    let waited = world.owner.change(&format!("projects/{id}"), json!({ "description": "late" })).await;
     assert_refused(&waited, 503, &[("", "concurrent modification")]);
     assert_eq!(waited.header("retry-after"), "1");
     drop(held);

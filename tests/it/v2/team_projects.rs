@@ -101,7 +101,7 @@ async fn fixed_access_levels_have_their_values(world: &World) {
     assert_eq!((made.status, made.header("location")), (201, &format!("/api/v2/{}", path(&made))[..]));
     assert_eq!((link(&made, "team"), link(&made, "project")), (&json!(mia.team), &json!(project)));
     for (n, level) in ["read", "write", "maintain", "admin", "custom"].into_iter().enumerate() {
-        let changed = owner.patch(&path(&made), resource("team-projects", json!({ "access": level }))).await;
+        let changed = owner.change(&path(&made), json!({ "access": level })).await;
         assert_eq!((changed.status, attribute(&changed, "access")), (200, &json!(level)));
         assert_level(&changed, n, &[]);
         assert_eq!(owner.get(&path(&made)).await.body, changed.body);
@@ -128,7 +128,7 @@ async fn custom_access_keys_are_merged_and_validated(world: &World) {
     let custom = access(&mia.team, &project, json!({ "access": "custom", "project-access": {} }));
     let made = owner.post(PATH, custom).await.assert_status(201);
     assert_level(&made, 4, &[]);
-    let change = async |attributes| owner.patch(&path(&made), resource("team-projects", attributes)).await;
+    let change = async |attributes| owner.change(&path(&made), attributes).await;
     let named = ("project-access", "variable-sets", json!("read"));
     let only = change(json!({ "project-access": { "variable-sets": "read" } })).await;
     assert_level(&only, 4, std::slice::from_ref(&named));
@@ -191,7 +191,7 @@ async fn custom_keys_are_rights(world: &World) {
             vec!["can-create-workspace", "can-move-workspace"],
         ),
     ] {
-        assert_eq!(owner.patch(&path(&made), resource("team-projects", keys.clone())).await.status, 200);
+        assert_eq!(owner.change(&path(&made), keys.clone()).await.status, 200);
         let answer = mia.api.get(&shown).await;
         for name in ["can-update", "can-destroy", "can-create-workspace", "can-move-workspace", "can-manage-teams"] {
             assert_eq!(attribute(&answer, "permissions")[name], granted.contains(&name), "{keys} {name}");
@@ -229,7 +229,7 @@ async fn project_access_is_visible_and_changeable_by_right(world: &World) {
     let count = async |api: &Api| total(&api.get(&list).await).clone();
     assert_eq!((count(&admin.api).await, count(&mia.api).await), (json!(2), json!(1)));
     let reads = json!({ "access": "custom", "project-access": { "teams": "read" } });
-    assert_eq!(admin.api.patch(&path, resource("team-projects", reads)).await.status, 200);
+    assert_eq!(admin.api.change(&path, reads).await.status, 200);
     assert_eq!(count(&mia.api).await, 2, "with teams: read");
     assert_eq!((admin.api.delete(&path).await.status, admin.api.delete(&path).await.status), (204, 404));
     assert_eq!(team_count(owner, &project).await, 1);

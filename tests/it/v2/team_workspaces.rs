@@ -164,7 +164,7 @@ async fn levels_are_rights_on_the_workspace(world: &World) {
     let (mia, workspace) = setting(world).await;
     let path = given(world, &mia.team, &workspace, json!({ "access": "read" })).await;
     let own = format!("workspaces/{workspace}");
-    let update = async || mia.api.patch(&own, resource("workspaces", json!({ "description": "mine" }))).await.status;
+    let update = async || mia.api.change(&own, json!({ "description": "mine" })).await.status;
     for (level, locks, updates) in [("read", 404, 404), ("plan", 404, 404), ("write", 200, 404), ("admin", 200, 200)] {
         world.owner.patch(&path, change(json!({ "access": level }))).await.assert_status(200);
         assert_eq!(mia.api.act(&workspace, "lock").await.status, locks, "{level}");
@@ -214,8 +214,7 @@ async fn workspace_access_is_visible_and_changeable_by_right(world: &World) {
     // The people's teams are secret, so the workspace's administrator does not see Mia's.
     assert_eq!((count(owner).await, count(&adam.api).await, count(&mia.api).await), (json!(2), json!(1), json!(1)));
     assert_eq!(adam.api.get(&path).await.status, 404);
-    let visible = resource("teams", json!({ "visibility": "organization" }));
-    assert_eq!(owner.patch(&format!("teams/{}", mia.team), visible).await.status, 200);
+    assert_eq!(owner.change(&format!("teams/{}", mia.team), json!({ "visibility": "organization" })).await.status, 200);
     assert_eq!((count(&adam.api).await, count(&mia.api).await), (json!(2), json!(1)));
     assert_eq!((mia.api.get(&path).await.status, mia.api.get(&own).await.status), (200, 404));
     let one = owner.get(&format!("{list}&filter[team][id]={}", mia.team)).await;

@@ -30,7 +30,7 @@ on_both_stores!(
 );
 
 async fn make(api: &Api, attributes: Value) -> Answer {
-    api.post(TEAMS, resource("teams", attributes)).await
+    api.add(TEAMS, attributes).await
 }
 
 async fn owners(world: &World) -> String {
@@ -46,10 +46,10 @@ async fn owners_team_cannot_be_deleted_renamed_or_emptied(world: &World) {
     let users = format!("{path}/relationships/users");
     assert_refused(&owner.delete_with(&users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
     for change in [json!({ "name": "bosses" }), json!({ "organization-access": { "manage-policies": false } })] {
-        let changed = owner.patch(&path, resource("teams", change)).await;
+        let changed = owner.change(&path, change).await;
         assert_refused(&changed, 409, &[("", "the name and the rights of")]);
     }
-    assert_eq!(owner.patch(&path, resource("teams", json!({ "visibility": "organization" }))).await.status, 200);
+    assert_eq!(owner.change(&path, json!({ "visibility": "organization" })).await.status, 200);
     // One of two owners may leave, but not both.
     world.member("mia", NONE).await;
     assert_eq!(owner.post(&users, these("users", &["mia"])).await.status, 204);
@@ -57,7 +57,7 @@ async fn owners_team_cannot_be_deleted_renamed_or_emptied(world: &World) {
     assert_eq!((both.status, attribute(&owner.get(&path).await, "users-count")), (409, &json!(2)));
     assert_eq!(owner.delete_with(&users, these("users", &["olga"])).await.status, 204);
     assert_eq!(owner.get(&path).await.status, 200, "a member still, and the team is visible");
-    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.status, 404, "no owner any more");
+    assert_eq!(owner.change(&path, json!({})).await.status, 404, "no owner any more");
 }
 
 async fn team_members_are_added_shown_and_removed(world: &World) {
@@ -120,18 +120,18 @@ async fn team_is_created_shown_and_changed(world: &World) {
     assert!(flags.len() == 16 && flags.values().all(|flag| flag == false), "{}", made.text);
     assert_eq!(owner.get(&path).await.body, made.body);
     let change = json!({ "name": "foo bar", "organization-access": { "manage-agent-pools": true } });
-    let changed = owner.patch(&path, resource("teams", change)).await;
+    let changed = owner.change(&path, change).await;
     assert_eq!((changed.status, attribute(&changed, "name")), (200, &json!("foo bar")));
     let raised: Vec<_> =
         attribute(&changed, "organization-access").as_object().unwrap().iter().filter(|(_, on)| **on == true).collect();
     assert_eq!(raised, [(&"manage-agent-pools".to_owned(), &json!(true))]);
     let all = json!({ "visibility": "organization", "sso-team-id": "sso", "allow-member-token-management": false });
-    let all = owner.patch(&path, resource("teams", all)).await;
+    let all = owner.change(&path, all).await;
     assert_eq!(attribute(&all, "sso-team-id"), "sso");
     assert_eq!(attribute(&all, "visibility"), "organization");
     assert_eq!(attribute(&all, "allow-member-token-management"), false);
     assert_eq!(attribute(&all, "organization-access")["manage-agent-pools"], true);
-    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.body, all.body);
+    assert_eq!(owner.change(&path, json!({})).await.body, all.body);
     let mut other = resource("teams", json!({}));
     other["data"]["id"] = "team-x".into();
     assert_eq!(owner.patch(&path, other).await.status, 409);
@@ -144,8 +144,7 @@ async fn team_flags_imply_their_prerequisites(world: &World) {
     let owner = &world.owner;
     let made = make(owner, json!({ "name": "builders" })).await;
     let path = path_of(&made);
-    let change =
-        async |flags: Value| owner.patch(&path, resource("teams", json!({ "organization-access": flags }))).await;
+    let change = async |flags: Value| owner.change(&path, json!({ "organization-access": flags })).await;
     let contradiction = change(json!({ "manage-teams": true, "manage-membership": false })).await;
     assert_invalid(&contradiction, "organization-access/manage-teams", "manage-teams needs");
     let raised = change(json!({ "manage-teams": true })).await;
@@ -215,22 +214,22 @@ async fn team_manager_rights(world: &World) {
     let path = path_of(&made);
     let users = format!("{path}/relationships/users");
     let grant = json!({ "organization-access": { "manage-projects": true } });
-    let granting = manager.patch(&path, resource("teams", grant.clone())).await;
+    let granting = manager.change(&path, grant.clone()).await;
     assert_refused(&granting, 403, &[("", "you may not change what")]);
-    assert_eq!(manager.patch(&path, resource("teams", json!({ "name": "u" }))).await.status, 200);
+    assert_eq!(manager.change(&path, json!({ "name": "u" })).await.status, 200);
     assert_eq!(manager.post(&users, these("users", &["mia"])).await.status, 204);
     let shown = member.get(&path).await;
     let granted = attribute(&shown, "permissions");
     assert_eq!((&granted["can-destroy"], &granted["can-update-membership"]), (&json!(false), &json!(false)));
-    assert_eq!(member.patch(&path, resource("teams", json!({}))).await.status, 404);
+    assert_eq!(member.change(&path, json!({})).await.status, 404);
     assert_eq!(member.post(&users, these("users", &["mia"])).await.status, 404);
     assert_eq!(member.delete(&path).await.status, 404);
     // Only owners manage the owners team, even if it is visible.
     let owners = owners(world).await;
-    world.owner.patch(&owners, resource("teams", json!({ "visibility": "organization" }))).await;
+    world.owner.change(&owners, json!({ "visibility": "organization" })).await;
     assert_eq!(manager.get(&owners).await.status, 200);
     assert_eq!(manager.post(&format!("{owners}/relationships/users"), these("users", &["mara"])).await.status, 404);
-    assert_eq!(manager.patch(&owners, resource("teams", json!({ "visibility": "secret" }))).await.status, 404);
+    assert_eq!(manager.change(&owners, json!({ "visibility": "secret" })).await.status, 404);
     let owners = owners.strip_prefix("teams/").unwrap();
     let address = json!({ "email": "new@acme.test" });
     let invite = related("organization-memberships", address, "teams", these("teams", &[owners]));
@@ -242,12 +241,12 @@ async fn team_manager_rights(world: &World) {
     // A caller who may set a team's flags can grant only flags of their own.
     let mut flags = vec!["manage-teams", "manage-membership", "manage-organization-access"];
     let gita = world.member("gita", rights(&flags)).await.api;
-    let granting = gita.patch(&path, resource("teams", grant.clone())).await;
+    let granting = gita.change(&path, grant.clone()).await;
     let beyond = "you may not grant a team rights that you do not have yourself: manage-workspaces, manage-projects";
     assert_refused(&granting, 403, &[("", beyond)]);
     flags.push("manage-projects");
     let grace = world.member("grace", rights(&flags)).await.api;
-    assert_eq!(grace.patch(&path, resource("teams", grant)).await.status, 200);
+    assert_eq!(grace.change(&path, grant).await.status, 200);
     assert_eq!(manager.delete(&path).await.status, 204);
     assert_eq!(world.owner.get(&path).await.status, 404);
 }

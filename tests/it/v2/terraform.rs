@@ -248,8 +248,7 @@ async fn terraform_plan_and_apply_fail_early_with_the_reason() {
         }
         owner.create(WORKSPACES, body).await;
     }
-    let default = resource("organizations", json!({ "default-execution-mode": "local" }));
-    assert_eq!(owner.patch("organizations/acme", default).await.status, 200);
+    assert_eq!(owner.change("organizations/acme", json!({ "default-execution-mode": "local" })).await.status, 200);
     for mode in modes {
         let directory = site.directory(&owner.token, &format!("name = \"{mode}\""));
         let made = directory.path().join("made");

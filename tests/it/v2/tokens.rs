@@ -117,7 +117,7 @@ async fn token_that_ends_during_the_body_is_rejected(world: &World) {
     let owner = &world.owner;
     let of_team = async |name: &str| {
         let access = json!({ "name": name, "organization-access": { "manage-projects": true } });
-        let team = path_of(&owner.post(TEAMS, resource("teams", access)).await);
+        let team = path_of(&owner.add(TEAMS, access).await);
         let path = format!("{team}/authentication-token");
         (team, owner.post(&path, no_attributes()).await, path)
     };
@@ -245,7 +245,7 @@ async fn token_management_needs_membership_or_right(world: &World) {
     }
     assert_eq!(owner.get(&by_id).await.status, 200);
     let off = json!({ "allow-member-token-management": false });
-    assert_eq!(owner.patch(&format!("teams/{}", mia.team), resource("teams", off)).await.status, 200);
+    assert_eq!(owner.change(&format!("teams/{}", mia.team), off).await.status, 200);
     assert_eq!(mia.api.post(&path, no_attributes()).await.status, 404, "no more");
     assert_eq!(owner.post(&path, no_attributes()).await.status, 201);
     // Another user's list is empty, and so is a missing user's; nothing can be created there.

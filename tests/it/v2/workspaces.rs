@@ -31,11 +31,11 @@ async fn create(api: &Api, attributes: Value, project: &str) -> Answer {
 }
 
 async fn patch(api: &Api, id: &str, attributes: Value) -> Answer {
-    api.patch(&format!("workspaces/{id}"), resource("workspaces", attributes)).await
+    api.change(&format!("workspaces/{id}"), attributes).await
 }
 
 async fn patch_project(world: &World, id: &str, attributes: Value) {
-    world.owner.patch(&format!("projects/{id}"), resource("projects", attributes)).await.assert_status(200);
+    world.owner.change(&format!("projects/{id}"), attributes).await.assert_status(200);
 }
 
 async fn show(world: &World, id: &str) -> Answer {
@@ -181,8 +181,7 @@ async fn execution_mode_is_inherited_or_overridden(world: &World) {
         assert_eq!((attribute(of, "execution-mode"), &flags["agent-pool"]), (&json!(mode), &json!(is_own)));
     };
     let set = async |mode: &str| {
-        let changed = resource("organizations", json!({ "default-execution-mode": mode }));
-        assert_eq!(owner.patch("organizations/acme", changed).await.status, 200);
+        assert_eq!(owner.change("organizations/acme", json!({ "default-execution-mode": mode })).await.status, 200);
     };
     set("local").await;
     let project = world.project("Modes").await;
