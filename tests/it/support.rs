@@ -31,6 +31,31 @@ use crate::faults::double::Faults;
 /// Interval of the store check: none runs during a test.
 const NEVER: Duration = Duration::from_secs(86_400);
 
+/// Defines a test in the module `$place` for each function `async fn name(server: &T)`, where `$start` yields a `T`. The
+/// server is stopped after the test.
+macro_rules! tests_on {
+    ($($place:ident: $start:expr => $($name:ident),+ $(,)?);+ $(;)?) => {
+        $(mod $place {
+            use super::*;
+            $(#[actix_web::test] async fn $name() {
+                let server = $start.await;
+                super::$name(&server).await;
+                server.stop().await;
+            })+
+        })+
+    };
+}
+pub(crate) use tests_on;
+
+/// Defines a test on each store for each function `async fn name(app: &App)`.
+macro_rules! tests_on_both_stores {
+    ($($name:ident),+ $(,)?) => {
+        $crate::support::tests_on!(embedded: App::start() => $($name),+);
+        $crate::support::tests_on!(postgres: App::builder().postgres().start() => $($name),+);
+    };
+}
+pub(crate) use tests_on_both_stores;
+
 pub struct Builder {
     clock: Clock,
     settings: HttpSettings,
@@ -104,6 +129,11 @@ impl Builder {
     pub fn settings(mut self, change: impl FnOnce(&mut HttpSettings)) -> Self {
         change(&mut self.settings);
         self
+    }
+
+    /// The server trusts the loopback as a proxy.
+    pub fn behind_proxy(self) -> Self {
+        self.settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()])
     }
 
     pub fn postgres(self) -> Self {
@@ -267,14 +297,11 @@ impl App {
     }
 
     pub async fn with_policies(&self, policies: &[&str]) -> Client {
-        let answer = self.client.post("auth/token/create", json!({ "policies": policies })).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        self.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
+        self.client.with_new_token(json!({ "policies": policies })).await
     }
 
     pub async fn policy(&self, name: &str, text: &str) {
-        let answer = self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await.assert_status(204);
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -430,9 +457,12 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     pub token: String,
+    /// The value of `X-Forwarded-For`.
+    forwarded: Option<String>,
 }
 
 pub struct Answer {
+    pub url: reqwest::Url,
     pub status: u16,
     pub headers: reqwest::header::HeaderMap,
     pub text: String,
@@ -447,16 +477,48 @@ impl Client {
 
     fn with_scheme(scheme: &str, address: SocketAddr, token: &str) -> Self {
         let http = http_client();
-        Self { http, base: format!("{scheme}://{address}"), token: token.to_owned() }
+        Self { http, base: format!("{scheme}://{address}"), token: token.to_owned(), forwarded: None }
     }
 
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
+    /// A client whose requests come from this address through the proxy of [`Builder::behind_proxy`].
+    pub fn at(&self, address: &str) -> Self {
+        Self { forwarded: Some(address.to_owned()), ..self.clone() }
+    }
+
+    /// A client with the token of a response to a login or to the creation of a token.
+    pub fn holder(&self, answer: &Answer) -> Self {
+        let token = answer.body["auth"]["client_token"].as_str();
+        self.with_token(token.unwrap_or_else(|| panic!("{}", answer.text)))
+    }
+
+    /// Creates a token, and returns a client with it.
+    pub async fn with_new_token(&self, body: Value) -> Self {
+        self.holder(&self.post("auth/token/create", body).await)
+    }
+
+    /// Enables a mount of this type, at a path such as `sys/mounts/team` or `sys/auth/jwt`.
+    pub async fn enable(&self, path: &str, kind: &str) {
+        self.post(path, json!({ "type": kind })).await.assert_status(204);
+    }
+
+    /// Creates a root in a mount, and a role `web` that permits every name, with these further fields.
+    pub async fn authority(&self, mount: &str, fields: Value) {
+        let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
+        self.post(&format!("{mount}/root/generate/internal"), root).await.assert_status(200);
+        let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
+        self.post(&format!("{mount}/roles/web"), with(role, fields)).await.assert_status(200);
+    }
+
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        let mut request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        if let Some(address) = &self.forwarded {
+            request = request.header("X-Forwarded-For", address);
+        }
         if self.token.is_empty() { request } else { request.header("X-Service-Token", &self.token) }
     }
 
@@ -495,14 +557,15 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
 }
 
 async fn read(response: Response) -> Answer {
+    let url = response.url().clone();
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     // Every 429 and 503 must carry `Retry-After`, in every test.
     let again = headers.get("retry-after").is_some_and(|value| value.to_str().unwrap().parse::<u64>().is_ok());
-    assert!(again || !matches!(status, 429 | 503), "{status} without Retry-After from {}", response.url());
+    assert!(again || !matches!(status, 429 | 503), "{status} without Retry-After from {url}");
     let text = response.text().await.unwrap();
     let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Answer { status, headers, text, body }
+    Answer { url, status, headers, text, body }
 }
 
 impl Answer {
@@ -516,6 +579,52 @@ impl Answer {
 
     pub fn assert_denied(&self) {
         assert_eq!((self.status, self.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
+    }
+
+    /// Asserts the status, and returns the response.
+    #[track_caller]
+    pub fn assert_status(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}: {}", self.url, self.text);
+        self
+    }
+
+    /// Asserts the status and the error of a response of the secrets service.
+    #[track_caller]
+    pub fn assert_error(&self, status: u16, error: &str) {
+        assert_eq!((self.status, self.error()), (status, error), "{}: {}", self.url, self.text);
+    }
+
+    #[track_caller]
+    pub fn assert_error_begins(&self, status: u16, start: &str) {
+        assert!(self.status == status && self.error().starts_with(start), "{}: {}", self.url, self.text);
+    }
+
+    #[track_caller]
+    pub fn assert_error_has(&self, status: u16, part: &str) {
+        assert!(self.status == status && self.error().contains(part), "{}: {}", self.url, self.text);
+    }
+}
+
+/// The object with these members added or replaced.
+pub fn with(mut object: Value, members: Value) -> Value {
+    object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    object
+}
+
+/// Asserts that an object has these members.
+#[track_caller]
+pub fn assert_has(object: &Value, members: Value) {
+    for (name, value) in members.as_object().unwrap() {
+        assert_eq!(&object[name], value, "{name} of {object}");
+    }
+}
+
+/// Waits until the condition holds.
+pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is().await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -224,7 +224,8 @@ async fn answer_as_text(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let headers = response.headers().clone();
-    Answer { status, headers, text: String::new(), body: serde_json::Value::Null }
+    let url = response.url().clone();
+    Answer { url, status, headers, text: String::new(), body: serde_json::Value::Null }
 }
 
 #[actix_web::test]

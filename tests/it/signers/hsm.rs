@@ -55,6 +55,19 @@ pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce
     assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
 }
 
+/// Defines a test in a process of its own for each function `async fn name(hsm: &Hsm)`.
+macro_rules! tests_alone {
+    ($($name:ident),+ $(,)?) => {
+        mod process {
+            $(#[test] fn $name() {
+                let test = |hsm: $crate::signers::hsm::Hsm| async move { super::$name(&hsm).await };
+                $crate::signers::hsm::alone(module_path!(), stringify!($name), test);
+            })+
+        }
+    };
+}
+pub(crate) use tests_alone;
+
 impl Hsm {
     /// An empty SoftHSM in this folder.
     pub fn new(folder: &Path) -> Self {

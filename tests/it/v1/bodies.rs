@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::rights::{granted, only};
-use crate::support::{App, send};
+use crate::support::{App, send, until};
 
 pub struct Pending {
     socket: TcpStream,
@@ -68,11 +68,7 @@ impl Pending {
 
 /// Waits until pending bodies use `bytes` of the budget of 300,000 bytes.
 pub async fn taken(app: &App, bytes: isize) {
-    let begun = std::time::Instant::now();
-    while app.shared().bodies.left() > 300_000 - bytes {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} are left", app.shared().bodies.left());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the bodies are read", async || app.shared().bodies.left() <= 300_000 - bytes).await;
 }
 
 fn asks(length: usize) -> Vec<u8> {
@@ -113,11 +109,9 @@ async fn unread_body_has_the_limit_of_its_route() {
         let answer = send(stranger.request("GET", "sys/health").body(vec![b'x'; size])).await;
         assert_eq!(answer.status, status, "{size}: {}", answer.text);
     }
-    let wrong = send(stranger.request("POST", "sys/health").body(vec![b'x'; 200 << 10])).await;
-    assert_eq!(wrong.status, 413);
+    send(stranger.request("POST", "sys/health").body(vec![b'x'; 200 << 10])).await.assert_status(413);
     assert_eq!(send(stranger.request("POST", "sys/health").body("x")).await.status, 405);
-    let read = send(app.client.request("GET", "sys/mounts").body(vec![b'x'; 200 << 10])).await;
-    assert_eq!(read.status, 200);
+    send(app.client.request("GET", "sys/mounts").body(vec![b'x'; 200 << 10])).await.assert_status(200);
     app.stop().await;
 }
 
@@ -168,8 +162,7 @@ async fn bytes_in_flight_have_a_budget() {
     let path = "auth/token/create";
     let small = Pending::begin(&app, &format!("POST /v1/{path}"), &token(&child().await.token), asks(26_000)).await;
     taken(&app, 274_000).await;
-    let shared = send(child().await.request("POST", path).body(asks(17_000))).await;
-    assert_eq!(shared.status, 429, "{}", shared.text);
+    send(child().await.request("POST", path).body(asks(17_000))).await.assert_status(429);
     drop(small);
     assert_eq!(send(ask().body(asks(100))).await.status, 200, "it needs no room");
     let answer = held.end().await;

@@ -3,7 +3,17 @@
 use serde_json::{Value, json};
 
 use super::pki::mount::Pki;
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on};
+
+tests_on!(
+    pki_mount: Pki::start() =>
+        a_list_in_a_text_is_counted_before_it_is_split,
+        role_lists_are_limited_in_count_and_entry_length,
+        mount_configuration_lists_are_limited;
+    server: App::start() =>
+        mount_token_and_policy_lists_are_limited,
+        managed_key_parameters_are_limited;
+);
 
 /// The forms in which a client may send a list: JSON, JSON in a text, joined by commas.
 fn forms(entries: &[String]) -> [Value; 3] {
@@ -21,9 +31,7 @@ async fn refused(client: &Client, path: &str, body: Value, field: &str, rule: &s
     assert!(begins && answer.error().contains(rule), "{path}, {field}: {} does not say {rule:?}", answer.text);
 }
 
-#[actix_web::test]
-async fn a_list_in_a_text_is_counted_before_it_is_split() {
-    let pki = Pki::start().await;
+async fn a_list_in_a_text_is_counted_before_it_is_split(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true })).await;
     let commas = ",".repeat(1_000_000);
     let list = format!("[{}0]", "0,".repeat(500_000));
@@ -53,8 +61,7 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     let form =
         pki.app.client.request("POST", "pki/issue/r").header("Content-Type", "application/x-www-form-urlencoded");
     let answer = crate::support::send(form.body(format!("common_name=a.test&alt_names={commas}"))).await;
-    assert_eq!((answer.status, answer.error()), (400, "alt_names: at most 1000 entries are allowed"));
-    pki.stop().await;
+    answer.assert_error(400, "alt_names: at most 1000 entries are allowed");
 }
 
 const ROLE_LISTS: &[(&str, usize, &str)] = &[
@@ -77,9 +84,7 @@ const ROLE_LISTS: &[(&str, usize, &str)] = &[
     ("postal_code", 64, "a#"),
 ];
 
-#[actix_web::test]
-async fn role_lists_are_limited_in_count_and_entry_length() {
-    let pki = Pki::start().await;
+async fn role_lists_are_limited_in_count_and_entry_length(pki: &Pki) {
     for (field, cap, pattern) in ROLE_LISTS {
         let list = |count| entries(count, |n| pattern.replace('#', &n.to_string()));
         // JSON in the text of `policy_identifiers` has another structure.
@@ -99,12 +104,9 @@ async fn role_lists_are_limited_in_count_and_entry_length() {
     // A stored long list works, and a patch of another field does not touch it.
     pki.post("roles/r", json!({ "key_type": "ec", "allowed_domains": entries(1_000, |n| format!("a{n}.test")), "allow_bare_domains": true })).await;
     pki.ask("issue/r", json!({ "common_name": "a999.test" })).await;
-    pki.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_configuration_lists_are_limited() {
-    let pki = Pki::start().await;
+async fn mount_configuration_lists_are_limited(pki: &Pki) {
     let urls = entries(17, |n| format!("http://a{n}.test/"));
     for field in ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"] {
         for path in ["config/urls", "issuer/root"] {
@@ -134,7 +136,6 @@ async fn mount_configuration_lists_are_limited() {
     ] {
         pki.refused(path, json!({ field: text }), &format!("{field}: longer than {bytes} bytes")).await;
     }
-    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -159,9 +160,7 @@ async fn ca_request_lists_and_verbatim_names_are_limited() {
     pki.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_token_and_policy_lists_are_limited() {
-    let app = App::start().await;
+async fn mount_token_and_policy_lists_are_limited(app: &App) {
     let client = &app.client;
     let headers = ["allowed_managed_keys", "audit_non_hmac_request_keys", "audit_non_hmac_response_keys"];
     for field in headers.into_iter().chain(["passthrough_request_headers", "allowed_response_headers"]) {
@@ -190,12 +189,9 @@ async fn mount_token_and_policy_lists_are_limited() {
         refused(client, "sys/policies/acl/new", json!({ field: policy }), field, "longer than 262144 bytes").await;
     }
     assert_eq!(client.get("sys/policies/acl/new").await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn managed_key_parameters_are_limited() {
-    let app = App::start().await;
+async fn managed_key_parameters_are_limited(app: &App) {
     let path = "sys/managed-keys/pkcs11/new";
     for form in forms(&entries(17, |_| "sign".to_owned())) {
         refused(&app.client, path, json!({ "usages": form }), "usages", "at most 16 entries").await;
@@ -215,5 +211,4 @@ async fn managed_key_parameters_are_limited() {
         refused(&app.client, path, json!({ field: text }), field, &format!("longer than {most} bytes")).await;
     }
     assert_eq!(app.client.get(path).await.status, 404);
-    app.stop().await;
 }

@@ -4,7 +4,14 @@ use serde_json::{Value, json};
 use signet::audit::DeviceSettings;
 
 use super::rights::{granted, only};
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on};
+
+tests_on!(server: App::start() =>
+    cors_headers_are_absent_until_origins_are_configured,
+    configured_origins_are_served_and_others_rejected,
+    invalid_cors_configuration_is_rejected_without_change,
+    cors_configuration_needs_its_right_and_sudo,
+);
 
 const CONFIG: &str = "sys/config/cors";
 const PAGE: &str = "https://console.test:8443";
@@ -30,9 +37,7 @@ fn told(answer: &Answer) -> [&str; 4] {
     ]
 }
 
-#[actix_web::test]
-async fn cors_headers_are_absent_until_origins_are_configured() {
-    let app = App::start().await;
+async fn cors_headers_are_absent_until_origins_are_configured(app: &App) {
     let off = app.client.get(CONFIG).await;
     assert_eq!((off.status, &off.body["data"]), (200, &json!({ "enabled": false })), "{}", off.text);
     for (answer, status) in [
@@ -42,12 +47,9 @@ async fn cors_headers_are_absent_until_origins_are_configured() {
         assert_eq!((answer.status, told(&answer)), (status, ["", "", "", ""]));
         assert!(answer.headers.get_all("vary").iter().all(|vary| vary != "origin"));
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn configured_origins_are_served_and_others_rejected() {
-    let app = App::start().await;
+async fn configured_origins_are_served_and_others_rejected(app: &App) {
     let body = json!({ "allowed_origins": format!("{PAGE},http://localhost"), "allowed_headers": ["X-Mine", "x-vault-token"] });
     assert_eq!(app.client.post(CONFIG, body).await.status, 204);
     let shown = app.client.get(CONFIG).await;
@@ -103,12 +105,9 @@ async fn configured_origins_are_served_and_others_rejected() {
     assert_eq!(app.client.delete(CONFIG).await.status, 204);
     assert_eq!(app.client.delete(CONFIG).await.status, 204);
     assert_eq!(ask(&app.client, "GET", "sys/mounts", "https://other.test").await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn invalid_cors_configuration_is_rejected_without_change() {
-    let app = App::start().await;
+async fn invalid_cors_configuration_is_rejected_without_change(app: &App) {
     assert_eq!(app.client.post(CONFIG, json!({ "allowed_origins": [PAGE] })).await.status, 204);
     let before = app.client.get(CONFIG).await.body["data"].clone();
     let many: Vec<String> = (0..65).map(|n| format!("https://a{n}.test")).collect();
@@ -136,26 +135,21 @@ async fn invalid_cors_configuration_is_rejected_without_change() {
             "allowed_headers: an entry is longer than 128 bytes",
         ),
     ] {
-        let refused = app.client.post(CONFIG, body).await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        app.client.post(CONFIG, body).await.assert_error(400, text);
     }
     assert_eq!(app.client.get(CONFIG).await.body["data"], before);
-    let any = app.client.post(CONFIG, json!({ "allowed_origins": "*" })).await;
-    assert_eq!(any.status, 204);
+    app.client.post(CONFIG, json!({ "allowed_origins": "*" })).await.assert_status(204);
     assert_eq!(told(&ask(&app.client, "GET", "sys/mounts", "null").await)[0], "null");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn cors_configuration_needs_its_right_and_sudo() {
-    let app = App::start().await;
+async fn cors_configuration_needs_its_right_and_sudo(app: &App) {
     let body = || json!({ "allowed_origins": PAGE });
     const WORDS: [&str; 7] = ["create", "read", "update", "patch", "delete", "list", "sudo"];
     for (method, capability, body) in
         [("GET", "read", Value::Null), ("POST", "update", body()), ("DELETE", "delete", Value::Null)]
     {
         let by = async |words: &[&str]| {
-            let client = only(&app, "one", &granted(CONFIG, words)).await;
+            let client = only(app, "one", &granted(CONFIG, words)).await;
             send(client.request(method, CONFIG).json(&body)).await
         };
         by(&[capability]).await.assert_denied();
@@ -164,7 +158,6 @@ async fn cors_configuration_needs_its_right_and_sudo() {
         }
         assert!(by(&[capability, "sudo"]).await.status < 300, "{method}");
     }
-    app.stop().await;
 }
 
 #[actix_web::test]

@@ -3,11 +3,17 @@
 use serde_json::{Value, json};
 
 use super::rights::{granted, only};
-use crate::support::App;
+use crate::support::{App, tests_on};
 
-#[actix_web::test]
-async fn token_writes_reads_lists_and_deletes_its_own_entries() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    token_writes_reads_lists_and_deletes_its_own_entries,
+    entry_and_cubbyhole_sizes_are_limited,
+    one_right_is_enough_for_each_operation,
+    batch_token_has_no_cubbyhole,
+    the_mount_is_shown_and_stays_where_it_is,
+);
+
+async fn token_writes_reads_lists_and_deletes_its_own_entries(app: &App) {
     let one = app.with_policies(&["default"]).await;
     let other = app.with_policies(&["default"]).await;
     let entry = json!({ "user": "a", "list": [1, "2", null], "token": "kept as it is" });
@@ -28,13 +34,11 @@ async fn token_writes_reads_lists_and_deletes_its_own_entries() {
         assert_eq!(one.delete("cubbyhole/note").await.status, 204);
     }
     assert_eq!(one.get("cubbyhole/note").await.status, 404);
-    let empty = one.post("cubbyhole/note", json!({})).await;
-    assert_eq!((empty.status, empty.error()), (400, "missing data fields"));
+    one.post("cubbyhole/note", json!({})).await.assert_error(400, "missing data fields");
     let large = one.post("cubbyhole/note", json!({ "text": "x".repeat(64 << 10) })).await;
     let hint = "the limit of this route is 65536 bytes and is not configurable";
     assert_eq!((large.status, &large.body["warnings"][0]), (413, &json!(hint)));
     app.client.with_token("").get("cubbyhole/note").await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -42,8 +46,7 @@ async fn entries_are_deleted_with_their_token() {
     let app = App::start().await;
     let child = app.with_policies(&["default"]).await;
     assert_eq!(child.post("cubbyhole/a", json!({ "b": 1 })).await.status, 204);
-    let own = app.client.post("cubbyhole/a", json!({ "b": 2 })).await;
-    assert_eq!(own.status, 204);
+    app.client.post("cubbyhole/a", json!({ "b": 2 })).await.assert_status(204);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": child.token })).await.status, 204);
     child.get("cubbyhole/a").await.assert_denied();
     let app = app.restart().await;
@@ -51,12 +54,9 @@ async fn entries_are_deleted_with_their_token() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn entry_and_cubbyhole_sizes_are_limited() {
-    let app = App::start().await;
+async fn entry_and_cubbyhole_sizes_are_limited(app: &App) {
     let client = app.with_policies(&["default"]).await;
-    let large = client.post("cubbyhole/a", json!({ "a": "x".repeat(70_000) })).await;
-    assert_eq!(large.status, 413, "{}", large.text);
+    client.post("cubbyhole/a", json!({ "a": "x".repeat(70_000) })).await.assert_status(413);
     let mut kept = 0;
     let text = "x".repeat(60_000);
     let full = loop {
@@ -72,15 +72,12 @@ async fn entry_and_cubbyhole_sizes_are_limited() {
     assert_eq!(client.delete("cubbyhole/0").await.status, 204);
     assert_eq!(client.post("cubbyhole/x", json!({ "a": text })).await.status, 204);
     assert_eq!(app.with_policies(&["default"]).await.post("cubbyhole/a", json!({ "a": text })).await.status, 204);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn one_right_is_enough_for_each_operation() {
-    let app = App::start().await;
+async fn one_right_is_enough_for_each_operation(app: &App) {
     let entry = || json!({ "a": 1 });
     for capability in ["read", "create", "delete", "list"] {
-        let client = only(&app, capability, &granted("cubbyhole/*", &[capability])).await;
+        let client = only(app, capability, &granted("cubbyhole/*", &[capability])).await;
         let answers = [
             ("create", client.post("cubbyhole/a", entry()).await.status),
             ("read", client.get("cubbyhole/a").await.status),
@@ -91,14 +88,10 @@ async fn one_right_is_enough_for_each_operation() {
             assert_eq!(status == 403, operation != capability, "{capability}: {operation} {status}");
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn batch_token_has_no_cubbyhole() {
-    let app = App::start().await;
-    let made = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
-    let batch = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+async fn batch_token_has_no_cubbyhole(app: &App) {
+    let batch = app.client.with_new_token(json!({ "policies": ["default"], "type": "batch" })).await;
     for answer in [
         batch.post("cubbyhole/a", json!({ "b": 1 })).await,
         batch.get("cubbyhole/a").await,
@@ -112,12 +105,9 @@ async fn batch_token_has_no_cubbyhole() {
     let token = super::wrapping::token_in(&crate::support::send(wrapped).await);
     let fetched = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
     assert_eq!(fetched.body["data"]["type"], "batch");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_mount_is_shown_and_stays_where_it_is() {
-    let app = App::start().await;
+async fn the_mount_is_shown_and_stays_where_it_is(app: &App) {
     let shown = app.client.get("sys/mounts").await.body["data"]["cubbyhole/"].clone();
     assert_eq!(shown["type"], "cubbyhole");
     assert_eq!(app.client.delete("sys/mounts/cubbyhole").await.error(), "cannot unmount \"cubbyhole/\"");
@@ -125,5 +115,4 @@ async fn the_mount_is_shown_and_stays_where_it_is() {
     assert!(help.body["help"].as_str().unwrap().contains("*path"), "{}", help.text);
     let missing = app.client.post("cubbyhole", json!({ "a": 1 })).await;
     assert_eq!((missing.status, &missing.body["data"]), (405, &Value::Null), "{}", missing.text);
-    app.stop().await;
 }

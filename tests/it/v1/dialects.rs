@@ -5,7 +5,15 @@ use signet::x509::certificate::Certificate;
 
 use super::pki::foreign::{Ca, csr};
 use super::pki::mount::{Pki, parse};
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
+
+tests_on!(pki_mount: Pki::start() =>
+    certificate_dates_are_numbers_with_the_peer_header_only,
+    role_lifetimes_are_seconds_with_the_peer_header_only,
+    excessive_ttl_is_capped_with_the_peer_header_else_rejected,
+    common_number_fields_are_numbers_in_both_dialects,
+    a_list_of_serials_begins_after_any_text,
+);
 
 /// Headers that send the token, and `true` if responses have the peers' types.
 type Sender<'a> = (&'a [(&'static str, String)], bool);
@@ -15,8 +23,7 @@ async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, Str
     let request = pki.app.client.with_token("").request(method, &format!("pki/{path}"));
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
     let request = if body.is_null() { request } else { request.json(body) };
-    let answer = send(request).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    let answer = send(request).await.assert_status(200);
     answer.body["data"].clone()
 }
 
@@ -50,9 +57,7 @@ fn assert_renewal(data: &Value, certificate: &Certificate, sender: Sender<'_>) {
     assert!(range.contains(&(at - certificate.not_before())), "{at} of {life}");
 }
 
-#[actix_web::test]
-async fn certificate_dates_are_numbers_with_the_peer_header_only() {
-    let pki = Pki::start().await;
+async fn certificate_dates_are_numbers_with_the_peer_header_only(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true })).await;
     let csr = csr("ec-256", "/CN=a.test", "");
     let name = json!({ "common_name": "a.test" });
@@ -65,7 +70,7 @@ async fn certificate_dates_are_numbers_with_the_peer_header_only() {
             ("sign-verbatim", &json!({ "csr": csr })),
             ("sign-verbatim/r", &json!({ "csr": csr })),
         ] {
-            let data = data(&pki, "POST", path, headers, body).await;
+            let data = data(pki, "POST", path, headers, body).await;
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
             assert_date(&data, "not_before", certificate.not_before(), sender);
@@ -74,43 +79,37 @@ async fn certificate_dates_are_numbers_with_the_peer_header_only() {
         let request = json!({ "csr": csr, "common_name": "An Intermediate" });
         let root = json!({ "common_name": "Another Root", "key_type": "ec" });
         for (path, body) in [("root/sign-intermediate", request), ("root/generate/internal", root)] {
-            let data = data(&pki, "POST", path, headers, &body).await;
+            let data = data(pki, "POST", path, headers, &body).await;
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
             assert_renewal(&data, &certificate, sender);
             assert_eq!(data.get("not_before"), None, "{path}");
         }
         let own = json!({ "certificate": Ca::root("/CN=Own").pem });
-        let data = data(&pki, "POST", "root/sign-self-issued", headers, &own).await;
+        let data = data(pki, "POST", "root/sign-self-issued", headers, &own).await;
         assert_renewal(&data, &parse(data["certificate"].as_str().unwrap()), sender);
     }
-    pki.stop().await;
 }
 
-#[actix_web::test]
-async fn role_lifetimes_are_seconds_with_the_peer_header_only() {
-    let pki = Pki::start().await;
+async fn role_lifetimes_are_seconds_with_the_peer_header_only(pki: &Pki) {
     for (headers, peers) in &senders(&pki.app.client.token) {
         let (ttl, max_ttl) = if *peers { (json!(21_600), json!(86_400)) } else { (json!("6h"), json!("24h")) };
         let body = json!({ "ttl": "6h", "max_ttl": 86_400, "not_before_duration": "1m" });
-        let written = data(&pki, "POST", "roles/r", headers, &body).await;
-        let read = data(&pki, "GET", "roles/r", headers, &Value::Null).await;
+        let written = data(pki, "POST", "roles/r", headers, &body).await;
+        let read = data(pki, "GET", "roles/r", headers, &Value::Null).await;
         assert_eq!(written, read);
         assert_eq!((&read["ttl"], &read["max_ttl"]), (&ttl, &max_ttl), "{headers:?}");
         assert_eq!(read["not_before_duration"], 60, "{headers:?}");
-        assert_eq!(data(&pki, "POST", "roles/r", headers, &read).await, read);
+        assert_eq!(data(pki, "POST", "roles/r", headers, &read).await, read);
         let patch = pki.app.client.with_token("").request("PATCH", "pki/roles/r");
         let patch = headers.iter().fold(patch, |request, (name, value)| request.header(*name, value));
         let patch = patch.header("Content-Type", "application/merge-patch+json").body("{\"ttl\":\"1h\"}");
         let ttl = if *peers { json!(3_600) } else { json!("1h") };
         assert_eq!(send(patch).await.body["data"]["ttl"], ttl, "{headers:?}");
     }
-    pki.stop().await;
 }
 
-#[actix_web::test]
-async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected() {
-    let pki = Pki::start().await;
+async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true, "ttl": "1h", "max_ttl": "720h" })).await;
     let csr = csr("ec-256", "/CN=a.test", "");
     let of_csr = json!({ "csr": csr, "common_name": "a.test", "ttl": "2160h" });
@@ -151,7 +150,6 @@ async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected() {
             assert_eq!(send(request.json(&body)).await.status, 400, "{path} {headers:?}");
         }
     }
-    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -165,9 +163,7 @@ async fn without_compat_only_the_contract_types_are_used() {
     pki.stop().await;
 }
 
-#[actix_web::test]
-async fn common_number_fields_are_numbers_in_both_dialects() {
-    let pki = Pki::start().await;
+async fn common_number_fields_are_numbers_in_both_dialects(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
     for (headers, _) in &senders(&pki.app.client.token) {
         let request = pki.app.client.with_token("").request("POST", "pki/issue/r");
@@ -175,13 +171,12 @@ async fn common_number_fields_are_numbers_in_both_dialects() {
         let issued = send(request.json(&json!({ "common_name": "a.test" }))).await;
         assert!(issued.body["lease_duration"].is_u64() && issued.body["warnings"].is_null(), "{}", issued.text);
         let serial = &issued.body["data"]["serial_number"];
-        let revoked = data(&pki, "POST", "revoke", headers, &json!({ "serial_number": serial })).await;
+        let revoked = data(pki, "POST", "revoke", headers, &json!({ "serial_number": serial })).await;
         assert!(revoked["revocation_time"].is_u64(), "{revoked}");
-        let tidy = data(&pki, "GET", "config/auto-tidy", headers, &Value::Null).await;
+        let tidy = data(pki, "GET", "config/auto-tidy", headers, &Value::Null).await;
         assert_eq!((&tidy["interval_duration"], &tidy["pause_duration"]), (&json!(43_200), &json!("0s")));
-        assert_eq!(data(&pki, "GET", "config/crl", headers, &Value::Null).await["expiry"], "72h");
+        assert_eq!(data(pki, "GET", "config/crl", headers, &Value::Null).await["expiry"], "72h");
     }
-    pki.stop().await;
 }
 
 #[actix_web::test]
@@ -190,8 +185,7 @@ async fn mount_reads_repeat_their_data_at_the_top_level() {
     for path in
         ["sys/mounts/pki", "sys/mounts/pki/tune", "sys/mounts/auth/token/tune", "sys/auth/token", "sys/auth/token/tune"]
     {
-        let answer = app.client.get(path).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let answer = app.client.get(path).await.assert_status(200);
         let members = answer.body["data"].as_object().unwrap();
         assert!(members.contains_key("description"), "{path}: {}", answer.text);
         for (name, value) in members {
@@ -201,9 +195,7 @@ async fn mount_reads_repeat_their_data_at_the_top_level() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_list_of_serials_begins_after_any_text() {
-    let pki = Pki::start().await;
+async fn a_list_of_serials_begins_after_any_text(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true })).await;
     for _ in 0..5 {
         pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
@@ -233,5 +225,4 @@ async fn a_list_of_serials_begins_after_any_text() {
     for path in ["certs/revoked", "certs/unified-revoked", "cert-metadata"] {
         assert_eq!(pki.app.client.list(&format!("pki/{path}?after=zz")).await.status, 404, "{path}");
     }
-    pki.stop().await;
 }

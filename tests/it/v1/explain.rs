@@ -12,12 +12,22 @@ use time::macros::datetime;
 use super::identity::{entity_id, login, method};
 use super::rights::{granted, only, rule};
 use crate::process::{dev, signet};
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, assert_has, send, tests_on};
+
+tests_on!(server: App::start() =>
+    parameters_are_checked_against_the_rule_and_limited,
+    explanation_matches_the_actual_decision,
+    batch_token_is_explained_while_it_is_valid,
+    explanation_names_deciding_and_overridden_rules,
+    token_of_disabled_entity_is_explained_as_such,
+    the_rules_of_a_token_as_one_table,
+    explanation_names_create_or_update_as_needed,
+    permissions_of_a_wrapping_token_are_explained,
+);
 
 async fn own(client: &Client, method: &str, path: &str) -> Value {
-    let answer = client.post("sys/internal/explain-self", json!({ "method": method, "path": path })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.body["data"].clone()
+    let body = json!({ "method": method, "path": path });
+    client.post("sys/internal/explain-self", body).await.assert_status(200).body["data"].clone()
 }
 
 async fn with_parameters(client: &Client, parameters: Value) -> Answer {
@@ -25,14 +35,10 @@ async fn with_parameters(client: &Client, parameters: Value) -> Answer {
     client.post("sys/internal/explain-self", body).await
 }
 
-#[actix_web::test]
-async fn parameters_are_checked_against_the_rule_and_limited() {
-    let app = App::start().await;
-    let text = rule(
-        "pki/roles/written",
-        "capabilities = [\"create\", \"update\"] required_parameters = [\"ttl\"] denied_parameters = { \"no_store\" = [] }",
-    );
-    let client = only(&app, "some", &text).await;
+async fn parameters_are_checked_against_the_rule_and_limited(app: &App) {
+    let terms = r#"required_parameters = ["ttl"] denied_parameters = { "no_store" = [] }"#;
+    let text = rule("pki/roles/written", &format!(r#"capabilities = ["create", "update"] {terms}"#));
+    let client = only(app, "some", &text).await;
     for (parameters, allowed, reason) in [
         (json!({ "ttl": "1h" }), true, "the rule grants"),
         (json!({}), false, "required_parameters: ttl is missing"),
@@ -44,13 +50,8 @@ async fn parameters_are_checked_against_the_rule_and_limited() {
         assert_eq!(found, (Some(allowed), true), "{parameters}: {}", answer.text);
     }
     let answer = with_parameters(&client, json!("ttl")).await;
-    assert_eq!(
-        (answer.status, answer.error()),
-        (400, "parameters: must be a JSON object whose members are the fields of the request")
-    );
-    let answer = with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await;
-    assert_eq!(answer.status, 413, "{}", answer.text);
-    app.stop().await;
+    answer.assert_error(400, "parameters: must be a JSON object whose members are the fields of the request");
+    with_parameters(&client, json!({ "ttl": "x".repeat(64 << 10) })).await.assert_status(413);
 }
 
 async fn about(client: &Client, mut subject: Value, method: &str, path: &str) -> Answer {
@@ -59,9 +60,11 @@ async fn about(client: &Client, mut subject: Value, method: &str, path: &str) ->
     client.post("sys/internal/explain", subject).await
 }
 
-#[actix_web::test]
-async fn explanation_matches_the_actual_decision() {
-    let app = App::start().await;
+async fn explained(client: &Client, subject: Value, method: &str, path: &str) -> Value {
+    about(client, subject, method, path).await.assert_status(200).body["data"].clone()
+}
+
+async fn explanation_matches_the_actual_decision(app: &App) {
     let text = [
         granted("pki/roles/*", &["read", "list"]),
         granted("pki/roles/secret", &["deny"]),
@@ -70,7 +73,8 @@ async fn explanation_matches_the_actual_decision() {
         granted("sys/auth/*", &["read", "sudo"]),
         granted("pki/", &["list"]),
     ];
-    let client = only(&app, "some", &text.concat()).await;
+    let client = only(app, "some", &text.concat()).await;
+    let any = "any valid token may call this route; the response depends on its policies";
     for (method, path, allowed, reason) in [
         ("GET", "pki/roles/web", true, "the rule grants read"),
         ("GET", "/v1/pki/roles/web", true, "the rule grants read"),
@@ -82,12 +86,7 @@ async fn explanation_matches_the_actual_decision() {
         ("GET", "sys/auth/token", true, "the rule grants read"),
         ("GET", "sys/mounts", false, "no rule of the token's policies matches the path"),
         ("GET", "pki/ca", true, "the route is open: no token is required"),
-        (
-            "GET",
-            "sys/internal/ui/mounts/pki",
-            true,
-            "any valid token may call this route; the response depends on its policies",
-        ),
+        ("GET", "sys/internal/ui/mounts/pki", true, any),
     ] {
         let told = own(&client, method, path).await;
         assert_eq!((&told["allowed"], &told["reason"]), (&json!(allowed), &json!(reason)), "{method} {path}");
@@ -102,37 +101,29 @@ async fn explanation_matches_the_actual_decision() {
     }
     let root = own(&app.client, "DELETE", "pki/root").await;
     assert_eq!(root["reason"], "the token holds the policy root, which grants everything");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn batch_token_is_explained_while_it_is_valid() {
-    let app = App::start().await;
+async fn batch_token_is_explained_while_it_is_valid(app: &App) {
     app.policy("some", &granted("pki/roles/*", &["read"])).await;
-    let parent = app.client.post("auth/token/create", json!({ "policies": ["some"] })).await;
-    let parent = app.client.with_token(parent.body["auth"]["client_token"].as_str().unwrap());
+    let parent = app.client.with_new_token(json!({ "policies": ["some"] })).await;
     app.policy("some", &(granted("pki/roles/*", &["read"]) + &granted("auth/token/create", &["update"]))).await;
     let made = parent.post("auth/token/create", json!({ "type": "batch", "ttl": "1h" })).await;
     let batch = &made.body["auth"]["client_token"];
     assert!(batch.as_str().unwrap().starts_with("b."), "{}", made.text);
     for (path, allowed) in [("pki/roles/web", true), ("pki/issue/web", false)] {
-        let told = about(&app.client, json!({ "token": batch }), "GET", path).await;
-        assert_eq!((told.status, &told.body["data"]["allowed"]), (200, &json!(allowed)), "{}", told.text);
-        assert_eq!(told.body["data"]["token"]["state"], "live");
+        let told = explained(&app.client, json!({ "token": batch }), "GET", path).await;
+        assert_eq!(json!([told["allowed"], told["token"]["state"]]), json!([allowed, "live"]), "{told}");
         assert_eq!(own(&app.client.with_token(batch.as_str().unwrap()), "GET", path).await["allowed"], allowed);
     }
     let unknown = about(&app.client, json!({ "token": "s.unknown" }), "GET", "pki/ca").await;
     // A batch token ends with its parent, and is then unknown.
     assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
     let ended = about(&app.client, json!({ "token": batch }), "GET", "pki/ca").await;
-    assert_eq!((ended.status, ended.error()), (unknown.status, unknown.error()), "{}", ended.text);
+    ended.assert_error(unknown.status, unknown.error());
     assert!(ended.status >= 400);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn explanation_names_deciding_and_overridden_rules() {
-    let app = App::start().await;
+async fn explanation_names_deciding_and_overridden_rules(app: &App) {
     app.policy("one", &(granted("pki/issue/web", &["read"]) + &granted("pki/issue/*", &["update"]))).await;
     app.policy("two", &rule("pki/issue/web", "capabilities = [\"list\"] comment = \"of two\"")).await;
     let client = app.with_policies(&["one", "two"]).await;
@@ -151,7 +142,6 @@ async fn explanation_names_deciding_and_overridden_rules() {
     let granted = own(&client, "POST", "pki/issue/other").await;
     assert_eq!((&granted["mount"], &granted["route"]), (&json!("pki/"), &json!("issue/:name")));
     assert_eq!(own(&app.client, "GET", "none/x").await["mount"], Value::Null);
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -182,9 +172,9 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     let lived = app.client.post("auth/token/create", json!({ "policies": ["reader"], "ttl": "10s" })).await;
     let accessor = lived.body["auth"]["accessor"].as_str().unwrap();
     app.clock.advance(Duration::from_secs(10));
-    let told = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.body["data"].clone();
-    assert_eq!((&told["token"]["state"], &told["allowed"]), (&json!("expired"), &json!(false)));
-    assert_eq!(told["reason"], "the token cannot be used any more: it is expired");
+    let told = explained(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
+    assert_has(&told, json!({ "allowed": false, "reason": "the token cannot be used any more: it is expired" }));
+    assert_eq!(told["token"]["state"], "expired");
     for (subject, text) in [
         (json!({ "accessor": accessor, "address": "here" }), "address: must be an IP address"),
         (json!({}), "accessor, token: one of them must be given"),
@@ -192,8 +182,7 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
         (json!({ "accessor": "none" }), "invalid accessor"),
         (json!({ "token": "none" }), "token: not known"),
     ] {
-        let refused = about(&asker, subject, "GET", "x").await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        about(&asker, subject, "GET", "x").await.assert_error(400, text);
     }
     for (method, path, text) in [
         ("BREW", "x", "method: must be GET"),
@@ -207,16 +196,14 @@ async fn explaining_other_tokens_needs_a_right_and_covers_ended_ones() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_of_disabled_entity_is_explained_as_such() {
-    let app = App::start().await;
-    method(&app, "one").await;
+async fn token_of_disabled_entity_is_explained_as_such(app: &App) {
+    method(app, "one").await;
     app.policy("reader", &granted("pki/roles/*", &["read"])).await;
-    let bob = login(&app, "one", "bob", json!({})).await;
+    let bob = login(app, "one", "bob", json!({})).await;
     let path = format!("identity/entity/id/{}", entity_id(&bob).await);
     assert_eq!(app.client.post(&path, json!({ "policies": "reader" })).await.status, 204);
     let accessor = bob.get("auth/token/lookup-self").await.body["data"]["accessor"].clone();
-    let asker = only(&app, "asker", &granted("sys/internal/explain", &["update"])).await;
+    let asker = only(app, "asker", &granted("sys/internal/explain", &["update"])).await;
     for (disabled, state, allowed, reason) in [
         (false, "live", true, "the rule grants read"),
         (true, "entity disabled", false, "the token cannot be used: its entity is disabled"),
@@ -224,60 +211,46 @@ async fn token_of_disabled_entity_is_explained_as_such() {
     ] {
         assert_eq!(app.client.post(&path, json!({ "disabled": disabled })).await.status, 204);
         for subject in [json!({ "accessor": accessor }), json!({ "token": bob.token })] {
-            let told = about(&asker, subject, "GET", "pki/roles/web").await;
-            assert_eq!(told.status, 200, "{}", told.text);
-            let data = &told.body["data"];
-            assert_eq!(
-                (&data["token"]["state"], &data["allowed"], &data["reason"]),
-                (&json!(state), &json!(allowed), &json!(reason))
-            );
+            let told = explained(&asker, subject, "GET", "pki/roles/web").await;
+            assert_has(&told, json!({ "allowed": allowed, "reason": reason }));
+            assert_eq!(told["token"]["state"], state);
         }
         assert_eq!(bob.get("pki/roles/web").await.status, if allowed { 404 } else { 403 });
     }
     assert_eq!(app.client.delete(&path).await.status, 204);
-    let gone = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
-    assert_eq!((gone.status, gone.error()), (400, "invalid accessor"));
-    app.stop().await;
+    about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await.assert_error(400, "invalid accessor");
 }
 
-#[actix_web::test]
-async fn the_rules_of_a_token_as_one_table() {
-    let app = App::start().await;
+async fn the_rules_of_a_token_as_one_table(app: &App) {
     let text = [
         granted("pki/ca", &["read"]),
         granted("pki/none", &[]),
         rule(
             "pki/issue/*",
-            "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"] } max_wrapping_ttl = \"1m\"",
+            r#"capabilities = ["update"] allowed_parameters = { "ttl" = ["1h"] } max_wrapping_ttl = "1m""#,
         ),
         granted("pki/+/web", &["list"]),
         granted("sys/internal/ui/resultant-acl", &["read"]),
     ];
-    let client = only(&app, "table", &text.concat()).await;
-    let data = client.get("sys/internal/ui/resultant-acl").await.body["data"].clone();
-    assert_eq!(
-        data,
-        json!({
-            "root": false,
-            "exact_paths": {
-                "pki/ca": { "capabilities": ["read"] },
-                "pki/none": { "capabilities": ["deny"] },
-                "sys/internal/ui/resultant-acl": { "capabilities": ["read"] },
-            },
-            "glob_paths": {
-                "pki/issue/": { "capabilities": ["update"], "allowed_parameters": { "ttl": ["1h"] }, "max_wrapping_ttl": 60 },
-                "pki/+/web": { "capabilities": ["list"] },
-            },
-        })
-    );
+    let client = only(app, "table", &text.concat()).await;
+    let table = client.get("sys/internal/ui/resultant-acl").await;
+    let exact = json!({
+        "pki/ca": { "capabilities": ["read"] },
+        "pki/none": { "capabilities": ["deny"] },
+        "sys/internal/ui/resultant-acl": { "capabilities": ["read"] },
+    });
+    let globs = json!({
+        "pki/issue/": { "capabilities": ["update"], "allowed_parameters": { "ttl": ["1h"] }, "max_wrapping_ttl": 60 },
+        "pki/+/web": { "capabilities": ["list"] },
+    });
+    assert_eq!(table.body["data"], json!({ "root": false, "exact_paths": exact, "glob_paths": globs }));
     let root = app.client.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(root.body["data"], json!({ "root": true, "exact_paths": {}, "glob_paths": {} }));
     // The default policy grants it to every token.
     let usual = app.with_policies(&["default"]).await.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(usual.body["data"]["exact_paths"]["auth/token/lookup-self"], json!({ "capabilities": ["read"] }));
-    let none = only(&app, "none", &granted("pki/ca", &["read"])).await;
+    let none = only(app, "none", &granted("pki/ca", &["read"])).await;
     none.get("sys/internal/ui/resultant-acl").await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -319,9 +292,9 @@ async fn command_prints_the_explanation_and_rejects_token_arguments() {
         let refused = run("", &arguments, "");
         assert!(!refused.0 && refused.2.contains(text), "{}", refused.2);
     }
-    assert!(
-        [by_accessor, by_token, of_itself].iter().all(|(_, out, err)| !out.contains(token) && !err.contains(token))
-    );
+    for (_, out, err) in [by_accessor, by_token, of_itself] {
+        assert!(!out.contains(token) && !err.contains(token));
+    }
 }
 
 #[test]
@@ -363,20 +336,18 @@ fn token_prompt_on_a_terminal_does_not_echo() {
     dev.terminate();
 }
 
-#[actix_web::test]
-async fn explanation_names_create_or_update_as_needed() {
-    let app = App::start().await;
-    assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-    assert_eq!(app.client.post("auth/approle/role/there", json!({})).await.status, 204);
-    assert_eq!(app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.status, 204);
+async fn explanation_names_create_or_update_as_needed(app: &App) {
+    app.client.enable("sys/auth/approle", "approle").await;
+    app.client.post("auth/approle/role/there", json!({})).await.assert_status(204);
+    app.client.post("auth/token/roles/there", json!({ "orphan": true })).await.assert_status(204);
     let asks = granted("sys/internal/explain", &["update"]);
-    let blind = only(&app, "blind", &asks).await;
-    let reader =
-        only(&app, "reader", &(asks + &granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]))).await;
+    let blind = only(app, "blind", &asks).await;
+    let reads = granted("auth/*", &["read"]) + &granted("cubbyhole/*", &["read"]);
+    let reader = only(app, "reader", &(asks + &reads)).await;
     for (n, granted_only) in ["create", "update"].into_iter().enumerate() {
         let paths =
             ["auth/approle/role/+", "auth/token/roles/+", "cubbyhole/a"].map(|path| granted(path, &[granted_only]));
-        let client = only(&app, &format!("some-{n}"), &paths.concat()).await;
+        let client = only(app, &format!("some-{n}"), &paths.concat()).await;
         let subject = json!({ "token": client.token });
         for (path, is_there) in [
             ("auth/approle/role/there", true),
@@ -385,41 +356,24 @@ async fn explanation_names_create_or_update_as_needed() {
             ("auth/token/roles/absent", false),
         ] {
             let needed = if is_there { "update" } else { "create" };
-            for told in [
-                own(&client, "POST", path).await,
-                about(&reader, subject.clone(), "POST", path).await.body["data"].clone(),
-            ] {
+            for told in [own(&client, "POST", path).await, explained(&reader, subject.clone(), "POST", path).await] {
                 let allowed = needed == granted_only;
-                assert_eq!((&told["allowed"], &told["needs"]), (&json!(allowed), &json!([needed])), "{path}: {told}");
-                assert_eq!(
-                    (&told["operation"], told.get("route").is_some()),
-                    (&json!(needed), allowed),
-                    "{path}: {told}"
-                );
+                assert_has(&told, json!({ "allowed": allowed, "needs": [needed], "operation": needed }));
+                assert_eq!(told.get("route").is_some(), allowed, "{path}: {told}");
             }
-            let told = about(&blind, subject.clone(), "POST", path).await.body["data"].clone();
-            assert_eq!(
-                (&told["allowed"], &told["needs"]),
-                (&Value::Null, &json!(["create", "update"])),
-                "{path}: {told}"
-            );
-            assert!(
-                told["reason"].as_str().unwrap().contains(&format!("the rule grants {granted_only}, and")),
-                "{told}"
-            );
+            let told = explained(&blind, subject.clone(), "POST", path).await;
+            assert_has(&told, json!({ "allowed": null, "needs": ["create", "update"] }));
+            let reason = format!("the rule grants {granted_only}, and");
+            assert!(told["reason"].as_str().unwrap().contains(&reason), "{path}: {told}");
         }
         // A token may explain its own cubbyhole.
         for is_there in [false, granted_only == "create"] {
             let told = own(&client, "POST", "cubbyhole/a").await;
             let needed = if is_there { "update" } else { "create" };
-            assert_eq!(
-                (&told["allowed"], &told["needs"]),
-                (&json!(needed == granted_only), &json!([needed])),
-                "{told}"
-            );
+            assert_has(&told, json!({ "allowed": needed == granted_only, "needs": [needed] }));
             for asker in [&reader, &app.client] {
-                let told = about(asker, subject.clone(), "POST", "cubbyhole/a").await.body["data"].clone();
-                assert_eq!(told["allowed"], Value::Null, "{told}");
+                let told = about(asker, subject.clone(), "POST", "cubbyhole/a").await;
+                assert_has(&told.body["data"], json!({ "allowed": null }));
             }
             let status = client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
             assert_eq!(status == 204, needed == granted_only);
@@ -427,22 +381,18 @@ async fn explanation_names_create_or_update_as_needed() {
         // With neither right or with both, the requested operation is needed.
         assert_eq!(own(&client, "POST", "auth/approle/role/there/policies").await["needs"], json!(["update"]));
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn permissions_of_a_wrapping_token_are_explained() {
-    let app = App::start().await;
+async fn permissions_of_a_wrapping_token_are_explained(app: &App) {
     let wrapped = send(app.client.request("GET", "sys/mounts").header("X-Service-Wrap-TTL", "60s")).await;
     let token = &wrapped.body["wrap_info"]["token"];
     for (method, path, allowed) in
         [("GET", "cubbyhole/response", true), ("POST", "sys/wrapping/unwrap", true), ("GET", "cubbyhole/other", false)]
     {
-        let told = about(&app.client, json!({ "token": token }), method, path).await.body["data"].clone();
+        let told = explained(&app.client, json!({ "token": token }), method, path).await;
         assert_eq!(told["allowed"], allowed, "{path}: {told}");
         if allowed && path.starts_with("cubbyhole") {
             assert_eq!(told["decided_by"]["written"][0]["policy"], "response-wrapping", "{told}");
         }
     }
-    app.stop().await;
 }

@@ -10,7 +10,7 @@ mod tokens;
 use serde_json::{Value, json};
 
 use crate::directory::Issuer;
-use crate::support::{Answer, App, Builder};
+use crate::support::{Answer, App, Builder, with};
 
 pub struct Bed {
     pub app: App,
@@ -32,39 +32,42 @@ impl Bed {
 
     pub async fn bare(builder: Builder) -> Self {
         let app = builder.start().await;
-        let answer = app.client.post("sys/auth/jwt", json!({"type": "jwt"})).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        app.client.enable("sys/auth/jwt", "jwt").await;
         Self { app, issuer: Issuer::start() }
     }
 
     pub async fn configure(&self, config: Value) {
-        let answer = self.app.client.post("auth/jwt/config", config).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.post("auth/jwt/config", config).await.assert_status(204);
     }
 
     /// Writes a role with the user claim `sub`.
     pub async fn role(&self, name: &str, mut fields: Value) {
         fields["user_claim"] = json!("sub");
         fields["role_type"] = json!("jwt");
-        let answer = self.app.client.post(&format!("auth/jwt/role/{name}"), fields).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.post(&format!("auth/jwt/role/{name}"), fields).await.assert_status(204);
     }
 
     pub async fn log_in(&self, role: &str, jwt: &str) -> Answer {
         self.app.client.with_token("").post("auth/jwt/login", json!({"role": role, "jwt": jwt})).await
     }
 
+    /// An issuer's token for `signet`.
+    pub fn token(&self) -> String {
+        self.issuer.token(json!({"aud": "signet"}))
+    }
+
     /// Logs in with the role `ci` and an issuer's token for `signet`; `more` overrides claims.
     pub async fn with_claims(&self, more: Value) -> Answer {
-        let mut claims = json!({"aud": "signet"});
-        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        self.log_in("ci", &self.issuer.token(claims)).await
+        self.log_in("ci", &self.issuer.token(with(json!({"aud": "signet"}), more))).await
     }
 
     /// Asserts that a token is rejected for this reason.
     pub async fn refuses(&self, role: &str, jwt: &str, reason: &str) {
-        let answer = self.log_in(role, jwt).await;
-        assert_eq!((answer.status, answer.error()), (403, reason), "{}", answer.text);
+        self.log_in(role, jwt).await.assert_error(403, reason);
+    }
+
+    pub async fn stop(self) {
+        self.app.stop().await;
     }
 }
 
@@ -81,15 +84,12 @@ async fn alias_names_may_contain_joiners_but_no_control_characters() {
         auth(&bed.with_claims(json!({ "sub": name })).await);
     }
     for name in ["a\u{202e}b", "a\u{2066}b", "a\u{7}b", "a\nb"] {
-        let refused = bed.with_claims(json!({ "sub": name })).await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
-        assert!(refused.error().contains("no control or bidirectional characters"), "{}", refused.text);
+        bed.with_claims(json!({ "sub": name })).await.assert_error_has(400, "no control or bidirectional characters");
     }
     // An operator may create such an alias in advance.
     let entity = bed.app.client.post("identity/entity", json!({ "name": "ali" })).await;
     let accessor = bed.app.client.get("sys/auth").await.body["data"]["jwt/"]["accessor"].clone();
     let alias = json!({ "name": "Ali\u{200c}", "canonical_id": entity.body["data"]["id"], "mount_accessor": accessor });
-    let made = bed.app.client.post("identity/entity-alias", alias).await;
-    assert_eq!(made.status, 200, "{}", made.text);
+    bed.app.client.post("identity/entity-alias", alias).await.assert_status(200);
     bed.app.stop().await;
 }

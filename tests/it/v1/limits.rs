@@ -4,11 +4,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
 
-#[actix_web::test]
-async fn ambiguous_paths_are_rejected_before_policies() {
-    let app = App::start().await;
+tests_on!(
+    server: App::start() =>
+        ambiguous_paths_are_rejected_before_policies,
+        a_header_block_above_the_limit_is_431,
+        malformed_json_is_not_quoted_in_errors,
+        only_the_root_namespace_exists,
+        token_names_metadata_and_policies_are_limited,
+        body_is_exactly_one_json_object;
+    small_bodies: App::builder().settings(|s| s.max_body = 10_000).start() =>
+        body_above_the_limit_is_413_with_and_without_token;
+);
+
+async fn ambiguous_paths_are_rejected_before_policies(app: &App) {
     for path in [
         "/v1/sys/policies/acl/../../mounts",
         "/v1/sys/policies/acl/%2e%2e/%2e%2e/mounts",
@@ -27,42 +37,26 @@ async fn ambiguous_paths_are_rejected_before_policies() {
     assert!(long.starts_with("HTTP/1.1 400 "), "{long}");
     assert!(app.raw_get("/%761/sys/mounts").await.starts_with("HTTP/1.1 404 "));
     assert!(app.raw_get("/v1/sys/mounts").await.starts_with("HTTP/1.1 200 "));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_header_block_above_the_limit_is_431() {
-    let app = App::start().await;
-    let answer = send(app.client.request("GET", "sys/health").header("X-Filler", "x".repeat(70_000))).await;
-    assert_eq!(answer.status, 431);
-    app.stop().await;
+async fn a_header_block_above_the_limit_is_431(app: &App) {
+    send(app.client.request("GET", "sys/health").header("X-Filler", "x".repeat(70_000))).await.assert_status(431);
 }
 
-#[actix_web::test]
-async fn body_above_the_limit_is_413_with_and_without_token() {
-    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+async fn body_above_the_limit_is_413_with_and_without_token(app: &App) {
     let fill = |length: usize| format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11));
     for client in [app.client.clone(), app.client.with_token("")] {
         let answer = send(client.request("POST", "sys/capabilities-self").body(fill(10_001))).await;
-        assert_eq!((answer.status, answer.error()), (413, "http: request body too large"));
-        let far = send(client.request("POST", "sys/capabilities-self").body(fill(20_000_000))).await;
-        assert_eq!(far.status, 413);
+        answer.assert_error(413, "http: request body too large");
+        send(client.request("POST", "sys/capabilities-self").body(fill(20_000_000))).await.assert_status(413);
     }
-    let at_limit = send(app.client.request("POST", "sys/capabilities-self").body(fill(10_000))).await;
-    assert_eq!(at_limit.status, 200);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn chunked_body_above_the_limit_is_413() {
-    let app = App::builder().settings(|s| s.max_body = 10_000).start().await;
+    send(app.client.request("POST", "sys/capabilities-self").body(fill(10_000))).await.assert_status(200);
     let chunks = format!("{:x}\r\n{}\r\n", 4096, "a".repeat(4096)).repeat(4);
     let token = &app.client.token;
     let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
     let request = format!("{head}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
     let answer = app.raw(request).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -70,65 +64,31 @@ async fn deep_or_wide_json_is_rejected_quickly() {
     let app = App::builder().settings(|s| s.max_body = 32 << 20).start().await;
     let started = Instant::now();
     for body in ["[".repeat(10_000_000), format!("{{\"a\":[{}\"\"]}}", "\"\",".repeat(100_000))] {
-        let answer = send(app.client.request("POST", "sys/capabilities-self").body(body)).await;
-        assert_eq!(answer.status, 400);
-        assert!(answer.error().contains("too complex"), "{}", answer.text);
+        send(app.client.request("POST", "sys/capabilities-self").body(body)).await.assert_error_has(400, "too complex");
     }
     assert!(started.elapsed() < Duration::from_secs(10));
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn malformed_json_is_not_quoted_in_errors() {
-    let app = App::start().await;
+async fn malformed_json_is_not_quoted_in_errors(app: &App) {
     let answer = send(app.client.request("POST", "sys/mounts/x").body("{\"client_secret\":\"hunter2")).await;
-    assert_eq!(answer.status, 400);
-    assert!(!answer.text.contains("hunter2"));
-    app.stop().await;
+    assert!(answer.status == 400 && !answer.text.contains("hunter2"), "{}", answer.text);
 }
 
-#[actix_web::test]
-async fn only_the_root_namespace_exists() {
-    let app = App::start().await;
+async fn only_the_root_namespace_exists(app: &App) {
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
-        for (name, status) in [
-            ("root", 200),
-            ("root/", 200),
-            ("/root", 200),
-            ("", 200),
-            ("/", 200),
-            ("foo", 404),
-            ("foo/", 404),
-            ("root/x", 404),
-            ("ROOT", 404),
-        ] {
+        let root = ["root", "root/", "/root", "", "/"].map(|name| (name, 200));
+        let other = ["foo", "foo/", "root/x", "ROOT"].map(|name| (name, 404));
+        for (name, status) in root.into_iter().chain(other) {
             let answer = send(app.client.request("GET", "sys/mounts").header(header, name)).await;
             assert_eq!(answer.status, status, "{header}: {name}");
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn query_body_and_headers_do_not_change_the_operation() {
-    let app = App::start().await;
-    app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
-    let client = app.with_policies(&["reader"]).await;
-    for operation in ["renew", "revoke", "rollback", "alias-lookahead", "delete", "update"] {
-        let request = client.request("GET", &format!("pki/roles/none?operation={operation}"));
-        let request = request.header("X-HTTP-Method-Override", "DELETE").header("X-Operation", operation);
-        assert_eq!(send(request.json(&json!({ "operation": operation }))).await.status, 404, "{operation}");
-        let request = client.request("POST", "pki/roles/none").json(&json!({ "operation": "read" }));
-        send(request.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
-    }
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn token_names_metadata_and_policies_are_limited() {
-    let app = App::start().await;
-    let long = app.client.get(&format!("pki/roles/{}", "r".repeat(129))).await;
-    assert_eq!((long.status, long.error()), (400, "name: longer than 128 characters"));
+async fn token_names_metadata_and_policies_are_limited(app: &App) {
+    let answer = app.client.get(&format!("pki/roles/{}", "r".repeat(129))).await;
+    answer.assert_error(400, "name: longer than 128 characters");
     assert_eq!(app.client.get(&format!("pki/roles/{}", "r".repeat(128))).await.status, 404);
     let names = |count: usize| (0..count).map(|n| format!("p{n}")).collect::<Vec<_>>();
     let pairs =
@@ -143,7 +103,6 @@ async fn token_names_metadata_and_policies_are_limited() {
         let answer = app.client.post("auth/token/create", body).await;
         assert_eq!(answer.status, status, "{:.300}", answer.text);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -158,9 +117,7 @@ async fn a_body_that_takes_too_long_to_arrive_ends_its_request() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn body_is_exactly_one_json_object() {
-    let app = App::start().await;
+async fn body_is_exactly_one_json_object(app: &App) {
     let policy = "{\"policy\":\"path \\\"x\\\" { capabilities = [\\\"read\\\"] }\"}";
     for tail in [" {}", " x", "]"] {
         let request = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy}{tail}"));
@@ -169,17 +126,4 @@ async fn body_is_exactly_one_json_object() {
     assert_eq!(app.client.get("sys/policies/acl/twice").await.status, 404);
     let blanks = app.client.request("POST", "sys/policies/acl/twice").body(format!("{policy} \r\n\t "));
     assert_eq!(send(blanks).await.status, 204);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn wrapped_response_is_never_returned_in_plain_text() {
-    let app = App::start().await;
-    let wrapped = app.client.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "1m0s");
-    let answer = send(wrapped).await;
-    assert!(answer.status == 200 && answer.body["wrap_info"]["token"].is_string(), "{}", answer.text);
-    assert!(!answer.text.contains(&app.client.token));
-    let unset = app.client.request("POST", "auth/token/create").header("X-Vault-Wrap-TTL", "0s").json(&json!({}));
-    assert_eq!(send(unset).await.status, 200);
-    app.stop().await;
 }

@@ -2,11 +2,24 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
 
-#[actix_web::test]
-async fn health_has_its_keys_and_no_envelope() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    health_has_its_keys_and_no_envelope,
+    health_head_has_no_body_and_bad_flags_are_rejected,
+    absent_object_and_empty_list_are_404_in_every_spelling,
+    write_without_output_is_204_unless_it_warns,
+    token_headers_must_agree,
+    form_content_type_accepts_json_and_form_bodies,
+    patch_needs_its_content_type_and_unknown_methods_are_405,
+    write_to_a_path_ending_in_slash_is_rejected,
+    mounts_are_not_revealed_without_rights,
+    responses_are_json_with_a_request_id,
+    help_is_given_for_paths,
+    fields_and_headers_do_not_change_the_operation,
+);
+
+async fn health_has_its_keys_and_no_envelope(app: &App) {
     let health = app.client.with_token("").get("sys/health").await;
     assert_eq!((health.status, health.header("cache-control")), (200, "no-store"));
     for key in [
@@ -25,35 +38,21 @@ async fn health_has_its_keys_and_no_envelope() {
         assert!(health.body.get(key).is_some(), "{key}");
     }
     assert!(health.body.get("request_id").is_none() && health.body.get("data").is_none());
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn health_head_has_no_body_and_bad_flags_are_rejected() {
-    let app = App::start().await;
+async fn health_head_has_no_body_and_bad_flags_are_rejected(app: &App) {
     let head = send(app.client.request("HEAD", "sys/health")).await;
     assert_eq!((head.status, head.text.as_str()), (200, ""));
     assert_eq!(app.client.get("sys/health?standbyok=xx").await.status, 400);
     assert_eq!(app.client.get("sys/health?sealedcode=abc").await.status, 400);
     assert_eq!(app.client.get("sys/health?activecode=299&standbyok=true").await.status, 299);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn absent_object_is_404_with_an_empty_error_list() {
-    let app = App::start().await;
-    for path in ["sys/policies/acl/absent", "pki/roles/absent"] {
-        let answer = app.client.get(path).await;
-        assert_eq!((answer.status, answer.text.as_str()), (404, "{\"errors\":[]}"), "{path}");
-    }
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn empty_list_is_404_in_every_spelling() {
-    let app = App::start().await;
+async fn absent_object_and_empty_list_are_404_in_every_spelling(app: &App) {
     let verb = app.client.list("pki/roles").await;
-    assert_eq!((verb.status, verb.text.as_str()), (404, "{\"errors\":[]}"));
+    for absent in [&verb, &app.client.get("sys/policies/acl/absent").await, &app.client.get("pki/roles/absent").await] {
+        assert_eq!((absent.status, absent.text.as_str()), (404, "{\"errors\":[]}"));
+    }
     for query in ["list=true", "list=T", "list=1"] {
         let get = app.client.get(&format!("pki/roles?{query}")).await;
         assert_eq!((get.status, get.text.as_str()), (verb.status, verb.text.as_str()));
@@ -62,12 +61,9 @@ async fn empty_list_is_404_in_every_spelling() {
     }
     assert_eq!(app.client.get("pki/roles?list=zz").await.status, 400);
     assert_eq!(app.client.get("pki/roles").await.status, 405);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn write_without_output_is_204_unless_it_warns() {
-    let app = App::start().await;
+async fn write_without_output_is_204_unless_it_warns(app: &App) {
     let policy = "path \"x\" { capabilities = [\"read\"] }";
     let own = json!({ "policy": policy, "name": "other" });
     // Known clients repeat path parameters in the body.
@@ -83,12 +79,9 @@ async fn write_without_output_is_204_unless_it_warns() {
         assert_eq!(warnings[own + 1], "did you mean policy instead of polcy?");
         assert!(warnings[own + 2].ends_with("captured from the endpoint's path: [name]"), "{warnings:?}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_headers_must_agree() {
-    let app = App::start().await;
+async fn token_headers_must_agree(app: &App) {
     let bare = app.client.with_token("");
     let token = &app.client.token;
     let lookup = || bare.request("GET", "auth/token/lookup-self");
@@ -103,12 +96,9 @@ async fn token_headers_must_agree() {
     assert_eq!(send(differing).await.status, 400);
     send(lookup()).await.assert_denied();
     send(lookup().header("X-Service-Token", "s.unknown")).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn form_content_type_accepts_json_and_form_bodies() {
-    let app = App::start().await;
+async fn form_content_type_accepts_json_and_form_bodies(app: &App) {
     let form = |body: &'static str| {
         let request = app.client.request("POST", "sys/capabilities-self");
         request.header("Content-Type", "application/x-www-form-urlencoded").body(body)
@@ -117,50 +107,34 @@ async fn form_content_type_accepts_json_and_form_bodies() {
         let answer = send(form(body)).await;
         assert_eq!(answer.body["data"]["sys/mounts"], json!(["root"]), "{body}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn patch_needs_its_content_type_and_unknown_methods_are_405() {
-    let app = App::start().await;
+async fn patch_needs_its_content_type_and_unknown_methods_are_405(app: &App) {
     let patch = app.client.request("PATCH", "pki/roles/web").header("Content-Type", "application/json").body("{}");
     assert_eq!(send(patch).await.status, 415);
     for method in ["FOO", "OPTIONS", "TRACE"] {
         let answer = send(app.client.request(method, "pki/roles/web")).await;
         assert_eq!((answer.status, answer.error()), (405, "unsupported operation"), "{method}");
     }
-    let known = app.client.post("sys/health", json!({})).await;
-    assert_eq!((known.status, known.error()), (405, "unsupported operation"));
-    app.stop().await;
+    app.client.post("sys/health", json!({})).await.assert_error(405, "unsupported operation");
 }
 
-#[actix_web::test]
-async fn write_to_a_path_ending_in_slash_is_rejected() {
-    let app = App::start().await;
-    let answer = app.client.post("pki/roles/", json!({})).await;
-    assert_eq!((answer.status, answer.error()), (400, "cannot write to a path ending in '/'"));
-    app.stop().await;
+async fn write_to_a_path_ending_in_slash_is_rejected(app: &App) {
+    app.client.post("pki/roles/", json!({})).await.assert_error(400, "cannot write to a path ending in '/'");
 }
 
-#[actix_web::test]
-async fn mounts_are_not_revealed_without_rights() {
-    let app = App::start().await;
-    let absent = app.client.get("nowhere/x").await;
-    assert_eq!((absent.status, absent.error()), (404, "no handler for route \"nowhere/x\""));
-    let inside = app.client.get("pki/no/such/path").await;
-    assert_eq!((inside.status, inside.error()), (404, "unsupported path"));
+async fn mounts_are_not_revealed_without_rights(app: &App) {
+    app.client.get("nowhere/x").await.assert_error(404, "no handler for route \"nowhere/x\"");
+    app.client.get("pki/no/such/path").await.assert_error(404, "unsupported path");
     let powerless = app.with_policies(&["default"]).await;
     for path in ["nowhere/x", "pki/no/such/path", "pki/roles/web", "sys/mounts"] {
         powerless.get(path).await.assert_denied();
         powerless.post(path, json!({})).await.assert_denied();
         app.client.with_token("").get(path).await.assert_denied();
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn responses_are_json_with_a_request_id() {
-    let app = App::start().await;
+async fn responses_are_json_with_a_request_id(app: &App) {
     for answer in [
         app.client.get("nowhere").await,
         app.client.post("pki/roles/", json!({})).await,
@@ -174,32 +148,27 @@ async fn responses_are_json_with_a_request_id() {
     let answer = app.client.get("sys/mounts").await;
     assert_eq!(answer.header("content-type"), "application/json");
     assert_eq!(answer.header("x-request-id"), answer.body["request_id"]);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn help_is_given_for_paths() {
-    let app = App::start().await;
+async fn help_is_given_for_paths(app: &App) {
     let help = app.client.get("sys/policies/acl/web?help=1").await;
     assert!(help.body["help"].as_str().unwrap().contains("fields: policy"), "{}", help.text);
     assert!(help.body.get("request_id").is_none());
     app.client.with_token("").get("sys/policies/acl/web?help=1").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn fields_and_headers_do_not_change_the_operation() {
-    let app = App::start().await;
+async fn fields_and_headers_do_not_change_the_operation(app: &App) {
+    const HEADERS: [&str; 5] =
+        ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Operation", "X-Vault-Operation", "X-Service-Operation"];
     assert!(app.client.post("pki/roles/web", json!({ "key_type": "ec" })).await.status < 300);
     app.policy("reader", "path \"pki/roles/*\" { capabilities = [\"read\"] }").await;
     let reader = app.with_policies(&["reader"]).await;
-    for operation in ["delete", "update", "renew", "revoke", "alias-lookahead"] {
+    for operation in ["delete", "update", "renew", "revoke", "rollback", "alias-lookahead"] {
         let request = reader.request("GET", &format!("pki/roles/web?operation={operation}&_method={operation}"));
-        let request = ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Vault-Operation", "X-Service-Operation"]
-            .into_iter()
-            .fold(request, |request, header| request.header(header, operation.to_uppercase()));
+        let request = HEADERS.iter().fold(request, |all, header| all.header(*header, operation.to_uppercase()));
         let answer = send(request.json(&json!({ "operation": operation, "key_type": "rsa" }))).await;
         assert_eq!((answer.status, &answer.body["data"]["key_type"]), (200, &json!("ec")), "{operation}");
     }
-    app.stop().await;
+    let write = reader.request("POST", "pki/roles/web").json(&json!({ "operation": "read" }));
+    send(write.header("X-HTTP-Method-Override", "GET")).await.assert_denied();
 }

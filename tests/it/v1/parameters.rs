@@ -1,15 +1,28 @@
 //! Parameter rules of policies apply to the fields that an endpoint reads.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rights::{granted, only, rule};
-use crate::support::App;
+use crate::support::{App, Client, tests_on, with};
 
-#[actix_web::test]
-async fn required_parameters_count_only_fields_the_endpoint_reads() {
-    let app = App::start().await;
-    let required = "capabilities = [\"update\"] required_parameters = [\"ttl\"]";
-    let client = only(&app, "creator", &rule("auth/token/create", required)).await;
+tests_on!(server: App::start() =>
+    required_parameters_count_only_fields_the_endpoint_reads,
+    allowed_parameters_count_only_fields_the_endpoint_reads,
+    denied_values_match_in_every_form_the_endpoint_reads,
+    a_denied_value_is_denied_under_the_other_name_of_its_field,
+    a_verbatim_body_has_no_member_that_is_not_read,
+    denied_value_matches_in_every_spelling_of_the_value,
+    denied_value_matches_in_every_json_structure,
+    delete_is_checked_against_rules_of_the_fields_it_reads,
+);
+
+/// A client that may update this path, on these terms.
+async fn updater(app: &App, path: &str, terms: &str) -> Client {
+    only(app, "updater", &rule(path, &format!("capabilities = [\"update\"] {terms}"))).await
+}
+
+async fn required_parameters_count_only_fields_the_endpoint_reads(app: &App) {
+    let client = updater(app, "auth/token/create", "required_parameters = [\"ttl\"]").await;
     for body in [json!({}), json!({ "TTL": "1h" }), json!({ "Ttl": "1h", "num_uses": 1 }), json!({ "ttl": null })] {
         client.post("auth/token/create", body).await.assert_denied();
     }
@@ -17,23 +30,17 @@ async fn required_parameters_count_only_fields_the_endpoint_reads() {
         let answer = client.post("auth/token/create", body.clone()).await;
         assert_eq!(answer.status, 200, "{body}: {}", answer.text);
     }
-    let unread = "capabilities = [\"update\"] required_parameters = [\"bogus\"]";
-    let client = only(&app, "creator", &rule("auth/token/create", unread)).await;
+    let client = updater(app, "auth/token/create", "required_parameters = [\"bogus\"]").await;
     client.post("auth/token/create", json!({ "bogus": 1 })).await.assert_denied();
     // Parameters in the path count, also if the body repeats them.
-    let named = "capabilities = [\"update\"] required_parameters = [\"name\"]";
-    let client = only(&app, "roles", &rule("pki/roles/*", named)).await;
+    let client = updater(app, "pki/roles/*", "required_parameters = [\"name\"]").await;
     for body in [json!({}), json!({ "name": "web" })] {
         assert_eq!(client.post("pki/roles/web", body).await.status, 200);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
-    let app = App::start().await;
-    let listed = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"bogus\" = [] }";
-    let client = only(&app, "creator", &rule("auth/token/create", listed)).await;
+async fn allowed_parameters_count_only_fields_the_endpoint_reads(app: &App) {
+    let client = updater(app, "auth/token/create", "allowed_parameters = { \"ttl\" = [\"1h\"], \"bogus\" = [] }").await;
     for (body, allowed) in [
         (json!({}), true),
         (json!({ "ttl": "1h" }), true),
@@ -47,8 +54,7 @@ async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
         let status = client.post("auth/token/create", body.clone()).await.status;
         assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
     }
-    let others = "capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [\"1h\"], \"*\" = [] }";
-    let client = only(&app, "creator", &rule("auth/token/create", others)).await;
+    let client = updater(app, "auth/token/create", "allowed_parameters = { \"ttl\" = [\"1h\"], \"*\" = [] }").await;
     for (body, allowed) in [
         (json!({ "bogus": 1, "ttl": "1h" }), true),
         (json!({ "TTL": "1h" }), true),
@@ -58,12 +64,9 @@ async fn allowed_parameters_count_only_fields_the_endpoint_reads() {
         let status = client.post("auth/token/create", body.clone()).await.status;
         assert_eq!(status, if allowed { 200 } else { 403 }, "{body}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_values_match_in_every_form_the_endpoint_reads() {
-    let app = App::start().await;
+async fn denied_values_match_in_every_form_the_endpoint_reads(app: &App) {
     let root = json!({ "common_name": "Root", "key_type": "ec", "key_bits": 256 });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
     let role =
@@ -76,8 +79,12 @@ async fn denied_values_match_in_every_form_the_endpoint_reads() {
         "other_sans": ["1.3.6.1.4.1.311.20.2.3;UTF8:evil*"],
         "ttl": ["90m"],
     });
-    let text = format!("capabilities = [\"update\"] denied_parameters = {denied}").replace("\":", "\"=");
-    let client = only(&app, "issuer", &rule("pki/issue/web", &text)).await;
+    let terms = format!("denied_parameters = {denied}").replace("\":", "\"=");
+    let client = updater(app, "pki/issue/web", &terms).await;
+    let issued = async |field: &str, value: &Value| {
+        let body = with(json!({ "common_name": "good.test" }), json!({ field: value }));
+        client.post("pki/issue/web", body).await.status
+    };
     for (field, value) in [
         ("alt_names", json!("a.evil.com")),
         ("alt_names", json!("A.EVIL.COM.")),
@@ -97,10 +104,7 @@ async fn denied_values_match_in_every_form_the_endpoint_reads() {
         ("ttl", json!(5400)),
         ("ttl", json!("1h30m")),
     ] {
-        let mut body = json!({ "common_name": "good.test" });
-        body[field] = value;
-        let answer = client.post("pki/issue/web", body.clone()).await;
-        assert_eq!(answer.status, 403, "{body}: {}", answer.text);
+        assert_eq!(issued(field, &value).await, 403, "{field}: {value}");
     }
     for (field, value) in [
         ("alt_names", json!("evil.com")),
@@ -108,56 +112,38 @@ async fn denied_values_match_in_every_form_the_endpoint_reads() {
         ("ip_sans", json!("10.0.0.2")),
         ("ttl", json!("89m")),
     ] {
-        let mut body = json!({ "common_name": "good.test" });
-        body[field] = value;
-        let answer = client.post("pki/issue/web", body.clone()).await;
-        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+        assert_eq!(issued(field, &value).await, 200, "{field}: {value}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_denied_value_is_denied_under_the_other_name_of_its_field() {
-    let app = App::start().await;
-    let denied = "capabilities = [\"update\"] denied_parameters = { \"ttl\" = [\"9h\"] }";
-    let client = only(&app, "creator", &rule("auth/token/create", denied)).await;
+async fn a_denied_value_is_denied_under_the_other_name_of_its_field(app: &App) {
+    let client = updater(app, "auth/token/create", "denied_parameters = { \"ttl\" = [\"9h\"] }").await;
     for body in [json!({ "ttl": "9h" }), json!({ "lease": "540m" }), json!({ "LEASE": 32400 })] {
         client.post("auth/token/create", body).await.assert_denied();
     }
     assert_eq!(client.post("auth/token/create", json!({ "lease": "8h" })).await.status, 200);
-    let serial = "capabilities = [\"update\"] denied_parameters = { \"serial_number\" = [\"0a:0b:0c\"] }";
-    let client = only(&app, "revoker", &rule("pki/revoke", serial)).await;
+    let client = updater(app, "pki/revoke", "denied_parameters = { \"serial_number\" = [\"0a:0b:0c\"] }").await;
     for spelling in ["0a:0b:0c", "0A-0B-0C", " 00:0a:0b:0c "] {
         client.post("pki/revoke", json!({ "serial_number": spelling })).await.assert_denied();
     }
-    let denied = "capabilities = [\"update\"] denied_parameters = { \"policy\" = [] }";
-    let client = only(&app, "writer", &rule("sys/policy/*", denied)).await;
+    let client = updater(app, "sys/policy/*", "denied_parameters = { \"policy\" = [] }").await;
     client.post("sys/policy/web", json!({ "rules": granted("x", &["read"]) })).await.assert_denied();
-    let denied = "capabilities = [\"update\"] denied_parameters = { \"paths\" = [\"secret\"] }";
-    let client = only(&app, "asker", &rule("sys/capabilities-self", denied)).await;
+    let client = updater(app, "sys/capabilities-self", "denied_parameters = { \"paths\" = [\"secret\"] }").await;
     client.post("sys/capabilities-self", json!({ "path": "secret" })).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_verbatim_body_has_no_member_that_is_not_read() {
-    let app = App::start().await;
-    let text =
-        "capabilities = [\"update\"] required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
-    let client = only(&app, "asker", &rule("pki/external-policy/issue", text)).await;
+async fn a_verbatim_body_has_no_member_that_is_not_read(app: &App) {
+    let terms = "required_parameters = [\"ticket\"] allowed_parameters = { \"ticket\" = [] }";
+    let client = updater(app, "pki/external-policy/issue", terms).await;
     let answer = client.post("pki/external-policy/issue", json!({ "ticket": "x" })).await;
     assert_ne!(answer.status, 403, "{}", answer.text);
     // The external engine may read any spelling, so the case is not checked.
     assert_ne!(client.post("pki/external-policy/issue", json!({ "Ticket": "x" })).await.status, 403);
     client.post("pki/external-policy/issue", json!({ "ticket": "x", "other": 1 })).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_value_matches_in_every_spelling_of_the_value() {
-    let app = App::start().await;
-    let denied = "capabilities = [\"update\"] denied_parameters = { \"reason\" = [\"keyCompromise\"] }";
-    let client = only(&app, "revokes", &rule("pki/revoke", denied)).await;
+async fn denied_value_matches_in_every_spelling_of_the_value(app: &App) {
+    let client = updater(app, "pki/revoke", "denied_parameters = { \"reason\" = [\"keyCompromise\"] }").await;
     for reason in [json!("keyCompromise"), json!("KEY_COMPROMISE"), json!("1"), json!(1)] {
         client.post("pki/revoke", json!({ "serial_number": "01", "reason": reason })).await.assert_denied();
     }
@@ -165,35 +151,24 @@ async fn denied_value_matches_in_every_spelling_of_the_value() {
     assert_ne!(other.status, 403, "{}", other.text);
     // A long list neither delays other requests nor bypasses the rule.
     let values: Vec<String> = (0..1_000).map(|n| format!("\"*.d{n}.test\"")).collect();
-    let denied =
-        format!("capabilities = [\"update\"] denied_parameters = {{ \"alt_names\" = [{}] }}", values.join(","));
-    let client = only(&app, "issues", &rule("pki/issue/web", &denied)).await;
+    let denied = format!("denied_parameters = {{ \"alt_names\" = [{}] }}", values.join(","));
+    let client = updater(app, "pki/issue/web", &denied).await;
     let names: Vec<String> = (0..9_990).map(|n| format!("{n}.{}.test", "x".repeat(380))).collect();
     client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": names })).await.assert_denied();
     let few = client.post("pki/issue/web", json!({ "common_name": "a.test", "alt_names": ["b.test"] })).await;
     assert_ne!(few.status, 403, "{}", few.text);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn denied_value_matches_in_every_json_structure() {
-    let app = App::start().await;
+async fn denied_value_matches_in_every_json_structure(app: &App) {
     app.client.post("sys/mounts/other", json!({ "type": "pki" })).await;
+    let oid = r#"{"oid":"1.2.3"}"#;
+    let two = r#"["1.2.3",{"oid":"1.2.4"}]"#;
+    let oids = vec![json!(format!("[{oid}]")), json!([{ "oid": "1.2.3" }]), json!([oid]), json!(two)];
     for (path, field, denied, values) in [
         ("pki/issue/web", "uri_sans", json!("http://a.test/a%20b"), vec![json!("http://a.test/a b")]),
         ("pki/issue/web", "uri_sans", json!("http://a.test/%c3%bc*"), vec![json!("http://a.test/ü/x")]),
         ("pki/root/sign-intermediate", "skid", json!("0a:0b"), vec![json!("0A0B"), json!("0a-0b")]),
-        (
-            "pki/roles/web",
-            "policy_identifiers",
-            json!("1.2.3"),
-            vec![
-                json!("[{\"oid\":\"1.2.3\"}]"),
-                json!([{ "oid": "1.2.3" }]),
-                json!(["{\"oid\":\"1.2.3\"}"]),
-                json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"),
-            ],
-        ),
+        ("pki/roles/web", "policy_identifiers", json!("1.2.3"), oids),
         ("auth/token/create", "meta", json!("a=b"), vec![json!({ "a": "b" }), json!("a=b")]),
         ("sys/remount", "from", json!("other"), vec![json!("other/"), json!("/other")]),
         ("sys/quotas/rate-limit/q", "rate", json!(100), vec![json!("1e2"), json!("100.00"), json!(100.0)]),
@@ -201,27 +176,21 @@ async fn denied_value_matches_in_every_json_structure() {
         ("sys/capabilities-self", "paths", json!("sys/*"), vec![json!("/sys/x"), json!(["a", "sys/y"])]),
         ("sys/policies/acl/x", "policy", json!("path*"), vec![json!("cGF0aCAieCIge30="), json!("PATH \"x\" {}")]),
     ] {
-        let mut list = json!({});
-        list[field] = json!([denied]);
+        let list = json!({ field: [denied] });
         let text = format!("capabilities = [\"update\", \"create\", \"sudo\"] denied_parameters = {list}");
-        let client = only(&app, "some", &rule(path, &text.replace("\":[", "\"=["))).await;
+        let client = only(app, "some", &rule(path, &text.replace("\":[", "\"=["))).await;
         for value in values {
-            let mut body = json!({ "common_name": "a.test" });
-            body[field] = value;
+            let body = json!({ "common_name": "a.test", field: value });
             let answer = client.post(path, body.clone()).await;
             assert_eq!(answer.status, 403, "{path} {body}: {}", answer.text);
         }
-        let mut body = json!({ "common_name": "a.test" });
-        body[field] = json!("7777777");
-        assert_ne!(client.post(path, body).await.status, 403, "{path} {field}");
+        let other = json!({ "common_name": "a.test", field: "7777777" });
+        assert_ne!(client.post(path, other).await.status, 403, "{path} {field}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
-    let app = App::start().await;
-    app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
+async fn delete_is_checked_against_rules_of_the_fields_it_reads(app: &App) {
+    app.client.enable("sys/auth/approle", "approle").await;
     app.client.post("auth/approle/role/machine", json!({ "bind_secret_id": true })).await;
     let made = app.client.post("auth/approle/role/machine/secret-id", json!({})).await.body["data"].clone();
     for (part, name) in [("secret-id-accessor", "secret_id_accessor"), ("secret-id", "secret_id")] {
@@ -231,16 +200,15 @@ async fn delete_is_checked_against_rules_of_the_fields_it_reads() {
             [format!("denied_parameters = {{ \"{name}\" = [] }}"), "allowed_parameters = { \"x\" = [] }".into()]
         {
             let text = format!("capabilities = [\"update\", \"delete\"] {terms}");
-            let client = only(&app, "destroys", &rule(&path, &text)).await;
+            let client = only(app, "destroys", &rule(&path, &text)).await;
             client.delete(&format!("{path}?{name}={sent}")).await.assert_denied();
             client.post(&path, json!({ name: sent })).await.assert_denied();
         }
-        let lookup = app.client.post(&format!("auth/approle/role/machine/{part}/lookup"), json!({ name: sent })).await;
-        assert_eq!(lookup.status, 200, "{}", lookup.text);
+        let answer = app.client.post(&format!("auth/approle/role/machine/{part}/lookup"), json!({ name: sent })).await;
+        answer.assert_status(200);
     }
     // Fields that it does not read, and required parameters of writes, do not matter.
     let text = "capabilities = [\"delete\"] denied_parameters = { \"bogus\" = [] } required_parameters = [\"ttl\"]";
-    let client = only(&app, "deletes", &rule("auth/approle/role/machine", text)).await;
+    let client = only(app, "deletes", &rule("auth/approle/role/machine", text)).await;
     assert_eq!(client.delete("auth/approle/role/machine?bogus=1").await.status, 204);
-    app.stop().await;
 }

@@ -10,23 +10,22 @@ use signet::http::secrets::{all_routes, sudo};
 use time::macros::datetime;
 
 use super::rights::{granted, only, rule};
-use crate::support::App;
+use crate::support::{App, assert_has, tests_on, with};
+
+tests_on!(server: App::start() =>
+    invalid_policy_is_400_and_not_stored,
+    parameter_rules_apply_to_every_spelling_of_a_value,
+    sudo_paths_need_sudo_even_if_unimplemented,
+    built_in_policies_are_read_only,
+    capabilities_are_listed_by_token_and_accessor,
+    policy_is_accepted_in_three_forms_and_read_unchanged,
+    deny_on_a_segment_covers_the_list_of_its_folder,
+    policy_names_are_folded_and_version_and_expiry_are_checked,
+);
 
 const ACL: &str = "sys/policies/acl";
 
-#[actix_web::test]
-async fn exact_deny_overrides_a_granting_glob() {
-    let app = App::start().await;
-    let text = granted("pki/issue/web", &["deny"]) + &granted("pki/issue/*", &["update"]);
-    let client = only(&app, "issuing", &text).await;
-    client.post("pki/issue/web", json!({})).await.assert_denied();
-    assert_eq!(client.post("pki/issue/other", json!({})).await.status, 400, "there is no such role");
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn invalid_policy_is_400_and_not_stored() {
-    let app = App::start().await;
+async fn invalid_policy_is_400_and_not_stored(app: &App) {
     for (text, problem) in [
         (r#"path "a/+*" { capabilities = ["read"] }"#, "\"+*\" is forbidden"),
         (r#"path "a" { capabilities = ["foo"] }"#, "unknown word \"foo\""),
@@ -35,23 +34,18 @@ async fn invalid_policy_is_400_and_not_stored() {
         (r#"path "a" { control_group = {} }"#, "unknown key \"control_group\""),
         (r#"path "a" { pagination_limit = 1 }"#, "unknown key \"pagination_limit\""),
     ] {
-        let refused = app.client.post(&format!("{ACL}/bad"), json!({ "policy": text })).await;
-        assert_eq!(refused.status, 400);
+        let refused = app.client.post(&format!("{ACL}/bad"), json!({ "policy": text })).await.assert_status(400);
         assert!(refused.error().starts_with("failed to parse policy: line 1: "), "{}", refused.text);
         assert!(refused.error().contains(problem), "{}", refused.text);
     }
     assert_eq!(app.client.get(&format!("{ACL}/bad")).await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn parameter_rules_apply_to_every_spelling_of_a_value() {
-    let app = App::start().await;
-    let text = rule(
-        "pki/roles/r",
-        "capabilities = [\"update\"] required_parameters = [\"ttl\"] allowed_parameters = { \"ttl\" = [\"1h\", \"2h\"], \"*\" = [] } denied_parameters = { \"allow_any_name\" = [true] }",
-    );
-    let client = only(&app, "roles", &text).await;
+async fn parameter_rules_apply_to_every_spelling_of_a_value(app: &App) {
+    let allowed = r#"required_parameters = ["ttl"] allowed_parameters = { "ttl" = ["1h", "2h"], "*" = [] }"#;
+    let denied = r#"denied_parameters = { "allow_any_name" = [true] }"#;
+    let text = rule("pki/roles/r", &format!(r#"capabilities = ["update"] {allowed} {denied}"#));
+    let client = only(app, "roles", &text).await;
     for (body, may) in [
         (json!({ "ttl": "1h" }), true),
         (json!({ "ttl": "3h" }), false),
@@ -67,25 +61,21 @@ async fn parameter_rules_apply_to_every_spelling_of_a_value() {
         assert_eq!(answer.status < 300, may, "{body}: {}", answer.text);
         assert!(may || answer.status == 403, "{body}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn sudo_paths_need_sudo_even_if_unimplemented() {
-    let app = App::start().await;
+async fn sudo_paths_need_sudo_even_if_unimplemented(app: &App) {
     let paths = ["pki/root/sign-self-issued", "sys/seal", "sys/config/cors", "sys/raw/x", "sys/auth/none/tune"];
     let with = |words: &[&str]| paths.map(|path| granted(path, words)).concat();
-    let without = only(&app, "update", &with(&["update"])).await;
-    let sudo = only(&app, "sudo", &with(&["update", "sudo"])).await;
+    let without = only(app, "update", &with(&["update"])).await;
+    let sudo = only(app, "sudo", &with(&["update", "sudo"])).await;
     for path in paths {
         without.post(path, json!({})).await.assert_denied();
         let answer = sudo.post(path, json!({})).await;
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text);
     }
     // The path of an issuer does not need sudo.
-    let issuer = only(&app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
+    let issuer = only(app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
     assert_ne!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 403);
-    app.stop().await;
 }
 
 fn seen(route: &Route) -> String {
@@ -103,20 +93,14 @@ fn sudo_routes_match_the_sudo_table() {
     }
 }
 
-#[actix_web::test]
-async fn built_in_policies_are_read_only() {
-    let app = App::start().await;
+async fn built_in_policies_are_read_only(app: &App) {
     let text = json!({ "policy": granted("x", &["read"]) });
     for name in ["ROOT", "Root%20", "root", "response-wrapping"] {
-        let refused = app.client.post(&format!("{ACL}/{name}"), text.clone()).await;
-        assert_eq!(refused.status, 400, "{name}: {}", refused.text);
-        assert!(refused.error().starts_with("cannot update \""), "{}", refused.text);
+        app.client.post(&format!("{ACL}/{name}"), text.clone()).await.assert_error_begins(400, "cannot update \"");
     }
-    for (name, word) in
-        [("default", "default"), ("Default", "default"), ("root", "root"), ("response-wrapping", "response-wrapping")]
-    {
-        let refused = app.client.delete(&format!("{ACL}/{name}")).await;
-        assert_eq!((refused.status, refused.error()), (400, &format!("cannot delete {word:?} policy")[..]));
+    for name in ["default", "Default", "root", "response-wrapping"] {
+        let text = format!("cannot delete {:?} policy", name.to_lowercase());
+        app.client.delete(&format!("{ACL}/{name}")).await.assert_error(400, &text);
     }
     assert_eq!(app.client.list(ACL).await.body["data"]["keys"], json!(["default", "root"]));
     assert_eq!(app.client.get(&format!("{ACL}/root")).await.body["data"]["policy"], "");
@@ -124,14 +108,10 @@ async fn built_in_policies_are_read_only() {
     for path in ["cubbyhole/response", "sys/wrapping/unwrap"] {
         assert!(wrapping.as_str().unwrap().contains(path), "{wrapping}");
     }
-    for (body, text) in [
-        (json!({}), "'policy' parameter not supplied or empty"),
-        (json!({ "policy": "" }), "'policy' parameter not supplied or empty"),
-    ] {
+    for body in [json!({}), json!({ "policy": "" })] {
         let refused = app.client.post(&format!("{ACL}/empty"), body).await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        refused.assert_error(400, "'policy' parameter not supplied or empty");
     }
-    app.stop().await;
 }
 
 const EVERYBODYS: [(&str, &[&str]); 15] = [
@@ -152,24 +132,17 @@ const EVERYBODYS: [(&str, &[&str]); 15] = [
     ("auth/token/create", &["deny"]),
 ];
 
-#[actix_web::test]
-async fn capabilities_are_listed_by_token_and_accessor() {
-    let app = App::start().await;
-    let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await.body["auth"].clone();
-    let client = app.client.with_token(made["client_token"].as_str().unwrap());
+async fn capabilities_are_listed_by_token_and_accessor(app: &App) {
+    let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
+    let client = app.client.holder(&made);
+    let accessor = &made.body["auth"]["accessor"];
     let paths = EVERYBODYS.map(|(path, _)| path);
-    let of = |subject: serde_json::Value, paths: serde_json::Value| {
-        let mut body = subject;
-        body["paths"] = paths;
-        body
-    };
-    let answers = [
-        client.post("sys/capabilities-self", of(json!({}), json!(paths))).await,
-        client.post("sys/capabilities-self", of(json!({}), json!(paths.join(", ")))).await,
-        app.client.post("sys/capabilities", of(json!({ "token": client.token }), json!(paths))).await,
-        app.client.post("sys/capabilities-accessor", of(json!({ "accessor": made["accessor"] }), json!(paths))).await,
-    ];
-    for answer in answers {
+    for answer in [
+        client.post("sys/capabilities-self", json!({ "paths": paths })).await,
+        client.post("sys/capabilities-self", json!({ "paths": paths.join(", "), "token": "ignored" })).await,
+        app.client.post("sys/capabilities", json!({ "token": client.token, "paths": paths })).await,
+        app.client.post("sys/capabilities-accessor", json!({ "accessor": accessor, "paths": paths })).await,
+    ] {
         for (path, words) in EVERYBODYS {
             assert_eq!(answer.body["data"][path], json!(words), "{path}: {}", answer.text);
             assert_eq!(answer.body[path], json!(words), "{path}");
@@ -180,22 +153,21 @@ async fn capabilities_are_listed_by_token_and_accessor() {
     assert_eq!((&one.body["data"]["capabilities"], &one.body["capabilities"]), (&json!(["deny"]), &json!(["deny"])));
     let root = app.client.post("sys/capabilities-self", json!({ "path": "anything" })).await;
     assert_eq!(root.body["data"], json!({ "anything": ["root"], "capabilities": ["root"] }));
+    let long = vec!["x".repeat(1000); 263];
+    app.client.post("sys/capabilities-self", json!({ "paths": long[1..] })).await.assert_status(200);
     for (path, body, text) in [
+        ("sys/capabilities-self", json!({ "paths": long }), "paths: longer than 262144 bytes together"),
         ("sys/capabilities-self", json!({}), "paths must be supplied"),
         ("sys/capabilities", json!({ "path": "x" }), "token: must be given"),
         ("sys/capabilities", json!({ "path": "x", "token": "s.none" }), "token: not known"),
         ("sys/capabilities-accessor", json!({ "path": "x" }), "accessor: must be given"),
         ("sys/capabilities-accessor", json!({ "path": "x", "accessor": "none" }), "invalid accessor"),
     ] {
-        let refused = app.client.post(path, body).await;
-        assert_eq!((refused.status, refused.error()), (400, text), "{path}");
+        app.client.post(path, body).await.assert_error(400, text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn policy_is_accepted_in_three_forms_and_read_unchanged() {
-    let app = App::start().await;
+async fn policy_is_accepted_in_three_forms_and_read_unchanged(app: &App) {
     let forms = [
         "path \"pki/roles/*\" { capabilities = [\"read\"] }".to_owned(),
         json!({ "path": { "pki/roles/*": { "capabilities": ["read"] } } }).to_string(),
@@ -211,34 +183,34 @@ async fn policy_is_accepted_in_three_forms_and_read_unchanged() {
         }
     }
     let old = app.client.post("sys/policy/old", json!({ "rules": forms[0] })).await;
-    assert!(old.status == 200 && old.body["warnings"][0].as_str().unwrap().contains("deprecated"), "{}", old.text);
-    let read = app.client.get("sys/policy/old").await;
-    assert_eq!((&read.body["rules"], &read.body["data"]["policy"]), (&json!(forms[0]), &json!(forms[0])));
-    app.stop().await;
+    assert_eq!((old.status, &old.body["data"]), (200, &Value::Null));
+    assert!(old.body["warnings"][0].as_str().unwrap().contains("deprecated"), "{}", old.text);
+    for name in ["old", "form-0"] {
+        let read = app.client.get(&format!("sys/policy/{name}")).await;
+        assert_has(&read.body["data"], json!({ "rules": forms[0], "policy": forms[0] }));
+        assert_eq!(read.body["rules"], json!(forms[0]));
+    }
+    let names = app.client.get("sys/policy").await;
+    assert_eq!(names.body["data"]["keys"], names.body["policies"]);
+    assert!(names.body["policies"].as_array().unwrap().contains(&json!("old")));
+    assert_eq!(app.client.delete(&format!("{ACL}/old")).await.status, 204);
+    assert_eq!(app.client.get(&format!("{ACL}/old")).await.status, 404);
 }
 
-#[actix_web::test]
-async fn deny_on_a_segment_covers_the_list_of_its_folder() {
-    let app = App::start().await;
-    let client = only(&app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
+async fn deny_on_a_segment_covers_the_list_of_its_folder(app: &App) {
+    let client = only(app, "lists", &(granted("pki/roles/*", &["list"]) + &granted("pki/roles/+", &["deny"]))).await;
     client.list("pki/roles").await.assert_denied();
     client.list("pki/roles/").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn policy_names_are_folded_and_version_and_expiry_are_checked() {
-    let app = App::start().await;
+async fn policy_names_are_folded_and_version_and_expiry_are_checked(app: &App) {
     let text = granted("x", &["read"]);
     let path = &format!("{ACL}/Team/App");
     let written = app.client.post(path, json!({ "policy": text })).await;
     assert_eq!((written.status, &written.body["data"]), (200, &json!(null)), "{}", written.text);
     assert!(written.body["warnings"][0].as_str().unwrap().contains("team/app"));
     let read = app.client.get(&format!("{ACL}/team/app")).await.body["data"].clone();
-    assert_eq!(
-        (&read["name"], &read["version"], &read["cas_required"]),
-        (&json!("team/app"), &json!(1), &json!(false))
-    );
+    assert_has(&read, json!({ "name": "team/app", "version": 1, "cas_required": false }));
     let path = &format!("{ACL}/team/app");
     for (body, status) in [
         (json!({ "policy": text, "cas": 7 }), 400),
@@ -255,17 +227,16 @@ async fn policy_names_are_folded_and_version_and_expiry_are_checked() {
     }
     let read = app.client.get(path).await.body["data"].clone();
     assert_eq!((&read["version"], &read["expiration"]), (&json!(3), &json!("2100-01-01T00:00:00Z")));
-    app.stop().await;
 }
 
 #[actix_web::test]
 async fn a_policy_that_has_expired_counts_as_absent() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2031-01-01 00:00 UTC)).start().await;
+    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
     let body = json!({ "policy": granted("pki/roles/*", &["read"]), "ttl": "1m" });
     assert_eq!(app.client.post(&format!("{ACL}/short"), body).await.status, 204);
     let client = app.with_policies(&["short"]).await;
     assert_eq!(client.get("pki/roles/none").await.status, 404);
-    app.clock.advance(std::time::Duration::from_secs(60));
+    app.clock.advance(Duration::from_secs(60));
     client.get("pki/roles/none").await.assert_denied();
     assert_eq!(app.client.get(&format!("{ACL}/short")).await.status, 404);
     app.stop().await;
@@ -279,14 +250,11 @@ async fn write_of_an_expired_policy_does_not_replace_a_valid_one() {
     let over = json!({ "policy": granted("x", &["read"]), "expiration": "2001-01-01T00:00:00Z" });
     for path in [format!("{ACL}/web"), "sys/policy/web".to_owned()] {
         let refused = app.client.post(&path, over.clone()).await;
-        let text = "refusing to update policy as expiration time has already elapsed";
-        assert_eq!((refused.status, refused.error()), (400, text), "{path}");
+        refused.assert_error(400, "refusing to update policy as expiration time has already elapsed");
     }
-    for field in ["ttl", "expiration"] {
-        let mut body = over.clone();
-        body[field] = if field == "ttl" { "1h".into() } else { "2032-01-01T00:00:00Z".into() };
-        body["expiration"] = if field == "ttl" { Value::Null } else { body["expiration"].clone() };
-        let refused = app.client.post(&format!("{ACL}/default"), body).await;
+    let later = json!({ "expiration": "2032-01-01T00:00:00Z" });
+    for end in [json!({ "ttl": "1h", "expiration": null }), later] {
+        let refused = app.client.post(&format!("{ACL}/default"), with(over.clone(), end)).await;
         assert!(refused.status == 400 && refused.error().contains("\"default\" cannot be deleted"), "{}", refused.text);
     }
     assert_eq!(client.get("pki/roles/none").await.status, 404);

@@ -7,7 +7,16 @@ use time::macros::datetime;
 
 use super::jwt::Bed;
 use super::rights::{granted, only};
-use crate::support::{Answer, App, Builder, Client, send};
+use crate::support::{Answer, App, Builder, send, tests_on};
+
+tests_on!(clocked: builder().start() =>
+    request_above_the_rate_is_429_with_and_without_headers,
+    request_is_counted_before_authentication_and_body,
+    exempt_paths_are_not_counted_and_block_interval_applies,
+    quota_path_matches_every_spelling,
+    role_quota_applies_on_every_path_of_the_role,
+    global_quota_applies_to_the_secrets_service_only,
+);
 
 const QUOTA: &str = "sys/quotas/rate-limit";
 
@@ -16,8 +25,7 @@ fn builder() -> Builder {
 }
 
 async fn quota(app: &App, name: &str, body: Value) {
-    let answer = app.client.post(&format!("{QUOTA}/{name}"), body).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
+    app.client.post(&format!("{QUOTA}/{name}"), body).await.assert_status(204);
 }
 
 fn assert_exceeded(answer: &Answer, path: &str) {
@@ -27,17 +35,14 @@ fn assert_exceeded(answer: &Answer, path: &str) {
     assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
 }
 
-#[actix_web::test]
-async fn request_above_the_rate_is_429_with_and_without_headers() {
-    let app = builder().start().await;
-    quota(&app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
+async fn request_above_the_rate_is_429_with_and_without_headers(app: &App) {
+    quota(app, "pki", json!({ "path": "pki/", "rate": 5 })).await;
     for shown in [false, true] {
         let config = json!({ "enable_rate_limit_response_headers": shown });
         assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
         app.clock.advance(Duration::from_secs(1));
         for left in (0..5).rev() {
-            let answer = app.client.get("pki/roles/none").await;
-            assert_eq!(answer.status, 404, "{}", answer.text);
+            let answer = app.client.get("pki/roles/none").await.assert_status(404);
             let told = [("x-ratelimit-limit", 5), ("x-ratelimit-remaining", left)];
             for (name, number) in told {
                 assert_eq!(answer.header(name), if shown { number.to_string() } else { String::new() }, "{name}");
@@ -56,13 +61,10 @@ async fn request_above_the_rate_is_429_with_and_without_headers() {
     assert_exceeded(&app.client.get("pki/roles/none").await, "pki/roles/none");
     assert_eq!(app.client.delete(&format!("{QUOTA}/pki")).await.status, 204);
     assert_eq!(app.client.get("pki/roles/none").await.status, 404);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn request_is_counted_before_authentication_and_body() {
-    let app = builder().start().await;
-    quota(&app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
+async fn request_is_counted_before_authentication_and_body(app: &App) {
+    quota(app, "all", json!({ "path": "", "rate": 3, "interval": "1h" })).await;
     let stranger = app.client.with_token("");
     stranger.get("pki/roles/web").await.assert_denied();
     assert_eq!(send(app.client.request("POST", "pki/roles/web").body("{\"a\":")).await.status, 400);
@@ -75,13 +77,10 @@ async fn request_is_counted_before_authentication_and_body() {
         assert_eq!(body.header("retry-after"), "1200");
         assert_eq!(client.get("sys/health").await.status, 200, "it is exempt");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn exempt_paths_are_not_counted_and_block_interval_applies() {
-    let app = builder().start().await;
-    quota(&app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
+async fn exempt_paths_are_not_counted_and_block_interval_applies(app: &App) {
+    quota(app, "pki", json!({ "path": "pki", "rate": 1, "block_interval": "10m" })).await;
     let exempt = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"] });
     assert_eq!(app.client.post("sys/quotas/config", exempt).await.status, 204);
     assert_eq!(app.client.get("pki/roles/none").await.status, 404);
@@ -99,37 +98,30 @@ async fn exempt_paths_are_not_counted_and_block_interval_applies() {
     let expected = json!({ "rate_limit_exempt_paths": ["pki/ca", "pki/cert/*"], "absolute_rate_limit_exempt_paths": [],
         "enable_rate_limit_audit_logging": false, "enable_rate_limit_response_headers": false });
     assert_eq!(config.body["data"], expected);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn quota_path_matches_every_spelling() {
-    let app = builder().start().await;
+async fn quota_path_matches_every_spelling(app: &App) {
     let paths = [
         ("sys/policies/acl/Secret", "sys/policies/acl/SECRET"),
         ("sys/policies/acl/Other*", "sys/policies/acl/OTHERS"),
         ("pki/issuer/DEFAULT", "pki/issuer/Default"),
     ];
     for (number, (of, asked)) in paths.into_iter().enumerate() {
-        quota(&app, &format!("q{number}"), json!({ "path": of, "rate": 1, "interval": "60s" })).await;
+        quota(app, &format!("q{number}"), json!({ "path": of, "rate": 1, "interval": "60s" })).await;
         assert_ne!(app.client.get(asked).await.status, 429, "{of}");
         assert_eq!(app.client.get(asked).await.status, 429, "{of}");
     }
-    let exempt =
-        json!({ "rate_limit_exempt_paths": ["/sys/policies/acl/SEC*", "/pki/issuer/DEFAULT/", "nothing/HERE"] });
-    assert_eq!(app.client.post("sys/quotas/config", exempt).await.status, 204);
+    let exempt = ["/sys/policies/acl/SEC*", "/pki/issuer/DEFAULT/", "nothing/HERE"];
+    app.client.post("sys/quotas/config", json!({ "rate_limit_exempt_paths": exempt })).await.assert_status(204);
     assert_ne!(app.client.get(paths[0].1).await.status, 429);
     assert_ne!(app.client.get(paths[2].1).await.status, 429);
     assert_eq!(app.client.get(paths[1].1).await.status, 429);
     let kept = &app.client.get("sys/quotas/config").await.body["data"]["rate_limit_exempt_paths"];
     assert_eq!(*kept, json!(["sys/policies/acl/sec*", "pki/issuer/default/", "nothing/HERE"]));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_quota_applies_on_every_path_of_the_role() {
-    let app = builder().start().await;
-    quota(&app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
+async fn role_quota_applies_on_every_path_of_the_role(app: &App) {
+    quota(app, "role", json!({ "path": "pki", "role": "web", "rate": 2, "interval": "1h" })).await;
     for path in ["pki/issue/web", "pki/issuer/default/sign/web"] {
         assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
@@ -140,19 +132,15 @@ async fn role_quota_applies_on_every_path_of_the_role() {
         assert_ne!(app.client.post(path, json!({})).await.status, 429, "{path}");
     }
     assert_eq!(app.client.get("pki/roles/web").await.status, 404, "to read a role is not to ask for it");
-    app.stop().await;
 }
 
 #[actix_web::test]
 async fn forwarded_header_of_untrusted_peer_is_ignored() {
     let app = builder().start().await;
     quota(&app, "pki", json!({ "path": "pki", "rate": 1, "interval": "1h" })).await;
-    let from =
-        |client: &Client, address: &str| send(client.request("GET", "pki/ca").header("X-Forwarded-For", address));
-    assert_ne!(from(&app.client, "198.51.100.1").await.status, 429);
-    assert_exceeded(&from(&app.client, "198.51.100.2").await, "pki/ca");
-    let app =
-        app.restart_as(|builder| builder.settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()])).await;
+    assert_ne!(app.client.at("198.51.100.1").get("pki/ca").await.status, 429);
+    assert_exceeded(&app.client.at("198.51.100.2").get("pki/ca").await, "pki/ca");
+    let app = app.restart_as(Builder::behind_proxy).await;
     for (address, refused) in [
         ("198.51.100.1", false),
         ("198.51.100.2", false),
@@ -161,19 +149,19 @@ async fn forwarded_header_of_untrusted_peer_is_ignored() {
         ("2001:db8::2", true),
         ("2001:db8:0:1::1", false),
     ] {
-        assert_eq!(from(&app.client, address).await.status == 429, refused, "{address}");
+        assert_eq!(app.client.at(address).get("pki/ca").await.status == 429, refused, "{address}");
     }
     app.stop().await;
 }
 
 #[actix_web::test]
 async fn new_client_gets_its_own_bucket_despite_many_quotas() {
-    let app = builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
+    let app = builder().behind_proxy().start().await;
     for n in 0..250 {
         quota(&app, &format!("other-{n}"), json!({ "path": format!("pki/other/{n}"), "rate": 1 })).await;
     }
     quota(&app, "ca", json!({ "path": "pki/ca", "rate": 2, "interval": "10m" })).await;
-    let from = async |address: &str| send(app.client.request("GET", "pki/ca").header("X-Forwarded-For", address)).await;
+    let from = async |address: &str| app.client.at(address).get("pki/ca").await;
     for n in 0..400 {
         let address = format!("2001:db8:1:{n:x}::1");
         assert_ne!(from(&address).await.status, 429, "{address}");
@@ -189,16 +177,13 @@ async fn new_client_gets_its_own_bucket_despite_many_quotas() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn global_quota_applies_to_the_secrets_service_only() {
-    let app = builder().start().await;
-    quota(&app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
+async fn global_quota_applies_to_the_secrets_service_only(app: &App) {
+    quota(app, "all", json!({ "path": "", "rate": 1, "interval": "1h" })).await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200);
     assert_exceeded(&app.client.get("sys/mounts").await, "sys/mounts");
     for _ in 0..3 {
         assert_eq!(app.client.page("/api/v2/ping").await.status, 204);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -213,6 +198,7 @@ async fn quotas_are_written_read_listed_and_deleted_with_the_right() {
     quota(&app, "b", json!({ "rate": 1000 })).await;
     assert_eq!(app.client.list(QUOTA).await.body["data"]["keys"], json!(["a", "b"]));
     assert_eq!(app.client.get(&format!("{QUOTA}/none")).await.status, 404);
+    let no_roles = "Mount path \"sys/\" does not support use with role-based quotas";
     for (body, text) in [
         (json!({}), "'rate' is invalid"),
         (json!({ "rate": 0 }), "'rate' is invalid"),
@@ -220,13 +206,9 @@ async fn quotas_are_written_read_listed_and_deleted_with_the_right() {
         (json!({ "rate": 1, "block_interval": "-1s" }), "'block' is invalid"),
         (json!({ "rate": 1, "path": "none/" }), "invalid mount path: nothing is mounted there"),
         (json!({ "rate": 1 }), "quota rule with similar properties exists under the name \"b\""),
-        (
-            json!({ "rate": 1, "path": "sys", "role": "r" }),
-            "Mount path \"sys/\" does not support use with role-based quotas",
-        ),
+        (json!({ "rate": 1, "path": "sys", "role": "r" }), no_roles),
     ] {
-        let refused = app.client.post(&format!("{QUOTA}/c"), body).await;
-        assert_eq!((refused.status, refused.error()), (400, text));
+        app.client.post(&format!("{QUOTA}/c"), body).await.assert_error(400, text);
     }
     let reader = only(&app, "reader", &granted(&format!("{QUOTA}/a"), &["read"])).await;
     assert_eq!(reader.get(&format!("{QUOTA}/a")).await.status, 200);
@@ -254,8 +236,7 @@ async fn role_quota_does_not_bypass_other_quotas() {
     quota(&bed.app, "ops", json!({ "path": "auth/jwt", "role": "CI", "rate": 1, "interval": "1h" })).await;
     quota(&bed.app, "all", json!({ "path": "auth/jwt", "rate": 1, "interval": "1h" })).await;
     let stranger = bed.app.client.with_token("");
-    let first = stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await;
-    assert_eq!(first.status, 403, "{}", first.text);
+    stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await.assert_status(403);
     assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c" })).await, "auth/jwt/login");
     assert_exceeded(&stranger.post("auth/jwt/login", json!({ "jwt": "a.b.c", "role": "" })).await, "auth/jwt/login");
     let broken = async || send(stranger.request("POST", "auth/jwt/login").body("{")).await;

@@ -2,8 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, App, Client, send};
+use crate::support::{App, Client, send, tests_on};
 use crate::v1::bodies::Pending;
+
+tests_on!(server: App::start() =>
+    update_on_create_orphan_grants_no_other_policy,
+    sudo_on_create_orphan_allows_other_policies_but_not_root,
+    update_on_create_makes_children_with_own_policies_only,
+    sudo_on_create_lifts_restrictions_except_root,
+    rejected_requests_count_as_token_uses,
+    create_right_cannot_update_and_update_right_cannot_create,
+    create_right_cannot_update_a_concurrently_created_object,
+);
 
 /// A client whose token has only the policy `text`.
 pub async fn only(app: &App, name: &str, text: &str) -> Client {
@@ -12,12 +22,10 @@ pub async fn only(app: &App, name: &str, text: &str) -> Client {
 
 /// Like [`only`], with the client that creates policy and token.
 pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
-    let answer = giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
-    assert_eq!(answer.status, 204, "{}", answer.text);
-    let body = json!({ "policies": [name], "no_default_policy": true });
-    let made = giver.post("auth/token/create", body).await;
+    giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await.assert_status(204);
+    let made = giver.post("auth/token/create", json!({ "policies": [name], "no_default_policy": true })).await;
     assert_eq!(made.body["auth"]["policies"], json!([name]), "{}", made.text);
-    giver.with_token(made.body["auth"]["client_token"].as_str().unwrap())
+    giver.holder(&made)
 }
 
 pub fn rule(path: &str, rest: &str) -> String {
@@ -26,10 +34,6 @@ pub fn rule(path: &str, rest: &str) -> String {
 
 pub fn granted(path: &str, capabilities: &[&str]) -> String {
     rule(path, &format!("capabilities = {}", json!(capabilities)))
-}
-
-fn assert_refused(answer: &Answer, text: &str) {
-    assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
 }
 
 /// Token attributes that need `sudo`, and the error of each without it.
@@ -41,96 +45,78 @@ const BEYOND: [(&str, &str); 5] = [
     (r#"{"policies": ["root"]}"#, "child policies must be subset of parent"),
 ];
 
-#[actix_web::test]
-async fn update_on_create_orphan_grants_no_other_policy() {
-    let app = App::start().await;
-    app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
-    let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update"])).await;
+async fn assert_bounded(client: &Client, path: &str) {
     for (body, refusal) in BEYOND {
         let body: Value = serde_json::from_str(body).unwrap();
-        assert_refused(&client.post("auth/token/create-orphan", body).await, refusal);
+        client.post(path, body).await.assert_error(400, refusal);
     }
+}
+
+async fn update_on_create_orphan_grants_no_other_policy(app: &App) {
+    app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
+    let client = only(app, "orphans", &granted("auth/token/create-orphan", &["update"])).await;
+    assert_bounded(&client, "auth/token/create-orphan").await;
     let orphan = client.post("auth/token/create-orphan", json!({ "no_parent": false })).await;
     let auth = &orphan.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["orphans"])), "{}", orphan.text);
-    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let child = app.client.holder(&orphan);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
     assert_eq!(child.post("auth/token/create-orphan", json!({})).await.status, 200, "it outlives its maker");
     client.post("auth/token/create-orphan", json!({})).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn sudo_on_create_orphan_allows_other_policies_but_not_root() {
-    let app = App::start().await;
-    let client = only(&app, "orphans", &granted("auth/token/create-orphan", &["update", "sudo"])).await;
+async fn sudo_on_create_orphan_allows_other_policies_but_not_root(app: &App) {
+    let client = only(app, "orphans", &granted("auth/token/create-orphan", &["update", "sudo"])).await;
     let made = client.post("auth/token/create-orphan", json!({ "policies": ["default"], "period": "1h" })).await;
     assert_eq!(made.body["auth"]["policies"], json!(["default"]), "{}", made.text);
     let root = client.post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
-    assert_refused(&root, "root tokens may not be created without parent token being root");
-    app.stop().await;
+    root.assert_error(400, "root tokens may not be created without parent token being root");
 }
 
-#[actix_web::test]
-async fn update_on_create_makes_children_with_own_policies_only() {
-    let app = App::start().await;
+async fn update_on_create_makes_children_with_own_policies_only(app: &App) {
     app.policy("everything", &granted("*", &["create", "read", "update", "delete", "list", "sudo"])).await;
-    let client = only(&app, "creator", &granted("auth/token/create", &["update"])).await;
-    for (body, refusal) in BEYOND {
-        let body: Value = serde_json::from_str(body).unwrap();
-        assert_refused(&client.post("auth/token/create", body).await, refusal);
-    }
+    let client = only(app, "creator", &granted("auth/token/create", &["update"])).await;
+    assert_bounded(&client, "auth/token/create").await;
     let orphan = client.post("auth/token/create", json!({ "no_parent": true })).await;
-    assert_refused(&orphan, "root or sudo privileges required to create orphan token");
+    orphan.assert_error(400, "root or sudo privileges required to create orphan token");
     client.post("auth/token/create-orphan", json!({})).await.assert_denied();
     let made = client.post("auth/token/create", json!({})).await;
     let auth = &made.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(false), &json!(["creator"])), "{}", made.text);
-    let child = app.client.with_token(auth["client_token"].as_str().unwrap());
+    let child = app.client.holder(&made);
     let grandchild = child.post("auth/token/create", json!({ "no_default_policy": true })).await;
     assert_eq!(grandchild.body["auth"]["policies"], json!(["creator"]), "{}", grandchild.text);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": client.token })).await.status, 204);
     child.post("auth/token/create", json!({})).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn sudo_on_create_lifts_restrictions_except_root() {
-    let app = App::start().await;
-    let client = only(&app, "creator", &granted("auth/token/create", &["update", "sudo"])).await;
+async fn sudo_on_create_lifts_restrictions_except_root(app: &App) {
+    let client = only(app, "creator", &granted("auth/token/create", &["update", "sudo"])).await;
     let body = json!({ "policies": ["other"], "no_parent": true, "period": "1h", "no_default_policy": true });
     let made = client.post("auth/token/create", body).await;
     let auth = &made.body["auth"];
     assert_eq!((&auth["orphan"], &auth["policies"]), (&json!(true), &json!(["other"])), "{}", made.text);
     let root = client.post("auth/token/create", json!({ "policies": ["ROOT"] })).await;
-    assert_refused(&root, "root tokens may not be created without parent token being root");
-    app.stop().await;
+    root.assert_error(400, "root tokens may not be created without parent token being root");
 }
 
-#[actix_web::test]
-async fn rejected_requests_count_as_token_uses() {
-    let app = App::start().await;
+async fn rejected_requests_count_as_token_uses(app: &App) {
     app.policy("ask", &granted("sys/capabilities-self", &["update"])).await;
     let body = json!({ "policies": ["ask"], "no_default_policy": true, "num_uses": 3 });
-    let made = app.client.post("auth/token/create", body).await;
-    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let client = app.client.with_new_token(body).await;
     // Malformed requests are rejected before they use up the token.
-    let malformed = send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await;
-    assert_eq!(malformed.status, 400);
+    send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await.assert_status(400);
     let large = client.request("POST", "sys/capabilities-self").body(vec![b' '; (4 << 20) + 1]);
     assert_eq!(send(large).await.status, 413);
     assert_eq!(client.post("sys/capabilities-self", json!({ "path": "x" })).await.status, 200);
     client.post("sys/mounts/other", json!({ "type": "pki" })).await.assert_denied();
     assert_eq!(client.post("sys/capabilities-self", json!({})).await.status, 400);
     client.post("sys/capabilities-self", json!({ "path": "x" })).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn create_right_cannot_update_and_update_right_cannot_create() {
-    let app = App::start().await;
+async fn create_right_cannot_update_and_update_right_cannot_create(app: &App) {
     for (path, kind) in [("roles", "approle"), ("tokens", "jwt"), ("cloud", "cloudb")] {
-        assert_eq!(app.client.post(&format!("sys/auth/{path}"), json!({ "type": kind })).await.status, 204);
+        app.client.enable(&format!("sys/auth/{path}"), kind).await;
     }
     let jwt = json!({ "role_type": "jwt", "bound_subject": "s", "user_claim": "sub" });
     let cloudb = json!({ "bound_subscription_ids": ["11111111-2222-3333-4444-555555555555"] });
@@ -147,8 +133,8 @@ async fn create_right_cannot_update_and_update_right_cannot_create() {
     .into_iter()
     .enumerate()
     {
-        let creator = only(&app, &format!("create-{n}"), &granted(path, &["create"])).await;
-        let updater = only(&app, &format!("update-{n}"), &granted(path, &["update"])).await;
+        let creator = only(app, &format!("create-{n}"), &granted(path, &["create"])).await;
+        let updater = only(app, &format!("update-{n}"), &granted(path, &["update"])).await;
         updater.post(path, body.clone()).await.assert_denied();
         let made = creator.post(path, body.clone()).await;
         assert!(matches!(made.status, 200 | 204), "{path}: {}", made.text);
@@ -157,24 +143,20 @@ async fn create_right_cannot_update_and_update_right_cannot_create() {
         assert!(matches!(changed.status, 200 | 204), "{path}: {}", changed.text);
     }
     for (granted_only, first, second) in [("create", 204, 403), ("update", 403, 403)] {
-        let client = only(&app, &format!("own-{granted_only}"), &granted("cubbyhole/a", &[granted_only])).await;
+        let client = only(app, &format!("own-{granted_only}"), &granted("cubbyhole/a", &[granted_only])).await;
         let status = async || client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
         assert_eq!((status().await, status().await), (first, second), "{granted_only}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn create_right_cannot_update_a_concurrently_created_object() {
-    let app = App::start().await;
-    assert_eq!(app.client.post("sys/auth/roles", json!({ "type": "approle" })).await.status, 204);
-    let creator = only(&app, "creator", &granted("auth/roles/role/web", &["create"])).await;
+async fn create_right_cannot_update_a_concurrently_created_object(app: &App) {
+    app.client.enable("sys/auth/roles", "approle").await;
+    let creator = only(app, "creator", &granted("auth/roles/role/web", &["create"])).await;
     let headers = format!("X-Service-Token: {}\r\nExpect: 100-continue\r\n", creator.token);
     let body = json!({ "token_ttl": "2h" }).to_string().into_bytes();
-    let pending = Pending::begin(&app, "POST /v1/auth/roles/role/web", &headers, body).await.wanted().await;
+    let pending = Pending::begin(app, "POST /v1/auth/roles/role/web", &headers, body).await.wanted().await;
     assert_eq!(app.client.post("auth/roles/role/web", json!({ "token_ttl": "1h" })).await.status, 204);
     let answer = pending.end().await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert_eq!(app.client.get("auth/roles/role/web").await.body["data"]["token_ttl"], 3600);
-    app.stop().await;
 }

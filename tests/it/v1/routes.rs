@@ -11,7 +11,13 @@ use signet::http::secrets::all_routes;
 use signet::http::secrets::route::{BodyKind, Operation, Route, RouteAccess, operation_name};
 
 use super::rights::{granted, only};
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on};
+
+tests_on!(mounts: with_all_mounts() =>
+    every_route_rejects_callers_without_the_right,
+    every_route_accepts_its_single_right,
+    every_update_route_rejects_a_truncated_body,
+);
 
 async fn ask(client: &Client, operation: Operation, path: &str, body: &Value) -> Answer {
     match operation {
@@ -49,8 +55,7 @@ fn mounted(kind: &str) -> String {
 async fn with_all_mounts() -> App {
     let app = App::start().await;
     for kind in MountKind::ALL.iter().filter(|kind| kind.class() == MountClass::Methods) {
-        let enabled = app.client.post(&format!("sys/auth/{}", kind.name()), json!({ "type": kind.name() })).await;
-        assert_eq!(enabled.status, 204, "{}", enabled.text);
+        app.client.post(&format!("sys/auth/{}", kind.name()), json!({ "type": kind.name() })).await.assert_status(204);
     }
     app
 }
@@ -89,15 +94,13 @@ fn seen(route: &Route, path: &str) -> String {
     if route.operation == Operation::List { format!("{}/", path.trim_end_matches('/')) } else { path.to_owned() }
 }
 
-#[actix_web::test]
-async fn every_route_rejects_callers_without_the_right() {
-    let app = with_all_mounts().await;
-    let powerless = only(&app, "nothing", &granted("unrelated", &["read"])).await;
+async fn every_route_rejects_callers_without_the_right(app: &App) {
+    let powerless = only(app, "nothing", &granted("unrelated", &["read"])).await;
     let all = ["create", "read", "update", "patch", "delete", "list", "sudo"];
     let mut lacking = BTreeMap::new();
     for word in all {
         let others: Vec<_> = all.into_iter().filter(|other| *other != word).collect();
-        lacking.insert(word, only(&app, &format!("all-but-{word}"), &granted("*", &others)).await);
+        lacking.insert(word, only(app, &format!("all-but-{word}"), &granted("*", &others)).await);
     }
     let stranger = app.client.with_token("");
     for (kind, route) in all_routes() {
@@ -124,12 +127,9 @@ async fn every_route_rejects_callers_without_the_right() {
             ask(&lacking["sudo"], route.operation, &path, &json!({})).await.assert_denied();
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn every_route_accepts_its_single_right() {
-    let app = with_all_mounts().await;
+async fn every_route_accepts_its_single_right(app: &App) {
     for (kind, route) in all_routes().filter(|(_, route)| route.access != RouteAccess::Open) {
         let row = row(kind, route);
         let path =
@@ -140,13 +140,12 @@ async fn every_route_accepts_its_single_right() {
             RouteAccess::Caller => granted("unrelated", &["read"]),
             _ => granted(&seen(route, &path), rights),
         };
-        let client = only(&app, "single", &(right + row.map_or("", |row| row.besides))).await;
+        let client = only(app, "single", &(right + row.map_or("", |row| row.besides))).await;
         let answer = ask(&client, route.operation, &path, &row.map_or_else(|| json!({}), |row| (row.body)())).await;
         assert!(!matches!(answer.status, 401 | 403 | 405), "{word} {path}: {} {}", answer.status, answer.text);
         assert!(answer.error() != "unsupported path" && !answer.error().starts_with("no handler"), "{word} {path}");
         assert!(answer.status < 500 || answer.status == 503, "{word} {path}: {} {}", answer.status, answer.text);
     }
-    app.stop().await;
 }
 
 #[test]
@@ -157,9 +156,7 @@ fn every_row_names_a_route() {
     }
 }
 
-#[actix_web::test]
-async fn every_update_route_rejects_a_truncated_body() {
-    let app = with_all_mounts().await;
+async fn every_update_route_rejects_a_truncated_body(app: &App) {
     for (kind, route) in all_routes() {
         if route.operation != Operation::Update || route.body == BodyKind::Raw {
             continue;
@@ -168,5 +165,4 @@ async fn every_update_route_rejects_a_truncated_body() {
             app.client.request("POST", &format!("{}/{}", mounted(kind), example(route.pattern))).body("{\"a\":");
         assert_eq!(send(request).await.status, 400, "{kind} {}", route.pattern);
     }
-    app.stop().await;
 }

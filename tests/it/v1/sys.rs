@@ -6,24 +6,30 @@ mod rotate;
 
 use serde_json::{Value, json};
 
-use crate::support::{App, send};
+use crate::support::{App, send, tests_on};
 
-#[actix_web::test]
-async fn status_pages_are_open_and_have_no_envelope() {
-    let app = App::start().await;
+tests_on!(server: App::start() =>
+    status_pages_are_open_and_have_no_envelope,
+    mounts_are_listed_in_data_and_at_top_level,
+    mount_without_any_route_is_not_listed,
+    mount_is_enabled_tuned_and_disabled,
+    metrics_count_requests_by_route_and_not_by_name,
+    root_tokens_that_never_expire_are_counted,
+    irrevocable_lease_list_is_empty_and_old_paths_are_404,
+    cve_2025_52894_and_2026_5807_no_attempt_can_be_cancelled,
+    mount_help_lists_its_operations,
+);
+
+async fn status_pages_are_open_and_have_no_envelope(app: &App) {
     let stranger = app.client.with_token("");
     let keys = [("sys/live", "live"), ("sys/seal-status", "sealed"), ("sys/leader", "ha_enabled")];
     for (path, key) in keys.into_iter().chain([("sys/init", "initialized")]) {
-        let answer = stranger.get(path).await;
-        assert_eq!(answer.status, 200, "{path}");
+        let answer = stranger.get(path).await.assert_status(200);
         assert!(answer.body.get(key).is_some() && answer.body.get("data").is_none(), "{path}: {}", answer.text);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn mounts_are_listed_in_data_and_at_top_level() {
-    let app = App::start().await;
+async fn mounts_are_listed_in_data_and_at_top_level(app: &App) {
     let mounts = app.client.get("sys/mounts").await;
     assert_eq!(mounts.body["data"]["pki/"]["type"], "pki");
     assert_eq!(mounts.body["pki/"], mounts.body["data"]["pki/"]);
@@ -31,14 +37,10 @@ async fn mounts_are_listed_in_data_and_at_top_level() {
     assert!(mounts.body["data"].get("sys/").is_some() && mounts.body["data"].get("auth/token/").is_none());
     assert!(app.client.get("sys/auth").await.body["data"].get("token/").is_some());
     assert_eq!(app.client.get("sys/mounts/pki").await.body["data"]["type"], "pki");
-    let absent = app.client.get("sys/mounts/absent").await;
-    assert_eq!((absent.status, absent.error()), (400, "No secret engine mount at absent/"));
-    app.stop().await;
+    app.client.get("sys/mounts/absent").await.assert_error(400, "No secret engine mount at absent/");
 }
 
-#[actix_web::test]
-async fn mount_without_any_route_is_not_listed() {
-    let app = App::start().await;
+async fn mount_without_any_route_is_not_listed(app: &App) {
     for (list, prefix) in [("sys/mounts", ""), ("sys/auth", "auth/")] {
         let mounts = app.client.get(list).await.body["data"].clone();
         for (path, mount) in mounts.as_object().unwrap() {
@@ -46,23 +48,19 @@ async fn mount_without_any_route_is_not_listed() {
             assert!(signet::http::secrets::all_routes().any(|(known, _)| known == kind), "{prefix}{path} {kind}");
         }
     }
-    let auditor = "path \"sys/mounts\" { capabilities = [\"read\"] }";
-    app.policy("auditor", auditor).await;
+    app.policy("auditor", "path \"sys/mounts\" { capabilities = [\"read\"] }").await;
     let seen = app.with_policies(&["auditor"]).await.get("sys/mounts").await;
     let paths: Vec<&String> = seen.body["data"].as_object().unwrap().keys().collect();
     assert_eq!(paths, ["cubbyhole/", "identity/", "pki/", "sys/"]);
     for path in ["identity", "cubbyhole"] {
         assert_eq!(app.client.get(&format!("{path}/x")).await.status, 404);
-        let enable = app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await;
-        assert_eq!((enable.status, enable.error()), (400, &format!("cannot mount \"{path}/\"")[..]));
+        let answer = app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await;
+        answer.assert_error(400, &format!("cannot mount \"{path}/\"")[..]);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_is_enabled_tuned_and_disabled() {
-    let app = App::start().await;
-    assert_eq!(app.client.post("sys/mounts/team/ca", json!({ "type": "pki" })).await.status, 204);
+async fn mount_is_enabled_tuned_and_disabled(app: &App) {
+    app.client.enable("sys/mounts/team/ca", "pki").await;
     let tune = json!({ "max_lease_ttl": "8760h", "default_lease_ttl": "", "options": null, "force_no_cache": false });
     assert_eq!(app.client.post("sys/mounts/team/ca/tune", tune).await.status, 204);
     assert!(app.client.get("sys/mounts/team/ca/tune").await.body["data"]["max_lease_ttl"].is_i64());
@@ -72,59 +70,9 @@ async fn mount_is_enabled_tuned_and_disabled() {
     assert_eq!(app.client.delete("sys/mounts/team/ca").await.status, 204);
     assert_eq!(app.client.delete("sys/mounts/team/ca").await.status, 204);
     assert_eq!(app.client.get("team/ca/roles/x").await.error(), "no handler for route \"team/ca/roles/x\"");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_preflight_does_not_reveal_mounts() {
-    let app = App::start().await;
-    let powerless = app.with_policies(&["default"]).await;
-    for path in ["pki", "absent"] {
-        let answer = powerless.get(&format!("sys/internal/ui/mounts/{path}")).await;
-        assert_eq!(answer.status, 403);
-        assert!(answer.error().ends_with(&format!("grant access to path \"{path}/\"")), "{}", answer.text);
-    }
-    app.client.with_token("").get("sys/internal/ui/mounts/pki").await.assert_denied();
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn policies_are_written_read_and_listed_in_both_generations() {
-    let app = App::start().await;
-    let text = "path \"pki/issue/web\" { capabilities = [\"update\"] }";
-    app.policy("team/web", text).await;
-    assert_eq!(app.client.get("sys/policies/acl/team/web").await.body["data"]["policy"], text);
-    let old = app.client.get("sys/policy/team/web").await;
-    assert_eq!((&old.body["data"]["rules"], &old.body["rules"]), (&json!(text), &json!(text)));
-    let written = app.client.post("sys/policy/old", json!({ "rules": text })).await;
-    assert_eq!((written.status, &written.body["data"]), (200, &Value::Null));
-    let names = app.client.get("sys/policy").await;
-    assert_eq!(names.body["data"]["keys"], names.body["policies"]);
-    assert!(names.body["data"]["keys"].as_array().unwrap().contains(&json!("team/web")));
-    assert_eq!(app.client.delete("sys/policies/acl/team/web").await.status, 204);
-    assert_eq!(app.client.get("sys/policies/acl/team/web").await.status, 404);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn capabilities_are_listed_per_path() {
-    let app = App::start().await;
-    let one = app.client.post("sys/capabilities-self", json!({ "path": "pki/x", "token": "ignored" })).await;
-    assert_eq!(one.body["data"], json!({ "pki/x": ["root"], "capabilities": ["root"] }));
-    assert_eq!(one.body["capabilities"], json!(["root"]));
-    let two = app.client.post("sys/capabilities-self", json!({ "paths": "a,b" })).await;
-    assert_eq!(two.body["data"], json!({ "a": ["root"], "b": ["root"] }));
-    assert_eq!(app.client.post("sys/capabilities-self", json!({})).await.error(), "paths must be supplied");
-    let long = vec!["x".repeat(1000); 263];
-    let refused = app.client.post("sys/capabilities-self", json!({ "paths": long })).await;
-    assert_eq!((refused.status, refused.error()), (400, "paths: longer than 262144 bytes together"));
-    assert_eq!(app.client.post("sys/capabilities-self", json!({ "paths": long[1..] })).await.status, 200);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn metrics_count_requests_by_route_and_not_by_name() {
-    let app = App::start().await;
+async fn metrics_count_requests_by_route_and_not_by_name(app: &App) {
     app.client.get("sys/policies/acl/very-secret-name").await;
     let page = app.client.page("/metrics").await;
     assert_eq!((page.status, page.header("content-type")), (200, "text/plain; version=0.0.4"));
@@ -139,9 +87,8 @@ async fn metrics_count_requests_by_route_and_not_by_name() {
     let asked = counters.iter().find(|counter| counter["Labels"]["route"] == "system/policies/acl/*name");
     assert!(asked.is_some_and(|counter| counter["Count"].as_i64().unwrap() > 0), "{asked:?}");
     assert!(!summary.text.contains("very-secret-name") && summary.body["Timestamp"].is_string());
-    let other = app.client.get("sys/metrics?format=xml").await;
-    assert_eq!((other.status, other.error()), (400, "format: \"xml\" is not known; \"json\" and \"prometheus\" are"));
-    app.stop().await;
+    let answer = app.client.get("sys/metrics?format=xml").await;
+    answer.assert_error(400, "format: \"xml\" is not known; \"json\" and \"prometheus\" are");
 }
 
 #[actix_web::test]
@@ -169,8 +116,8 @@ async fn health_reports_a_compatible_and_the_product_version() {
     let stranger = app.client.with_token("");
     for path in ["sys/health", "sys/seal-status"] {
         let body = stranger.get(path).await.body;
-        let numbers: Vec<u32> =
-            body["version"].as_str().unwrap().split('.').map(|part| part.parse().unwrap()).collect();
+        let version = body["version"].as_str().unwrap();
+        let numbers: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
         assert!(numbers.len() == 3 && (numbers[0], numbers[1]) >= (1, 15), "{path}: {body}");
         assert_eq!((&body["product"], &body["product_version"]), (&json!("signet"), &json!(env!("CARGO_PKG_VERSION"))));
     }
@@ -185,9 +132,7 @@ async fn health_reports_a_compatible_and_the_product_version() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn root_tokens_that_never_expire_are_counted() {
-    let app = App::start().await;
+async fn root_tokens_that_never_expire_are_counted(app: &App) {
     let count = async || app.client.get("sys/internal/status").await.body["data"]["endless_root_tokens"].clone();
     let status = app.client.get("sys/internal/status").await;
     assert_eq!(status.body["data"], json!({ "restore": null, "endless_root_tokens": 1 }), "{}", status.text);
@@ -199,34 +144,25 @@ async fn root_tokens_that_never_expire_are_counted() {
     let accessor = json!({ "accessor": endless.body["auth"]["accessor"] });
     assert!(app.client.post("auth/token/revoke-accessor", accessor).await.status < 300);
     assert_eq!(count().await, 1);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn irrevocable_lease_list_is_empty_and_old_paths_are_404() {
-    let app = App::start().await;
+async fn irrevocable_lease_list_is_empty_and_old_paths_are_404(app: &App) {
     let none = app.client.get("sys/leases?type=irrevocable").await.body["data"].clone();
     assert_eq!(none, json!({ "lease_count": 0, "counts": {}, "leases": [] }));
     assert_eq!(app.client.get("sys/leases").await.status, 404);
     for query in ["type=other", "type=irrevocable&limit=0", "type=irrevocable&limit=x"] {
         assert_eq!(app.client.get(&format!("sys/leases?{query}")).await.status, 400, "{query}");
     }
-    for path in ["sys/renew", "sys/renew/x", "sys/revoke", "sys/revoke/x", "sys/revoke-prefix/x", "sys/revoke-force/x"]
-    {
-        let old = app.client.post(path, json!({ "lease_id": "x" })).await;
-        assert_eq!((old.status, old.error()), (404, "unsupported path"), "{path}");
+    for path in ["renew", "renew/x", "revoke", "revoke/x", "revoke-prefix/x", "revoke-force/x"] {
+        app.client.post(&format!("sys/{path}"), json!({ "lease_id": "x" })).await.assert_error(404, "unsupported path");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn cve_2025_52894_and_2026_5807_no_attempt_can_be_cancelled() {
-    let app = App::start().await;
+async fn cve_2025_52894_and_2026_5807_no_attempt_can_be_cancelled(app: &App) {
     for path in ["sys/generate-root/attempt", "sys/rekey/init", "sys/rekey-recovery-key/init"] {
         app.client.with_token("").delete(path).await.assert_denied();
         assert_eq!(app.client.delete(path).await.status, 404, "there is no such thing here");
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -242,9 +178,7 @@ async fn the_key_that_seals_has_a_number_and_a_time() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_help_lists_its_operations() {
-    let app = App::start().await;
+async fn mount_help_lists_its_operations(app: &App) {
     for (path, parts) in [
         ("sys", &["system at sys/", "mounts/*path/tune: read, update", "wrapping/unwrap: update"][..]),
         ("pki/", &["pki at pki/", "roles/:name: read, update, patch, delete"][..]),
@@ -255,5 +189,4 @@ async fn mount_help_lists_its_operations() {
         let text = help.body["help"].as_str().unwrap_or_else(|| panic!("{path}: {}", help.text));
         assert!(parts.iter().all(|part| text.contains(part)), "{path}: {text}");
     }
-    app.stop().await;
 }

@@ -11,11 +11,26 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::rights::{granted, only};
-use crate::support::{App, Client, send};
+use crate::support::{App, Client, send, tests_on};
 
-#[actix_web::test]
-async fn a_token_looks_itself_up_with_every_verb_and_ends_itself() {
-    let app = App::start().await;
+tests_on!(
+    server: App::start() =>
+        a_token_looks_itself_up_with_every_verb_and_ends_itself,
+        a_token_ends_with_all_of_its_descendants_however_many,
+        token_renewal_accepts_every_client_body,
+        tokens_are_managed_by_text_and_by_accessor,
+        altered_batch_token_is_rejected,
+        revoke_orphan_needs_sudo,
+        accessor_list_needs_sudo_and_is_paged,
+        token_role_needs_the_right_to_its_path,
+        accessor_is_not_found_through_another_namespace,
+        batch_token_leases_end_with_its_parent_and_orphan_has_none;
+    clocked: App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start() =>
+        a_token_ends_at_its_time_and_then_looks_unknown,
+        tidy_returns_immediately_and_removes_expired_tokens;
+);
+
+async fn a_token_looks_itself_up_with_every_verb_and_ends_itself(app: &App) {
     app.policy("any-verb", "path \"auth/token/lookup-self\" { capabilities = [\"read\", \"update\"] }").await;
     let client = app.with_policies(&["default", "any-verb"]).await;
     for method in ["GET", "POST", "PUT"] {
@@ -26,12 +41,9 @@ async fn a_token_looks_itself_up_with_every_verb_and_ends_itself() {
     let ended = send(client.request("PUT", "auth/token/revoke-self")).await;
     assert_eq!((ended.status, ended.text.as_str()), (204, ""));
     client.get("auth/token/lookup-self").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_token_ends_with_all_of_its_descendants_however_many() {
-    let app = App::start().await;
+async fn a_token_ends_with_all_of_its_descendants_however_many(app: &App) {
     let made = async |by: &Client| {
         let made = by.post("auth/token/create", json!({})).await;
         by.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)))
@@ -55,25 +67,18 @@ async fn a_token_ends_with_all_of_its_descendants_however_many() {
     for one in descendants.iter().chain([&parent]) {
         one.get("auth/token/lookup-self").await.assert_denied();
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_renewal_accepts_every_client_body() {
-    let app = App::start().await;
-    let created = app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1h" })).await;
-    let client = app.client.with_token(created.body["auth"]["client_token"].as_str().unwrap());
+async fn token_renewal_accepts_every_client_body(app: &App) {
+    let client = app.client.with_new_token(json!({ "policies": ["default"], "ttl": "1h" })).await;
     for body in [json!({ "increment": 0 }), json!({ "increment": "10m" }), json!({ "increment": null })] {
         let renewed = send(client.request("PUT", "auth/token/renew-self").json(&body)).await;
         assert_eq!(renewed.body["auth"]["client_token"], json!(client.token), "{}", renewed.text);
     }
     assert_eq!(client.post("auth/token/renew-self", json!({ "increment": "-1s" })).await.status, 400);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn tokens_are_managed_by_text_and_by_accessor() {
-    let app = App::start().await;
+async fn tokens_are_managed_by_text_and_by_accessor(app: &App) {
     let created = app.client.post("auth/token/create-orphan", json!({ "policies": ["default"] })).await;
     let token = &created.body["auth"]["client_token"];
     let accessor = &created.body["auth"]["accessor"];
@@ -83,34 +88,25 @@ async fn tokens_are_managed_by_text_and_by_accessor() {
     assert_eq!(looked.body["data"]["id"], "");
     let queried = app.client.get(&format!("auth/token/lookup?token={}", token.as_str().unwrap())).await;
     assert_eq!(&queried.body["data"]["id"], token, "{}", queried.text);
-    let unknown = app.client.post("auth/token/lookup", json!({ "token": "s.unknown" })).await;
-    assert_eq!((unknown.status, unknown.error()), (403, "bad token"));
+    app.client.post("auth/token/lookup", json!({ "token": "s.unknown" })).await.assert_error(403, "bad token");
     let own = app.client.get("auth/token/lookup").await;
     assert_eq!(own.body["data"]["id"], json!(app.client.token));
-    let ended = app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await;
-    assert_eq!(ended.status, 204);
+    app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await.assert_status(204);
     let again = app.client.post("auth/token/revoke-accessor", json!({ "accessor": accessor })).await;
     assert_eq!(again.body["warnings"], json!(["No token found with this accessor"]), "{}", again.text);
     assert_eq!(app.client.post("auth/token/revoke", json!({ "token": token })).await.status, 204);
     assert_eq!(app.client.post("auth/token/revoke", json!({})).await.error(), "missing token ID");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_token_ends_at_its_time_and_then_looks_unknown() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
-    let created = app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1h" })).await;
-    let client = app.client.with_token(created.body["auth"]["client_token"].as_str().unwrap());
+async fn a_token_ends_at_its_time_and_then_looks_unknown(app: &App) {
+    let client = app.client.with_new_token(json!({ "policies": ["default"], "ttl": "1h" })).await;
     app.clock.advance(Duration::from_secs(3599));
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
     app.clock.advance(Duration::from_secs(1));
     client.get("auth/token/lookup-self").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn altered_batch_token_is_rejected() {
-    let app = App::start().await;
+async fn altered_batch_token_is_rejected(app: &App) {
     let body = json!({ "type": "batch", "policies": ["default"], "ttl": "1h" });
     let made = app.client.post("auth/token/create", body).await;
     let token = made.body["auth"]["client_token"].as_str().unwrap();
@@ -131,32 +127,26 @@ async fn altered_batch_token_is_rejected() {
     let other = App::start().await;
     other.client.with_token(token).get("auth/token/lookup-self").await.assert_denied();
     other.stop().await;
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn revoke_orphan_needs_sudo() {
-    let app = App::start().await;
+async fn revoke_orphan_needs_sudo(app: &App) {
     let path = "auth/token/revoke-orphan";
     let parent = app.with_policies(&["default"]).await;
-    let update = only(&app, "update", &granted(path, &["update"])).await;
+    let update = only(app, "update", &granted(path, &["update"])).await;
     update.post(path, json!({ "token": parent.token })).await.assert_denied();
-    let sudo = only(&app, "sudo", &granted(path, &["update", "sudo"])).await;
+    let sudo = only(app, "sudo", &granted(path, &["update", "sudo"])).await;
     assert_eq!(sudo.post(path, json!({ "token": "s.unknown" })).await.error(), "token to revoke not found");
     assert_eq!(sudo.post(path, json!({})).await.error(), "missing token ID");
     let ended = send(sudo.request("PUT", path).json(&json!({ "token": parent.token }))).await;
     assert_eq!((ended.status, ended.text.as_str()), (204, ""));
     parent.get("auth/token/lookup-self").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn accessor_list_needs_sudo_and_is_paged() {
-    let app = App::start().await;
+async fn accessor_list_needs_sudo_and_is_paged(app: &App) {
     let path = "auth/token/accessors";
-    let list = only(&app, "lists", &granted("auth/token/accessors/", &["list"])).await;
+    let list = only(app, "lists", &granted("auth/token/accessors/", &["list"])).await;
     list.list(path).await.assert_denied();
-    let sudo = only(&app, "sudo", &granted("auth/token/accessors/", &["list", "sudo"])).await;
+    let sudo = only(app, "sudo", &granted("auth/token/accessors/", &["list", "sudo"])).await;
     let all = sudo.list(path).await;
     let all: Vec<&str> = all.body["data"]["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
     assert_eq!(all.len(), 3);
@@ -166,16 +156,12 @@ async fn accessor_list_needs_sudo_and_is_paged() {
     let rest = sudo.get(&format!("{path}?list=true&limit=2&after={after}")).await.body["data"]["keys"].clone();
     assert_eq!((first.as_array().unwrap().len(), rest.as_array().unwrap().len()), (2, 1));
     for key in all {
-        let looked = app.client.post("auth/token/lookup-accessor", json!({ "accessor": key })).await;
-        assert_eq!(looked.status, 200, "{}", looked.text);
+        app.client.post("auth/token/lookup-accessor", json!({ "accessor": key })).await.assert_status(200);
         assert!(first.as_array().unwrap().contains(&json!(key)) || rest[0] == key);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn tidy_returns_immediately_and_removes_expired_tokens() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC)).start().await;
+async fn tidy_returns_immediately_and_removes_expired_tokens(app: &App) {
     let rows = async || app.shared().auth.sweep().await.unwrap();
     for _ in 0..5 {
         app.client.post("auth/token/create", json!({ "policies": ["default"], "ttl": "1m" })).await;
@@ -200,7 +186,6 @@ async fn tidy_returns_immediately_and_removes_expired_tokens() {
     );
     drop(turn);
     assert_eq!(app.client.post("auth/token/tidy", json!({})).await.status, 202);
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -231,32 +216,25 @@ async fn token_roles_are_stored_under_case_sensitive_names() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_role_needs_the_right_to_its_path() {
-    let app = App::start().await;
+async fn token_role_needs_the_right_to_its_path(app: &App) {
     app.client.post("auth/token/roles/dev", json!({ "allowed_policies": "dev" })).await;
     app.client.post("auth/token/roles/ops", json!({ "allowed_policies": "ops" })).await;
-    let client = only(&app, "uses-dev", &granted("auth/token/create/dev", &["update"])).await;
+    let client = only(app, "uses-dev", &granted("auth/token/create/dev", &["update"])).await;
     let made = client.post("auth/token/create/dev", json!({})).await;
     assert_eq!(made.body["auth"]["policies"], json!(["default", "dev"]), "{}", made.text);
     for path in ["auth/token/create/ops", "auth/token/create", "auth/token/roles/dev"] {
         client.post(path, json!({})).await.assert_denied();
     }
     client.get("auth/token/roles/dev").await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
 async fn bound_token_is_checked_against_the_forwarded_address() {
-    let app = App::builder().settings(|s| s.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()]).start().await;
+    let app = App::builder().behind_proxy().start().await;
     let role = json!({ "allowed_policies": "default", "token_bound_cidrs": "192.0.2.0/24" });
     app.client.post("auth/token/roles/bound", role).await;
-    let made = app.client.post("auth/token/create/bound", json!({})).await;
-    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
-    let from = async |address: &str| {
-        let request = client.request("GET", "auth/token/lookup-self").header("X-Forwarded-For", address);
-        send(request).await
-    };
+    let client = app.client.holder(&app.client.post("auth/token/create/bound", json!({})).await);
+    let from = async |address: &str| client.at(address).get("auth/token/lookup-self").await;
     let shown = from("192.0.2.9").await;
     assert_eq!(shown.body["data"]["bound_cidrs"], json!(["192.0.2.0/24"]), "{}", shown.text);
     from("198.51.100.1").await.assert_denied();
@@ -264,24 +242,18 @@ async fn bound_token_is_checked_against_the_forwarded_address() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn accessor_is_not_found_through_another_namespace() {
-    let app = App::start().await;
+async fn accessor_is_not_found_through_another_namespace(app: &App) {
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let accessor = json!({ "accessor": made.body["auth"]["accessor"] });
     for path in ["lookup-accessor", "renew-accessor", "revoke-accessor"] {
         let request = app.client.request("POST", &format!("auth/token/{path}")).json(&accessor);
-        let answer = send(request.header("X-Vault-Namespace", "team/")).await;
-        assert_eq!((answer.status, answer.error()), (404, "namespace not found"), "{path}");
+        send(request.header("X-Vault-Namespace", "team/")).await.assert_error(404, "namespace not found");
     }
-    let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let client = app.client.holder(&made);
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn batch_token_leases_end_with_its_parent_and_orphan_has_none() {
-    let app = App::start().await;
+async fn batch_token_leases_end_with_its_parent_and_orphan_has_none(app: &App) {
     let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "100h" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
     let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true, "ttl": "1h" });
@@ -302,5 +274,4 @@ async fn batch_token_leases_end_with_its_parent_and_orphan_has_none() {
     assert!(refused.status == 400 && refused.error().starts_with("lease: batch tokens without"), "{}", refused.text);
     app.client.post("auth/token/revoke", json!({ "token": parent.token })).await;
     assert_eq!(app.client.post("sys/leases/lookup", json!({ "lease_id": lease })).await.status, 400);
-    app.stop().await;
 }

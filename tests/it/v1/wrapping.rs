@@ -13,7 +13,26 @@ use time::macros::datetime;
 use super::rights::{granted, only, only_by, rule};
 use crate::faults::double::{Fault, Faults};
 use crate::serve::Site;
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on};
+
+tests_on!(
+    server: App::start() =>
+        wrapped_response_is_unwrapped_once_and_complete,
+        raw_bodies_are_wrapped,
+        the_holder_needs_no_other_token_than_the_wrapping_one,
+        the_cubbyhole_of_a_wrapping_token_holds_the_answer_too,
+        data_of_the_wrap_endpoint_is_returned_on_unwrap,
+        empty_and_error_responses_are_not_wrapped,
+        invalid_wrap_ttls_are_rejected,
+        policy_wrapping_ttl_limits_apply,
+        one_right_is_enough_for_each_of_the_paths,
+        too_long_response_is_not_wrapped,
+        wrapping_without_token_is_limited_to_five_minutes,
+        wrap_quota_limits_each_caller_separately;
+    clocked: App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start() =>
+        used_or_expired_wrapping_token_returns_nothing,
+        rewrap_invalidates_the_first_token;
+);
 
 const INVALID: &str = "wrapping token is not valid or does not exist";
 
@@ -28,7 +47,7 @@ pub fn token_in(answer: &Answer) -> String {
 }
 
 pub fn assert_taken(answer: &Answer) {
-    assert_eq!((answer.status, answer.error()), (400, INVALID), "{}", answer.text);
+    answer.assert_error(400, INVALID);
 }
 
 async fn unwrap(client: &Client, token: &str) -> Answer {
@@ -39,17 +58,8 @@ async fn lookup(client: &Client, token: &str) -> Answer {
     client.post("sys/wrapping/lookup", json!({ "token": token })).await
 }
 
-async fn authority(app: &App) {
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
-    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
-}
-
-#[actix_web::test]
-async fn wrapped_response_is_unwrapped_once_and_complete() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn wrapped_response_is_unwrapped_once_and_complete(app: &App) {
+    app.client.authority("pki", json!({})).await;
     let answer = wrapped(&app.client, "POST", "pki/issue/web", json!({ "common_name": "a.test", "bogus": 1 })).await;
     let members = answer.body.as_object().unwrap();
     for (name, value) in members.iter().filter(|(name, _)| !["wrap_info", "mount_type"].contains(&name.as_str())) {
@@ -77,13 +87,10 @@ async fn wrapped_response_is_unwrapped_once_and_complete() {
     for again in [unwrap(&app.client, &token).await, lookup(&app.client, &token).await] {
         assert_taken(&again);
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn raw_bodies_are_wrapped() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn raw_bodies_are_wrapped(app: &App) {
+    app.client.authority("pki", json!({})).await;
     let stranger = app.client.with_token("");
     for path in ["pki/ca/pem", "pki/ca", "pki/crl", "pki/crl/pem"] {
         let clear = stranger.get(path).await;
@@ -94,12 +101,9 @@ async fn raw_bodies_are_wrapped() {
         assert_eq!(fetched.header("content-type"), clear.header("content-type"), "{path}");
         assert_eq!((fetched.status, fetched.text), (200, clear.text), "{path}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn used_or_expired_wrapping_token_returns_nothing() {
-    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+async fn used_or_expired_wrapping_token_returns_nothing(app: &App) {
     let made = |client: Client| async move { token_in(&wrapped(&client, "GET", "sys/mounts", Value::Null).await) };
     let token = made(app.client.clone()).await;
     let attempts = join_all((0..20).map(|_| unwrap(&app.client, &token))).await;
@@ -116,12 +120,9 @@ async fn used_or_expired_wrapping_token_returns_nothing() {
         assert_taken(&app.client.post("sys/wrapping/rewrap", json!({ "token": token })).await);
     }
     assert_eq!(app.client.get("auth/token/lookup-self").await.status, 200, "it is no wrapping token, and lives");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
-    let app = App::start().await;
+async fn the_holder_needs_no_other_token_than_the_wrapping_one(app: &App) {
     let token = async || token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
     let stranger = app.client.with_token("");
     // Like the command line, with and without a token of its own.
@@ -132,43 +133,33 @@ async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
     assert_taken(&send(own.request("PUT", "sys/wrapping/unwrap")).await);
     assert_eq!(unwrap(&stranger, &token().await).await.status, 200);
     for path in ["unwrap", "lookup"] {
-        let nothing = stranger.post(&format!("sys/wrapping/{path}"), json!({})).await;
-        assert_eq!((nothing.status, nothing.error()), (400, "token: must be given"));
+        stranger.post(&format!("sys/wrapping/{path}"), json!({})).await.assert_error(400, "token: must be given");
     }
     // It is valid for nothing else, and any other request uses it up.
     let other = app.client.with_token(&token().await);
     other.get("auth/token/lookup-self").await.assert_denied();
     assert_taken(&unwrap(&stranger, &other.token).await);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too() {
-    let app = App::start().await;
+async fn the_cubbyhole_of_a_wrapping_token_holds_the_answer_too(app: &App) {
     let token = token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
     let kept = app.client.with_token(&token).get("cubbyhole/response").await;
     let inner: Value = serde_json::from_str(kept.body["data"]["response"].as_str().unwrap()).unwrap();
     assert!(inner["data"].get("pki/").is_some(), "{}", kept.text);
     assert_taken(&unwrap(&app.client, &token).await);
     app.client.with_token(&token).get("cubbyhole/response").await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn data_of_the_wrap_endpoint_is_returned_on_unwrap() {
-    let app = App::start().await;
+async fn data_of_the_wrap_endpoint_is_returned_on_unwrap(app: &App) {
     let data = json!({ "user": "a", "password": "hunter2", "nested": { "list": [1, "two", null] } });
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", data.clone()).await;
     assert!(!answer.text.contains("hunter2"));
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], data);
-    let clear = app.client.post("sys/wrapping/wrap", data).await;
-    assert_eq!((clear.status, clear.error()), (400, "endpoint requires response wrapping to be used"));
-    app.stop().await;
+    let answer = app.client.post("sys/wrapping/wrap", data).await;
+    answer.assert_error(400, "endpoint requires response wrapping to be used");
 }
 
-#[actix_web::test]
-async fn rewrap_invalidates_the_first_token() {
-    let app = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).start().await;
+async fn rewrap_invalidates_the_first_token(app: &App) {
     let first = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
     app.clock.advance(Duration::from_secs(50));
     let answer = app.client.post("sys/wrapping/rewrap", json!({ "token": first })).await;
@@ -178,13 +169,11 @@ async fn rewrap_invalidates_the_first_token() {
     assert_taken(&unwrap(&app.client, &first).await);
     app.clock.advance(Duration::from_secs(59));
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
-    let missing = app.client.post("sys/wrapping/rewrap", json!({})).await;
-    assert_eq!((missing.status, missing.error()), (400, "token: must be given"));
+    app.client.post("sys/wrapping/rewrap", json!({})).await.assert_error(400, "token: must be given");
     // A wrapped response is not wrapped twice, even if the header requests it.
     let second = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "b": 1 })).await);
     let third = token_in(&wrapped(&app.client, "POST", "sys/wrapping/rewrap", json!({ "token": second })).await);
     assert_eq!(unwrap(&app.client, &third).await.body["data"], json!({ "b": 1 }));
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -199,7 +188,7 @@ async fn wrapped_token_is_named_by_its_accessor_only() {
     assert_eq!(made.get("auth/token/lookup-self").await.status, 200);
     // A secret id also has an accessor.
     let app = super::login::with_approle(app).await;
-    assert_eq!(app.client.post("auth/approle/role/web", json!({})).await.status, 204);
+    app.client.post("auth/approle/role/web", json!({})).await.assert_status(204);
     for path in ["secret-id", "custom-secret-id"] {
         let body = json!({ "secret_id": "a-secret-id-that-somebody-chose" });
         let answer = wrapped(&app.client, "POST", &format!("auth/approle/role/web/{path}"), body).await;
@@ -211,9 +200,7 @@ async fn wrapped_token_is_named_by_its_accessor_only() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn empty_and_error_responses_are_not_wrapped() {
-    let app = App::start().await;
+async fn empty_and_error_responses_are_not_wrapped(app: &App) {
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
     for (method, path, body, status) in [
         ("POST", "sys/policies/acl/x", policy, 204),
@@ -229,41 +216,35 @@ async fn empty_and_error_responses_are_not_wrapped() {
         assert!(answer.body.get("wrap_info").is_none(), "{method} {path}: {}", answer.text);
     }
     wrapped(&app.client.with_token("s.unknown"), "GET", "sys/mounts", Value::Null).await.assert_denied();
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn invalid_wrap_ttls_are_rejected() {
-    let app = App::start().await;
-    for (header, value) in [
-        ("X-Vault-Wrap-TTL", "-1s"),
-        ("X-Vault-Wrap-TTL", "soon"),
-        ("X-Service-Wrap-TTL", "999ms"),
-        ("X-Service-Wrap-TTL", "769h"),
-    ] {
-        let answer = send(app.client.request("GET", "auth/token/lookup-self").header(header, value)).await;
+async fn invalid_wrap_ttls_are_rejected(app: &App) {
+    let own = || app.client.request("GET", "auth/token/lookup-self");
+    let peer = "X-Vault-Wrap-TTL";
+    let contract = "X-Service-Wrap-TTL";
+    for (header, value) in [(peer, "-1s"), (peer, "soon"), (contract, "999ms"), (contract, "769h")] {
+        let answer = send(own().header(header, value)).await;
         assert_eq!(answer.status, 400, "{value}: {}", answer.text);
         assert!(answer.error().starts_with("wrap-ttl: ") && !answer.text.contains(&app.client.token), "{value}");
     }
-    let two =
-        app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "1m").header("X-Service-Wrap-TTL", "2m");
-    assert_eq!(send(two).await.error(), "wrap-ttl: two different times were sent");
-    app.stop().await;
+    let two = send(own().header(peer, "1m").header(contract, "2m")).await;
+    assert_eq!(two.error(), "wrap-ttl: two different times were sent");
+    let wrapped = send(own().header(peer, "1m0s")).await;
+    assert!(wrapped.status == 200 && wrapped.body["wrap_info"]["token"].is_string(), "{}", wrapped.text);
+    assert!(!wrapped.text.contains(&app.client.token));
+    assert_eq!(send(own().header(peer, "0s")).await.body["data"]["id"], json!(app.client.token));
 }
 
-#[actix_web::test]
-async fn policy_wrapping_ttl_limits_apply() {
-    let app = App::start().await;
+async fn policy_wrapping_ttl_limits_apply(app: &App) {
     let limits = "min_wrapping_ttl = \"30s\"\n max_wrapping_ttl = \"90s\"";
     let text = rule("sys/mounts", &format!("capabilities = [\"read\"]\n {limits}"));
-    let client = only(&app, "wraps", &text).await;
+    let client = only(app, "wraps", &text).await;
     client.get("sys/mounts").await.assert_denied();
     for (ttl, status) in [("29s", 403), ("30s", 200), ("90s", 200), ("91s", 403), ("0", 403)] {
         let answer = send(client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", ttl)).await;
         assert_eq!(answer.status, status, "{ttl}: {}", answer.text);
         assert_eq!(answer.body["wrap_info"].is_object(), status == 200, "{ttl}");
     }
-    app.stop().await;
 }
 
 /// A process of its own: the metrics of all tests in this one exceed the size limit.
@@ -282,18 +263,15 @@ async fn metrics_are_wrapped_if_a_policy_requires_it() {
     served.terminate();
 }
 
-#[actix_web::test]
-async fn one_right_is_enough_for_each_of_the_paths() {
-    let app = App::start().await;
+async fn one_right_is_enough_for_each_of_the_paths(app: &App) {
     let token = async || token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await);
-    let client = only(&app, "wrap", &granted("sys/wrapping/wrap", &["update"])).await;
+    let client = only(app, "wrap", &granted("sys/wrapping/wrap", &["update"])).await;
     assert!(wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.body["wrap_info"].is_object());
     client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await.assert_denied();
-    let client = only(&app, "rewrap", &granted("sys/wrapping/rewrap", &["update"])).await;
+    let client = only(app, "rewrap", &granted("sys/wrapping/rewrap", &["update"])).await;
     let answer = client.post("sys/wrapping/rewrap", json!({ "token": token().await })).await;
     assert_eq!(unwrap(&client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
     wrapped(&client, "POST", "sys/wrapping/wrap", json!({ "a": 1 })).await.assert_denied();
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -319,10 +297,8 @@ async fn response_that_cannot_be_stored_is_not_revealed() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn too_long_response_is_not_wrapped() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn too_long_response_is_not_wrapped(app: &App) {
+    app.client.authority("pki", json!({})).await;
     app.policy("long", &format!("# {}\npath \"x\" {{ capabilities = [\"read\"] }}", "a".repeat(200_000))).await;
     assert!(wrapped(&app.client, "GET", "sys/policies/acl/long", Value::Null).await.body["wrap_info"].is_object());
     let text = "a".repeat(600_000);
@@ -330,31 +306,21 @@ async fn too_long_response_is_not_wrapped() {
     let answer = wrapped(&app.client, "POST", "sys/wrapping/wrap", body).await;
     assert_eq!((answer.status, answer.body["wrap_info"].is_object()), (400, false), "{}", answer.error());
     assert!(answer.error().starts_with("wrap-ttl: the response exceeds the limit"), "{}", answer.error());
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrapping_without_token_is_limited_to_five_minutes() {
-    let app = App::start().await;
-    authority(&app).await;
+async fn wrapping_without_token_is_limited_to_five_minutes(app: &App) {
+    app.client.authority("pki", json!({})).await;
     let stranger = app.client.with_token("");
     let ask = async |ttl: &str| send(stranger.request("GET", "pki/ca/pem").header("X-Service-Wrap-TTL", ttl)).await;
-    let answer = ask("301s").await;
-    assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: must be at most 300s for requests without a token"));
+    ask("301s").await.assert_error(400, "wrap-ttl: must be at most 300s for requests without a token");
     assert!(ask("300s").await.body["wrap_info"].is_object());
     // Unwrapping with a wrap header fails and does not use up the token.
     let token = token_in(&ask("60s").await);
-    let again = wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await;
-    assert_eq!(again.status, 400, "{}", again.text);
-    assert!(
-        send(app.client.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": token }))).await.status == 200
-    );
-    app.stop().await;
+    wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await.assert_status(400);
+    unwrap(&app.client, &token).await.assert_status(200);
 }
 
-#[actix_web::test]
-async fn wrap_quota_limits_each_caller_separately() {
-    let app = App::start().await;
+async fn wrap_quota_limits_each_caller_separately(app: &App) {
     app.policy("makes", &granted("auth/token/create", &["update"])).await;
     let one = app.with_policies(&["default", "makes"]).await;
     let other = app.with_policies(&["default"]).await;
@@ -364,16 +330,10 @@ async fn wrap_quota_limits_each_caller_separately() {
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
     shared.wrap_quota.take(Sender::of_token(Some(&caller), None), 512 << 20);
-    let made = one.post("auth/token/create", json!({})).await;
-    let child = one.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)));
+    let child = one.with_new_token(json!({})).await;
     for client in [&one, &child] {
-        let refused = wrap(client).await;
-        assert_eq!(
-            (refused.status, refused.error()),
-            (429, "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later"),
-            "{}",
-            refused.text
-        );
+        let text = "wrap-ttl: limit of 256 MiB of wrapped responses per hour reached; retry later";
+        wrap(client).await.assert_error(429, text);
     }
     // Rejected before anything is created.
     let tokens = async || app.client.list("auth/token/accessors").await.body["data"]["keys"].as_array().unwrap().len();
@@ -383,5 +343,4 @@ async fn wrap_quota_limits_each_caller_separately() {
     // Existing wrapped responses can be fetched, and other callers are unaffected.
     assert_eq!(unwrap(&one, &token).await.status, 200);
     assert!(wrap(&other).await.body["wrap_info"].is_object());
-    app.stop().await;
 }

@@ -2,9 +2,8 @@
 
 use reqwest::Method;
 use serde_json::json;
-use signet::projects::rights::OrganizationRights;
 
-use super::fixture::{World, assert_refused, resource};
+use super::fixture::{NONE, PROJECTS, World, assert_refused, resource};
 use crate::support::App;
 use crate::v1::bodies::{Pending, taken};
 
@@ -12,8 +11,8 @@ use crate::v1::bodies::{Pending, taken};
 async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
     let builder = App::builder().settings(|s| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000));
     let world = World::of(builder).await;
-    let other = world.member("other", OrganizationRights::NONE).await;
-    let path = "organizations/acme/projects";
+    let other = world.member("other", NONE).await;
+    let path = PROJECTS;
     let sized = |name: &str, length: usize| {
         let body = resource("projects", json!({ "name": name })).to_string();
         format!("{body}{}", " ".repeat(length - body.len()))

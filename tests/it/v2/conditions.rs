@@ -11,12 +11,21 @@ use serde_json::{Value, json};
 use signet::http::jsonapi::route::ProjectsRoute;
 use signet::http::jsonapi::table::{all_routes, read_route_of};
 
-use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
+use super::fixture::{
+    Api, Store, World, assert_refused, id_of, in_project, no_attributes, on_both_stores, resource, statuses, tags,
+    these,
+};
 use super::routes::{Scene, access_of, access_to};
-use crate::support::{Answer, send};
+use crate::support::{Answer, send, tests_on};
+
+tests_on!(postgres_only: World::start(Store::Postgres) =>
+    conditional_deletions_do_not_deadlock_with_other_requests,
+    token_slot_is_free_when_its_deletion_is_confirmed,
+);
 
 on_both_stores!(
     concurrent_changes_under_one_condition_apply_one,
+    change_and_deletion_under_one_condition_exclude_each_other,
     conditional_change_never_overwrites_an_unconditional_one,
     creation_with_if_match_is_rejected,
     if_match_accepts_several_lines_and_ignores_weak_tags,
@@ -34,7 +43,6 @@ fn changes() -> Vec<&'static ProjectsRoute> {
 /// A body for a route, different for each `n`.
 fn change(scene: &Scene, route: &ProjectsRoute, n: usize) -> Value {
     let of = |kind: &str, name: &str| resource(kind, json!({ name: format!("changed-{}-{n}", scene.number) }));
-    let named = |kind: &str, id: &str| json!({ "data": [{ "type": kind, "id": id }] });
     match route.name {
         "organization_update" => {
             resource("organizations", json!({ "email": format!("changed-{}-{n}@acme.test", scene.number) }))
@@ -43,10 +51,7 @@ fn change(scene: &Scene, route: &ProjectsRoute, n: usize) -> Value {
         "agent_pool_update" => of("agent-pools", "name"),
         "project_update" => of("projects", "description"),
         "workspace_update" | "workspace_update_named" => of("workspaces", "description"),
-        "project_tags_merge" | "workspace_tags_merge" => {
-            let tag = json!({ "key": format!("k{}", n % 4), "value": format!("v{n}") });
-            json!({ "data": [{ "type": "tag-bindings", "attributes": tag }] })
-        }
+        "project_tags_merge" | "workspace_tags_merge" => tags(&[(&format!("k{}", n % 4), &format!("v{n}"))]),
         "project_tags_related_add"
         | "project_tags_related_replace"
         | "workspace_tags_related_add"
@@ -74,9 +79,9 @@ fn change(scene: &Scene, route: &ProjectsRoute, n: usize) -> Value {
             resource("team-workspaces", json!({ "access": "custom", "runs": runs, "run-tasks": n.is_multiple_of(2) }))
         }
         "team_tokens_delete" => scene.team_tokens(),
-        "team_users_add" | "team_users_remove" => named("users", "olga"),
-        "team_memberships_add" | "team_memberships_remove" => named("organization-memberships", &scene.membership),
-        "project_move" => named("workspaces", &scene.stray),
+        "team_users_add" | "team_users_remove" => these("users", &["olga"]),
+        "team_memberships_add" | "team_memberships_remove" => these("organization-memberships", &[&scene.membership]),
+        "project_move" => these("workspaces", &[&scene.stray]),
         "team_token_replace" | "organization_token_create" => resource("authentication-tokens", json!({})),
         "workspace_lock"
         | "workspace_unlock"
@@ -118,10 +123,8 @@ impl<'w> Target<'w> {
     async fn new(world: &'w World, number: usize, route: &'static ProjectsRoute) -> Self {
         let scene = Scene::new(world, number).await;
         prepare(world, &scene, route).await;
-        let user = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
-        let token = resource("authentication-tokens", json!({}));
-        let token = world.owner.post(&format!("users/{user}/authentication-tokens"), token).await;
-        let token = token.body["data"]["id"].as_str().unwrap().to_owned();
+        let user = id_of(&world.owner.get("account/details").await);
+        let token = world.owner.create(&format!("users/{user}/authentication-tokens"), no_attributes()).await;
         Self { owner: &world.owner, scene, route, token }
     }
 
@@ -132,8 +135,7 @@ impl<'w> Target<'w> {
     /// The entity tag of the resource that the route changes.
     async fn tag(&self) -> String {
         let shown = self.owner.get(&self.path(read_route_of(self.route).unwrap())).await;
-        assert_eq!(shown.status, 200, "{}: {}", self.route.name, shown.text);
-        shown.header("etag").to_owned()
+        shown.assert_status(200).header("etag").to_owned()
     }
 
     async fn ask(&self, n: usize, condition: Option<&str>) -> Answer {
@@ -143,54 +145,47 @@ impl<'w> Target<'w> {
     /// Sends a change of the same resource by another route.
     async fn ask_of(&self, route: &ProjectsRoute, n: usize, condition: Option<&str>) -> Answer {
         let method: Method = route.method.as_str().parse().unwrap();
-        let mut request = self.owner.request(method, &self.path(route));
-        if let Some(condition) = condition {
-            request = request.header("If-Match", condition);
-        }
+        let path = self.path(route);
         let body = change(&self.scene, route, n);
-        if !body.is_null() {
-            request = request.header("Content-Type", "application/vnd.api+json").body(body.to_string());
+        match condition {
+            Some(condition) => self.owner.send_if(condition, method, &path, body).await,
+            None if body.is_null() => self.owner.delete(&path).await,
+            None => self.owner.send_text(method, &path, body.to_string()).await,
         }
-        send(request).await
     }
-}
-
-fn done(answer: &Answer) -> bool {
-    (200..300).contains(&answer.status)
 }
 
 /// Asserts that exactly one of several concurrent requests succeeded; the others got a 412 or a 404.
-fn one_done(what: &str, answers: &[Answer], faults: &mut Vec<String>) {
-    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
-    let refused = answers.iter().filter(|answer| matches!(answer.status, 404 | 412)).count();
-    if answers.iter().filter(|answer| done(answer)).count() != 1 || refused + 1 != answers.len() {
-        faults.push(format!("{what}: {statuses:?}"));
-    }
+#[track_caller]
+fn assert_one_done(what: &str, answers: &[Answer]) {
+    let statuses = statuses(answers);
+    let refused = statuses.iter().filter(|status| matches!(status, 404 | 412)).count();
+    assert!((200..300).contains(&statuses[0]) && refused + 1 == statuses.len(), "{what}: {statuses:?}");
 }
 
-async fn concurrent_changes_under_one_condition_apply_one(world: World) {
-    let rounds = if world.app.is_postgres() { 3 } else { 1 };
-    let mut faults = Vec::new();
+/// Rounds of a race; fewer on the embedded store, which has only one writer.
+fn rounds(world: &World) -> usize {
+    if world.app.is_postgres() { 3 } else { 1 }
+}
+
+async fn concurrent_changes_under_one_condition_apply_one(world: &World) {
     let mut number = 0;
     for route in changes().into_iter().filter(|route| read_route_of(route).is_some()) {
         // It can be deleted only once.
-        for _ in 0..if route.name == "organization_delete" { 1 } else { rounds } {
+        for _ in 0..if route.name == "organization_delete" { 1 } else { rounds(world) } {
             number += 1;
-            let target = Target::new(&world, number, route).await;
+            let target = Target::new(world, number, route).await;
             let tag = target.tag().await;
-            let stale = target.ask(0, Some("\"other\"")).await;
-            if stale.status != 412 || target.tag().await != tag {
-                faults.push(format!("{}, of another state: {} {}", route.name, stale.status, stale.text));
-            }
+            target.ask(0, Some("\"other\"")).await.assert_status(412);
+            assert_eq!(target.tag().await, tag, "{}", route.name);
             let asked = (0..6).map(|n| target.ask(n, Some(&tag)));
-            one_done(route.name, &join_all(asked).await, &mut faults);
+            assert_one_done(route.name, &join_all(asked).await);
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    world.app.stop().await;
+}
 
-    // A change and a deletion exclude each other, too.
-    let world = World::start(if rounds > 1 { Store::Postgres } else { Store::Embedded }).await;
+async fn change_and_deletion_under_one_condition_exclude_each_other(world: &World) {
+    let mut number = 0;
     let updates = changes().into_iter().filter(|route| *route.method == "PATCH");
     let mut pairs: Vec<_> = updates
         .filter_map(|update| {
@@ -201,49 +196,42 @@ async fn concurrent_changes_under_one_condition_apply_one(world: World) {
     pairs.sort_by_key(|(update, _)| update.name == "organization_update");
     assert_eq!(pairs.len(), 8);
     for (update, deletion) in pairs {
-        for round in 0..if update.name == "organization_update" { 1 } else { rounds } {
+        for round in 0..if update.name == "organization_update" { 1 } else { rounds(world) } {
             number += 1;
-            let target = Target::new(&world, number, deletion).await;
+            let target = Target::new(world, number, deletion).await;
             let tag = target.tag().await;
             let asked = (0..6).map(|n| {
                 let route = if (n + round) % 2 == 0 { update } else { deletion };
                 target.ask_of(route, n, Some(&tag))
             });
-            one_done(update.pattern, &join_all(asked).await, &mut faults);
+            assert_one_done(update.pattern, &join_all(asked).await);
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    world.app.stop().await;
 }
 
 /// A conditional change either precedes an unconditional one or is rejected: its condition still holds when it commits.
-async fn conditional_change_never_overwrites_an_unconditional_one(world: World) {
+async fn conditional_change_never_overwrites_an_unconditional_one(world: &World) {
     let rounds = if world.app.is_postgres() { 12 } else { 2 };
-    let mut faults = Vec::new();
     let mut number = 0;
     let updates = |route: &&ProjectsRoute| *route.method == "PATCH" && !route.pattern.contains("/relationships/");
     for route in changes().into_iter().filter(updates) {
         number += 1;
-        let target = Target::new(&world, number, route).await;
+        let target = Target::new(world, number, route).await;
         for round in 0..rounds {
             let tag = target.tag().await;
             let asked = [target.ask(2 * round, Some(&tag)), target.ask(2 * round + 1, None)];
             let answers = join_all(asked).await;
-            let demanding = &answers[0];
-            let plain = &answers[1];
-            let last = plain.header("etag") == target.tag().await;
-            if plain.status != 200 || !(demanding.status == 412 || (demanding.status == 200 && last)) {
-                faults.push(format!("{}: {} and {}, {last}", route.name, demanding.status, plain.status));
-            }
+            let [demanding, plain] = [answers[0].status, answers[1].status];
+            let last = answers[1].header("etag") == target.tag().await;
+            let is_right = plain == 200 && (demanding == 412 || (demanding == 200 && last));
+            assert!(is_right, "{}: {demanding} and {plain}, {last}", route.name);
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    world.app.stop().await;
 }
 
-async fn creation_with_if_match_is_rejected(world: World) {
-    let scene = Scene::new(&world, 1).await;
-    let olga = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
+async fn creation_with_if_match_is_rejected(world: &World) {
+    let scene = Scene::new(world, 1).await;
+    let olga = id_of(&world.owner.get("account/details").await);
     let nothing = "If-Match: the resource has no entity tag";
     for route in changes().into_iter().filter(|route| read_route_of(route).is_none()) {
         assert_eq!(*route.method, "POST", "{}", route.name);
@@ -253,30 +241,24 @@ async fn creation_with_if_match_is_rejected(world: World) {
             _ => resource("things", json!({ "name": "new", "email": "new@acme.test" })),
         };
         for condition in ["*", "\"other\""] {
-            let request =
-                world.owner.request(Method::POST, &scene.path(route, &olga, "")).header("If-Match", condition);
-            let request = request.header("Content-Type", "application/vnd.api+json").body(body.to_string());
-            assert_refused(&send(request).await, 412, &[("", nothing)]);
+            let path = scene.path(route, &olga, "");
+            let refused = world.owner.send_if(condition, Method::POST, &path, body.clone()).await;
+            assert_refused(&refused, 412, &[("", nothing)]);
         }
     }
     // The token of a slot exists or not.
     let path = format!("teams/{}/authentication-token", scene.team);
-    let replace = async |condition: &str| {
-        let body = resource("authentication-tokens", json!({})).to_string();
-        let request = world.owner.request(Method::POST, &path).header("If-Match", condition).body(body);
-        send(request.header("Content-Type", "application/vnd.api+json")).await
-    };
-    assert_eq!(replace("*").await.status, 201);
+    let replace = async || world.owner.send_if("*", Method::POST, &path, no_attributes()).await;
+    assert_eq!(replace().await.status, 201);
     assert_eq!(world.owner.delete(&path).await.status, 204);
-    assert_refused(&replace("*").await, 412, &[("", nothing)]);
+    assert_refused(&replace().await, 412, &[("", nothing)]);
     assert_eq!(world.owner.get(&path).await.status, 404);
     // A missing resource is a 404 with any condition.
-    let lock = world.owner.request(Method::POST, "workspaces/ws-none/actions/lock").header("If-Match", "*");
-    assert_eq!(send(lock.header("Content-Type", "application/vnd.api+json")).await.status, 404);
-    world.app.stop().await;
+    let lock = "workspaces/ws-none/actions/lock";
+    world.owner.send_if("*", Method::POST, lock, no_attributes()).await.assert_status(404);
 }
 
-async fn if_match_accepts_several_lines_and_ignores_weak_tags(world: World) {
+async fn if_match_accepts_several_lines_and_ignores_weak_tags(world: &World) {
     let path = format!("projects/{}", world.project("Guarded").await);
     let change = async |lines: &[&str]| {
         let body = resource("projects", json!({ "description": format!("{lines:?}") })).to_string();
@@ -286,14 +268,16 @@ async fn if_match_accepts_several_lines_and_ignores_weak_tags(world: World) {
     };
     let tag = async || world.owner.get(&path).await.header("etag").to_owned();
     let current = tag().await;
+    let other = world.owner.send_if("\"other\"", Method::PATCH, &path, resource("projects", json!({}))).await;
+    assert_refused(&other, 412, &[("", "If-Match: the resource has changed")]);
     assert_eq!(change(&["\"other\"", &format!("W/{current}")]).await, 412);
     assert_eq!(change(&["\"other\"", &current]).await, 200);
     assert_eq!(change(&["\"one\", \"other\"", &format!("\"more\", {}", tag().await)]).await, 200);
     assert_eq!(change(&["\"other\"", &current]).await, 412, "it has changed since");
-    world.app.stop().await;
+    assert_eq!(change(&["*"]).await, 200);
 }
 
-async fn if_none_match_returns_304(world: World) {
+async fn if_none_match_returns_304(world: &World) {
     for n in 0..30 {
         world.project(&format!("Project-{n}")).await;
     }
@@ -336,44 +320,37 @@ async fn if_none_match_returns_304(world: World) {
     assert_eq!(ask(Method::GET, "projects/prj-none", &[("If-None-Match", "*")]).await.0, 404);
     world.project("Another").await;
     assert_eq!(ask(Method::GET, list, &[packed, ("If-None-Match", &tag)]).await.0, 200);
-    world.app.stop().await;
 }
 
-async fn one_of_concurrent_deletions_succeeds(world: World) {
+async fn one_of_concurrent_deletions_succeeds(world: &World) {
     let mut outcomes: HashMap<&str, Vec<String>> = HashMap::new();
     let deletions =
         changes().into_iter().filter(|route| *route.method == "DELETE" && !route.pattern.contains("relationships"));
     for (number, route) in deletions.enumerate() {
         let last = route.name == "organization_delete";
         for round in 0..if world.app.is_postgres() && !last { 4 } else { 1 } {
-            let target = Target::new(&world, 10 * number + round, route).await;
+            let target = Target::new(world, 10 * number + round, route).await;
             let answers = join_all((0..6).map(|n| target.ask(n, None))).await;
-            let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
-            statuses.sort_unstable();
+            let statuses = statuses(&answers);
             if statuses != [204, 404, 404, 404, 404, 404] {
                 outcomes.entry(route.name).or_default().push(format!("{statuses:?}"));
             }
         }
     }
     assert!(outcomes.is_empty(), "{outcomes:#?}");
-    world.app.stop().await;
 }
 
 /// Conditional deletions lock rows in the same order as all other requests.
-#[actix_web::test]
-async fn conditional_deletions_do_not_deadlock_with_other_requests() {
-    let world = World::start(Store::Postgres).await;
+async fn conditional_deletions_do_not_deadlock_with_other_requests(world: &World) {
     let owner = &world.owner;
     for round in 0..20 {
-        let scene = Scene::new(&world, round).await;
+        let scene = Scene::new(world, round).await;
         let tag = async |path: &str| owner.get(path).await.header("etag").to_owned();
-        let delete =
-            async |path: &str| send(owner.request(Method::DELETE, path).header("If-Match", tag(path).await)).await;
+        let delete = async |path: &str| owner.send_if(&tag(path).await, Method::DELETE, path, Value::Null).await;
         let team = format!("teams/{}", scene.team);
         let workspace = format!("workspaces/{}", scene.workspace);
         let spare = world.project(&format!("Spare {round}")).await;
-        let mut new = resource("workspaces", json!({ "name": format!("new-{round}") }));
-        new["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": spare } } });
+        let new = in_project(&spare, json!({ "name": format!("new-{round}") }));
         let project = format!("projects/{spare}");
         let (left, given, gone, plain, emptied, filled) = tokio::join!(
             delete(&team),
@@ -391,22 +368,15 @@ async fn conditional_deletions_do_not_deadlock_with_other_requests() {
     let deadlocks =
         world.app.database().psql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");
     assert_eq!(deadlocks.trim(), "0");
-    world.app.stop().await;
 }
 
 /// Deleting the token of a slot empties the slot, even if the token is being replaced.
-#[actix_web::test]
-async fn token_slot_is_free_when_its_deletion_is_confirmed() {
-    let world = World::start(Store::Postgres).await;
+async fn token_slot_is_free_when_its_deletion_is_confirmed(world: &World) {
     let owner = &world.owner;
-    let team = owner.post("organizations/acme/teams", resource("teams", json!({ "name": "slotted" }))).await;
-    let path = format!("teams/{}/authentication-token", team.body["data"]["id"].as_str().unwrap());
-    assert_eq!(attribute(&team, "name"), "slotted");
+    let path = format!("teams/{}/authentication-token", world.team("slotted").await);
     for round in 0..40 {
-        let empty = resource("authentication-tokens", json!({}));
-        assert_eq!(owner.post(&path, empty.clone()).await.status, 201);
-        let (replaced, deleted) = tokio::join!(owner.post(&path, empty), owner.delete(&path));
+        assert_eq!(owner.post(&path, no_attributes()).await.status, 201);
+        let (replaced, deleted) = tokio::join!(owner.post(&path, no_attributes()), owner.delete(&path));
         assert_eq!((replaced.status, deleted.status), (201, 204), "round {round}");
     }
-    world.app.stop().await;
 }

@@ -1,12 +1,13 @@
 //! A team never gives a caller more rights than the caller has: not by its tokens, members, flags or access to
 //! projects. Each caller here has only the right that the route needs.
 
-use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::id;
-use signet::projects::rights::{Flag, OrganizationRights};
+use signet::projects::rights::{Flag, ProjectRights};
 
-use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
+use super::fixture::{
+    ACME, Api, NONE, PEOPLE, TEAMS, World, assert_refused, attribute, ids, no_attributes, on_both_stores, path_of,
+    related, resource, rights, team_access, these,
+};
 use crate::support::Answer;
 
 on_both_stores!(
@@ -20,33 +21,16 @@ on_both_stores!(
     owners_can_grant_everything,
 );
 
-const TEAMS: &str = "organizations/acme/teams";
-const PEOPLE: &str = "organizations/acme/organization-memberships";
 const MORE: &str = "the team has rights that you lack";
-
-fn rights(flags: &[&str]) -> OrganizationRights {
-    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.name()));
-    named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
-}
+const OWN: &str = "you may not grant a team rights that you do not have yourself";
 
 async fn team(world: &World, name: &str, flags: Value) -> String {
     let attributes = json!({ "name": name, "visibility": "organization", "organization-access": flags });
-    let made = world.owner.post(TEAMS, resource("teams", attributes)).await;
-    assert_eq!(made.status, 201, "{}", made.text);
-    made.body["data"]["id"].as_str().unwrap().to_owned()
+    world.owner.create(TEAMS, resource("teams", attributes)).await
 }
 
 async fn give(api: &Api, team: &str, project: &str, attributes: Value) -> Answer {
-    let mut body = resource("team-projects", attributes);
-    body["data"]["relationships"] = json!({
-        "team": { "data": { "id": team, "type": "teams" } },
-        "project": { "data": { "id": project, "type": "projects" } },
-    });
-    api.post("team-projects", body).await
-}
-
-fn these(kind: &str, ids: &[&str]) -> Value {
-    json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
+    api.post("team-projects", team_access(team, project, attributes)).await
 }
 
 /// Teams with more rights than the caller, and teams without.
@@ -85,9 +69,9 @@ async fn teams(world: &World, own: &str) -> Teams {
     Teams { stronger, weaker: vec![empty, equal, less, own.to_owned()] }
 }
 
-async fn team_manager_creates_no_token_of_a_stronger_team(world: World) {
+async fn team_manager_creates_no_token_of_a_stronger_team(world: &World) {
     let mara = world.member("mara", rights(&["manage-teams"])).await;
-    let Teams { stronger, weaker } = teams(&world, &mara.team).await;
+    let Teams { stronger, weaker } = teams(world, &mara.team).await;
     let own = format!("teams/{}/authentication-tokens", mara.team);
     let own = mara.api.post(&own, resource("", json!({ "description": "own" }))).await;
     let of_team = mara.api.with_token(attribute(&own, "token").as_str().unwrap());
@@ -95,8 +79,7 @@ async fn team_manager_creates_no_token_of_a_stronger_team(world: World) {
         for team in &stronger {
             let tokens = format!("teams/{team}/authentication-tokens");
             for path in [&tokens[..], &format!("teams/{team}/authentication-token")] {
-                for body in [json!({ "data": { "type": "" } }), resource("", json!({ "description": "ci" })), json!([])]
-                {
+                for body in [no_attributes(), resource("", json!({ "description": "ci" })), json!([])] {
                     assert_refused(&api.post(path, body).await, 403, &[("", MORE)]);
                 }
             }
@@ -104,27 +87,23 @@ async fn team_manager_creates_no_token_of_a_stronger_team(world: World) {
             assert_eq!(api.get(&tokens).await.status, 200);
         }
         for team in &weaker {
-            let made =
-                api.post(&format!("teams/{team}/authentication-tokens"), json!({ "data": { "type": "" } })).await;
-            assert_eq!(made.status, 201, "{}", made.text);
+            api.create(&format!("teams/{team}/authentication-tokens"), no_attributes()).await;
         }
     }
-    world.app.stop().await;
 }
 
-async fn membership_manager_adds_no_member_to_a_stronger_team(world: World) {
+async fn membership_manager_adds_no_member_to_a_stronger_team(world: &World) {
     let mara = world.member("mara", rights(&["manage-membership"])).await;
-    world.member("mia", OrganizationRights::NONE).await;
-    let Teams { stronger, weaker } = teams(&world, &mara.team).await;
-    let own = world.owner.get(&format!("{PEOPLE}?q=mara")).await.body["data"][0]["id"].as_str().unwrap().to_owned();
+    world.member("mia", NONE).await;
+    let Teams { stronger, weaker } = teams(world, &mara.team).await;
+    let own = ids(&world.owner.get(&format!("{PEOPLE}?q=mara")).await).remove(0);
     let ways = |team: &str| {
+        let users = format!("teams/{team}/relationships/users");
+        let memberships = format!("teams/{team}/relationships/organization-memberships");
         [
-            (format!("teams/{team}/relationships/users"), these("users", &["mara"])),
-            (format!("teams/{team}/relationships/users"), these("users", &["mia"])),
-            (
-                format!("teams/{team}/relationships/organization-memberships"),
-                these("organization-memberships", &[&own]),
-            ),
+            (users.clone(), these("users", &["mara"])),
+            (users, these("users", &["mia"])),
+            (memberships, these("organization-memberships", &[&own])),
         ]
     };
     for team in &stronger {
@@ -135,8 +114,7 @@ async fn membership_manager_adds_no_member_to_a_stronger_team(world: World) {
         let shown = world.owner.get(&format!("teams/{team}")).await;
         assert_eq!(attribute(&shown, "users-count"), 0, "{}", shown.text);
         let path = format!("teams/{team}/relationships/users");
-        let out = mara.api.send_text(Method::DELETE, &path, these("users", &["mia"]).to_string()).await;
-        assert_eq!(out.status, 204, "{}", out.text);
+        mara.api.delete_with(&path, these("users", &["mia"])).await.assert_status(204);
     }
     for team in &weaker {
         for (path, body) in ways(team) {
@@ -144,16 +122,14 @@ async fn membership_manager_adds_no_member_to_a_stronger_team(world: World) {
         }
         assert_eq!(attribute(&world.owner.get(&format!("teams/{team}")).await, "users-count"), 2);
     }
-    world.app.stop().await;
 }
 
-async fn membership_manager_cannot_invite_into_a_stronger_team(world: World) {
+async fn membership_manager_cannot_invite_into_a_stronger_team(world: &World) {
     let mara = world.member("mara", rights(&["manage-membership"])).await;
-    let Teams { stronger, weaker } = teams(&world, &mara.team).await;
+    let Teams { stronger, weaker } = teams(world, &mara.team).await;
     let invite = async |email: &str, teams: &[&str]| {
-        let mut body = resource("organization-memberships", json!({ "email": email }));
-        body["data"]["relationships"]["teams"] = these("teams", teams);
-        mara.api.post(PEOPLE, body).await
+        let address = json!({ "email": email });
+        mara.api.post(PEOPLE, related("organization-memberships", address, "teams", these("teams", teams))).await
     };
     for team in &stronger {
         let refused = invite("new@acme.test", &[&weaker[0], team]).await;
@@ -162,19 +138,17 @@ async fn membership_manager_cannot_invite_into_a_stronger_team(world: World) {
     }
     assert_eq!(world.owner.get(&format!("{PEOPLE}?q=new@")).await.body["data"], json!([]), "nobody was invited");
     let all: Vec<&str> = weaker.iter().map(String::as_str).collect();
-    let made = invite("new@acme.test", &all).await;
-    assert_eq!(made.status, 201, "{}", made.text);
+    invite("new@acme.test", &all).await.assert_status(201);
     assert_eq!(attribute(&world.owner.get(&format!("teams/{}", weaker[0])).await, "users-count"), 1);
     assert_eq!(attribute(&world.owner.get(&format!("teams/{}", mara.team)).await, "users-count"), 2);
-    world.app.stop().await;
 }
 
-async fn team_manager_grants_no_organization_right_beyond_own(world: World) {
+async fn team_manager_grants_no_organization_right_beyond_own(world: &World) {
     let flags = ["manage-teams", "manage-membership", "manage-organization-access"];
     let mara = world.member("mara", rights(&flags)).await;
-    let target = team(&world, "target", json!({ "manage-agent-pools": true })).await;
+    let target = team(world, "target", json!({ "manage-agent-pools": true })).await;
     let change = async |team: &str, flags: Value| {
-        mara.api.patch(&format!("teams/{team}"), resource("teams", json!({ "organization-access": flags }))).await
+        mara.api.change(&format!("teams/{team}"), json!({ "organization-access": flags })).await
     };
     for flag in Flag::ALL.map(Flag::name) {
         if flags.contains(&flag) || flag == "manage-agent-pools" {
@@ -182,31 +156,28 @@ async fn team_manager_grants_no_organization_right_beyond_own(world: World) {
         }
         for team in [&mara.team, &target] {
             let refused = change(team, json!({ flag: true })).await;
-            assert_refused(&refused, 403, &[("", "you may not grant a team rights that you do not have yourself")]);
+            assert_refused(&refused, 403, &[("", OWN)]);
             assert!(refused.text.contains(flag), "{}", refused.text);
             assert_eq!(attribute(&world.owner.get(&format!("teams/{team}")).await, "organization-access")[flag], false);
         }
         let new = json!({ "name": "new", "organization-access": { flag: true } });
-        assert_eq!(mara.api.post(TEAMS, resource("teams", new)).await.status, 403, "{flag}");
+        assert_eq!(mara.api.add(TEAMS, new).await.status, 403, "{flag}");
     }
     // A team keeps or loses its existing flags; the caller may grant the flags that the caller has.
-    let given = change(&target, json!({ "manage-agent-pools": true, "manage-teams": true })).await;
-    assert_eq!(given.status, 200, "{}", given.text);
+    change(&target, json!({ "manage-agent-pools": true, "manage-teams": true })).await.assert_status(200);
     assert_eq!(change(&target, json!({ "manage-agent-pools": false })).await.status, 200);
     assert_eq!(change(&target, json!({ "manage-agent-pools": true })).await.status, 403, "not the giver's to give");
     let new = json!({ "name": "new", "organization-access": { "manage-membership": true } });
-    assert_eq!(mara.api.post(TEAMS, resource("teams", new)).await.status, 201);
-    world.app.stop().await;
+    assert_eq!(mara.api.add(TEAMS, new).await.status, 201);
 }
 
-async fn project_access_is_granted_up_to_the_own_access(world: World) {
+async fn project_access_is_granted_up_to_the_own_access(world: &World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
-    let mara = world.member("mara", OrganizationRights::NONE).await;
+    let mara = world.member("mara", NONE).await;
     let own = json!({ "access": "custom", "project-access": { "teams": "manage" } });
-    let own = give(owner, &mara.team, &project, own).await;
-    let own = format!("team-projects/{}", own.body["data"]["id"].as_str().unwrap());
-    let other = team(&world, "other", json!({})).await;
+    let own = path_of(&give(owner, &mara.team, &project, own).await);
+    let other = team(world, "other", json!({})).await;
     let beyond = [
         json!({ "access": "read" }),
         json!({ "access": "write" }),
@@ -219,45 +190,36 @@ async fn project_access_is_granted_up_to_the_own_access(world: World) {
         json!({ "access": "custom", "workspace-access": { "move": true } }),
         json!({ "access": "custom", "workspace-access": { "policy-overrides": true } }),
     ];
-    let text = "you may not grant a team rights that you do not have yourself";
     for attributes in &beyond {
-        assert_refused(&give(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", text)]);
-        let raised = mara.api.patch(&own, resource("team-projects", attributes.clone())).await;
-        assert_refused(&raised, 403, &[("", text)]);
+        assert_refused(&give(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", OWN)]);
+        let raised = mara.api.change(&own, attributes.clone()).await;
+        assert_refused(&raised, 403, &[("", OWN)]);
     }
     assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 1);
     assert_eq!(attribute(&owner.get(&own).await, "access"), "custom");
     let within = json!({ "access": "custom", "project-access": { "teams": "manage" } });
-    let given = give(&mara.api, &other, &project, within).await;
-    assert_eq!(given.status, 201, "{}", given.text);
-    let given = format!("team-projects/{}", given.body["data"]["id"].as_str().unwrap());
+    let given = path_of(&give(&mara.api, &other, &project, within).await.assert_status(201));
     // A team keeps access beyond the caller's when something else changes; the caller may reduce it.
     let more = json!({ "workspace-access": { "runs": "apply" } });
-    assert_eq!(owner.patch(&given, resource("team-projects", more.clone())).await.status, 200);
-    let lower = json!({ "project-access": { "teams": "none" } });
-    assert_eq!(mara.api.patch(&given, resource("team-projects", lower)).await.status, 200);
+    assert_eq!(owner.change(&given, more.clone()).await.status, 200);
+    assert_eq!(mara.api.change(&given, json!({ "project-access": { "teams": "none" } })).await.status, 200);
     assert_eq!(attribute(&owner.get(&given).await, "workspace-access")["runs"], "apply");
-    let lower = json!({ "workspace-access": { "runs": "read" } });
-    assert_eq!(mara.api.patch(&given, resource("team-projects", lower)).await.status, 200);
-    assert_refused(&mara.api.patch(&given, resource("team-projects", more)).await, 403, &[("", text)]);
+    assert_eq!(mara.api.change(&given, json!({ "workspace-access": { "runs": "read" } })).await.status, 200);
+    assert_refused(&mara.api.change(&given, more).await, 403, &[("", OWN)]);
     assert_eq!(mara.api.delete(&given).await.status, 204);
     // An admin of the project may grant any access to it.
-    let admin = world.member("ada", OrganizationRights::NONE).await;
+    let admin = world.member("ada", NONE).await;
     assert_eq!(give(owner, &admin.team, &project, json!({ "access": "admin" })).await.status, 201);
     for attributes in beyond {
-        let given = give(&admin.api, &other, &project, attributes).await;
-        assert_eq!(given.status, 201, "{}", given.text);
-        let given = format!("team-projects/{}", given.body["data"]["id"].as_str().unwrap());
+        let given = path_of(&give(&admin.api, &other, &project, attributes).await.assert_status(201));
         assert_eq!(admin.api.delete(&given).await.status, 204);
     }
-    world.app.stop().await;
 }
 
-async fn workspace_manager_flag_counts_as_access_to_workspaces(world: World) {
+async fn workspace_manager_flag_counts_as_access_to_workspaces(world: &World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
-    let default = owner.get("organizations/acme?include=default-project").await;
-    let default = default.body["data"]["relationships"]["default-project"]["data"]["id"].as_str().unwrap().to_owned();
+    let default = world.default_project().await;
     let flags = ["manage-teams", "manage-membership", "manage-workspaces"];
     let mara = world.member("mara", rights(&flags)).await.api;
     let creates = json!({ "access": "custom", "workspace-access": { "create": true, "runs": "apply" } });
@@ -271,96 +233,57 @@ async fn workspace_manager_flag_counts_as_access_to_workspaces(world: World) {
         ("e", json!({}), Some((&default, creates)), 201),
         ("f", json!({}), Some((&default, json!({ "access": "maintain" }))), 403),
     ] {
-        let made = team(&world, name, flags).await;
+        let made = team(world, name, flags).await;
         if let Some((project, access)) = access {
             assert_eq!(give(owner, &made, project, access).await.status, 201);
         }
-        let token = mara.post(&format!("teams/{made}/authentication-token"), json!({ "data": { "type": "" } })).await;
+        let token = mara.post(&format!("teams/{made}/authentication-token"), no_attributes()).await;
         assert_eq!(token.status, status, "{name}: {}", token.text);
     }
     // A manager of all projects has all possible rights on each.
     let flags = ["manage-teams", "manage-membership", "manage-projects"];
     let paula = world.member("paula", rights(&flags)).await.api;
-    let team = team(&world, "g", json!({ "manage-workspaces": true, "read-projects": true })).await;
+    let team = team(world, "g", json!({ "manage-workspaces": true, "read-projects": true })).await;
     assert_eq!(give(&paula, &team, &project, json!({ "access": "admin" })).await.status, 201);
-    let token = paula.post(&format!("teams/{team}/authentication-token"), json!({ "data": { "type": "" } })).await;
-    assert_eq!(token.status, 201, "{}", token.text);
-    world.app.stop().await;
+    paula.token_for(&format!("teams/{team}")).await;
 }
 
-async fn team_with_too_many_grants_is_managed_by_owners_only(world: World) {
+async fn team_with_too_many_grants_is_managed_by_owners_only(world: &World) {
     let mara = world.member("mara", rights(&["manage-teams", "manage-membership"])).await;
-    let wide = team(&world, "wide", json!({})).await;
-    let own = mara.team.clone();
-    let other = wide.clone();
-    world
-        .run(move |mut tx| {
-            let own = own.clone();
-            let other = other.clone();
-            Box::pin(async move {
-                let now = tx.now;
-                for n in 0..1001 {
-                    let name = format!("project {n}");
-                    let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, created_at)
-                        SELECT $1, id, $2, $3, $4 FROM organizations WHERE name_lc = 'acme' RETURNING id";
-                    let values = [id::new("prj").into(), name[..].into(), name[..].into(), now.into()];
-                    let project: i64 = tx.one(insert, &values).await?.get()?;
-                    for team in [&own, &other] {
-                        let give = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits)
-                            SELECT $1, id, $2, 'admin', 63 FROM teams WHERE ext_id = $3";
-                        tx.execute(give, &[id::new("tprj").into(), project.into(), team[..].into()]).await?;
-                    }
-                }
-                Ok(())
-            })
-        })
-        .await;
+    let wide = team(world, "wide", json!({})).await;
+    world.many_projects(0..1001).await;
+    for team in [&mara.team, &wide] {
+        world.grant_many(team, ProjectRights::ALL, "TRUE").await;
+    }
     let path = format!("teams/{wide}/authentication-token");
-    let empty = || json!({ "data": { "type": "" } });
-    assert_refused(&mara.api.post(&path, empty()).await, 403, &[("", MORE)]);
+    assert_refused(&mara.api.post(&path, no_attributes()).await, 403, &[("", MORE)]);
     let own = format!("teams/{}/authentication-token", mara.team);
-    assert_eq!(mara.api.post(&own, empty()).await.status, 201, "her own team");
-    assert_eq!(world.owner.post(&path, empty()).await.status, 201);
+    assert_eq!(mara.api.post(&own, no_attributes()).await.status, 201, "her own team");
+    assert_eq!(world.owner.post(&path, no_attributes()).await.status, 201);
     let all = world.member("paula", rights(&["manage-teams", "manage-projects"])).await;
-    assert_eq!(all.api.post(&path, empty()).await.status, 201, "manages all projects");
+    assert_eq!(all.api.post(&path, no_attributes()).await.status, 201, "manages all projects");
     // One project less is within the limit.
-    world
-        .run(move |mut tx| {
-            Box::pin(async move {
-                tx.execute("DELETE FROM projects WHERE name = 'project 7'", &[]).await?;
-                Ok(())
-            })
-        })
-        .await;
-    assert_eq!(mara.api.post(&path, empty()).await.status, 201);
-    world.app.stop().await;
+    world.execute("DELETE FROM projects WHERE ext_id = 'prj-many-7'").await;
+    assert_eq!(mara.api.post(&path, no_attributes()).await.status, 201);
 }
 
-async fn owners_can_grant_everything(world: World) {
+async fn owners_can_grant_everything(world: &World) {
     let owner = &world.owner;
     let project = world.project("Net").await;
-    world.member("mia", OrganizationRights::NONE).await;
-    let token = async |path: &str| {
-        let made = owner.post(path, json!({ "data": { "type": "" } })).await;
-        owner.with_token(attribute(&made, "token").as_str().unwrap())
-    };
-    let owners = owner.get(&format!("{TEAMS}?filter[names]=owners")).await.body["data"][0]["id"].clone();
-    let of_owners = token(&format!("teams/{}/authentication-token", owners.as_str().unwrap())).await;
-    let of_organization = token("organizations/acme/authentication-token").await;
+    world.member("mia", NONE).await;
+    let owners = ids(&owner.get(&format!("{TEAMS}?filter[names]=owners")).await).remove(0);
+    let of_owners = owner.token_for(&format!("teams/{owners}")).await;
+    let of_organization = owner.token_for(ACME).await;
     for (n, api) in [owner, &of_owners, &of_organization].into_iter().enumerate() {
         let all = json!({ "manage-projects": true, "manage-organization-access": true, "manage-agent-pools": true });
         let new = json!({ "name": format!("team {n}"), "organization-access": all });
-        let made = api.post(TEAMS, resource("teams", new)).await;
-        assert_eq!(made.status, 201, "{}", made.text);
-        let team = made.body["data"]["id"].as_str().unwrap();
-        assert_eq!(give(api, team, &project, json!({ "access": "admin" })).await.status, 201);
+        let team = api.create(TEAMS, resource("teams", new)).await;
+        api.create("team-projects", team_access(&team, &project, json!({ "access": "admin" }))).await;
         let users = format!("teams/{team}/relationships/users");
         assert_eq!(api.post(&users, these("users", &["mia"])).await.status, 204);
-        let token = api.post(&format!("teams/{team}/authentication-token"), json!({ "data": { "type": "" } })).await;
-        assert_eq!(token.status, 201, "{}", token.text);
-        let mut invite = resource("organization-memberships", json!({ "email": format!("new{n}@acme.test") }));
-        invite["data"]["relationships"]["teams"] = these("teams", &[team, owners.as_str().unwrap()]);
-        assert_eq!(api.post(PEOPLE, invite).await.status, 201);
+        api.token_for(&format!("teams/{team}")).await;
+        let address = json!({ "email": format!("new{n}@acme.test") });
+        let teams = these("teams", &[&team, &owners]);
+        api.create(PEOPLE, related("organization-memberships", address, "teams", teams)).await;
     }
-    world.app.stop().await;
 }

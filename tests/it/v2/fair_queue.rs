@@ -9,33 +9,46 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
-use super::fixture::{Api, Store, World, assert_refused};
+use super::fixture::{Api, PROJECTS, Store, World, assert_refused};
 use crate::cluster::Database;
+use crate::support::tests_on;
 
-const PROJECTS: &str = "organizations/acme/projects";
+tests_on!(postgres_only: World::start(Store::Postgres) =>
+    user_with_many_tokens_has_one_session_limit,
+    caller_that_fills_the_queue_is_429_and_others_are_served,
+);
+
 const ACCOUNT: &str = "account/details";
 
-struct Held {
+/// A lock on a table that another session holds until this value is dropped.
+pub struct Held {
     database: Arc<Database>,
-    session: Option<std::thread::JoinHandle<()>>,
+    table: &'static str,
+    session: Option<std::thread::JoinHandle<String>>,
 }
 
 impl Held {
-    async fn begin(world: &World) -> Self {
+    /// Blocks all other transactions that use the projects.
+    pub async fn projects(world: &World) -> Self {
+        let lock = "LOCK TABLE projects IN ACCESS EXCLUSIVE MODE";
+        Self::begin(world, "projects", lock, "granted AND mode = 'AccessExclusiveLock'").await
+    }
+
+    /// Runs a statement in a transaction that stays open, and waits until there is such a lock on the table.
+    pub async fn begin(world: &World, table: &'static str, statement: &str, lock: &str) -> Self {
         let database = Arc::clone(world.app.database());
         let holder = Arc::clone(&database);
-        let hold = "BEGIN; LOCK TABLE projects IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";
-        // Fails when its connection is terminated.
-        let session = std::thread::spawn(move || drop(std::panic::catch_unwind(|| holder.psql(hold))));
-        let held = Self { database, session: Some(session) };
-        while held.count("granted AND mode = 'AccessExclusiveLock'") == 0 {
+        let hold = format!("BEGIN; {statement}; SELECT pg_sleep(60)");
+        let session = std::thread::spawn(move || holder.psql(&hold));
+        let held = Self { database, table, session: Some(session) };
+        while held.count(lock) == 0 {
             tokio::task::yield_now().await;
         }
         held
     }
 
     fn count(&self, which: &str) -> usize {
-        let sql = format!("SELECT count(*) FROM pg_locks WHERE relation = 'projects'::regclass AND {which}");
+        let sql = format!("SELECT count(*) FROM pg_locks WHERE relation = '{}'::regclass AND {which}", self.table);
         self.database.psql(&sql).trim().parse().unwrap()
     }
 
@@ -48,9 +61,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.database.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND query LIKE 'BEGIN; LOCK%'",
+             WHERE datname = current_database() AND query LIKE 'BEGIN; %'",
         );
-        let _ = self.session.take().map(std::thread::JoinHandle::join);
+        let ended = self.session.take().unwrap().join().is_err();
+        assert!(ended || std::thread::panicking(), "its connection was not ended");
     }
 }
 
@@ -62,16 +76,14 @@ async fn seen(apis: Vec<Api>) -> Vec<Api> {
     apis
 }
 
-#[actix_web::test]
-async fn user_with_many_tokens_has_one_session_limit() {
-    let world = World::start(Store::Postgres).await;
+async fn user_with_many_tokens_has_one_session_limit(world: &World) {
     let other = seen(vec![world.outsider("xaver").await.api]).await.remove(0);
     let mut many = Vec::new();
     for _ in 0..12 {
         many.push(world.owner.with_token(&world.token_of("olga").await));
     }
     let many = seen(many).await;
-    let held = Held::begin(&world).await;
+    let held = Held::projects(world).await;
     let lists = many.into_iter().map(|api| tokio::spawn(async move { api.get(PROJECTS).await }));
     let lists: Vec<_> = lists.collect();
     while held.waiting() < 6 {
@@ -81,16 +93,13 @@ async fn user_with_many_tokens_has_one_session_limit() {
     assert!(held.waiting() <= 6, "two of eight are left to others");
     drop(held);
     join_all(lists).await;
-    world.app.stop().await;
 }
 
-#[actix_web::test]
-async fn caller_that_fills_the_queue_is_429_and_others_are_served() {
-    let world = World::start(Store::Postgres).await;
+async fn caller_that_fills_the_queue_is_429_and_others_are_served(world: &World) {
     let apis = seen(vec![world.owner.clone(), world.outsider("xaver").await.api]).await;
     let owner = &apis[0];
     let other = &apis[1];
-    let held = Held::begin(&world).await;
+    let held = Held::projects(world).await;
     let mut lists: FuturesUnordered<_> = (0..120).map(|_| owner.get(PROJECTS)).collect();
     for _ in 0..18 {
         let refused = tokio::time::timeout(Duration::from_secs(10), lists.next()).await.unwrap().unwrap();
@@ -104,5 +113,4 @@ async fn caller_that_fills_the_queue_is_429_and_others_are_served() {
     while let Some(answer) = lists.next().await {
         assert_ne!(answer.status, 429, "{}", answer.text);
     }
-    world.app.stop().await;
 }

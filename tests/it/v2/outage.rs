@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::fixture::{Api, World, resource};
+use super::fixture::{Api, PROJECTS, WORKSPACES, World, id_of, in_project, these};
 use crate::cluster::Cluster;
 use crate::support::{Answer, App};
 
@@ -50,16 +50,14 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
             return;
         }
         let name = format!("p-{number}-{round}");
-        let made = api.post("organizations/acme/projects", resource("projects", json!({ "name": name }))).await;
+        let made = api.add(PROJECTS, json!({ "name": name })).await;
         if !told.heard(&made) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         }
         told.standing.borrow_mut().insert(name.clone());
-        let project = made.body["data"]["id"].as_str().unwrap().to_owned();
-        let mut body = resource("workspaces", json!({ "name": name }));
-        body["data"]["relationships"]["project"] = json!({ "data": { "type": "projects", "id": project } });
-        let workspace = api.post("organizations/acme/workspaces", body).await;
+        let project = id_of(&made);
+        let workspace = api.post(WORKSPACES, in_project(&project, json!({ "name": name }))).await;
         if !told.heard(&workspace) {
             continue;
         }
@@ -67,7 +65,7 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
             home = Some(project);
             continue;
         };
-        let moved = json!({ "data": [{ "type": "workspaces", "id": workspace.body["data"]["id"] }] });
+        let moved = these("workspaces", &[id_of(&workspace)]);
         if told.heard(&api.post(&format!("projects/{home}/relationships/workspaces"), moved).await) && round % 2 == 0 {
             told.standing.borrow_mut().remove(&name);
             told.heard(&api.delete(&format!("projects/{project}")).await);

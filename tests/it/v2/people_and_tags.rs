@@ -1,10 +1,12 @@
 //! Users, the tokens of all teams, and the relationships of tags.
 
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::rights::ProjectRights;
 
-use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
-use crate::support::Answer;
+use super::fixture::{
+    ACME, Api, NONE, PEOPLE, TEAMS, World, assert_invalid, attribute, flat_tags, id_of, ids, items, on_both_stores,
+    pairs, path_of, related, resource, rights, tags, these, total,
+};
 
 on_both_stores!(
     users_see_only_users_of_a_shared_organization,
@@ -17,21 +19,15 @@ on_both_stores!(
     teams_have_a_description,
 );
 
-const NONE: OrganizationRights = OrganizationRights::NONE;
-
-async fn id_of(api: &Api) -> String {
-    api.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned()
+async fn user_id(api: &Api) -> String {
+    id_of(&api.get("account/details").await)
 }
 
-fn ids(answer: &Answer) -> Vec<&str> {
-    answer.body["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect()
-}
-
-async fn users_see_only_users_of_a_shared_organization(world: World) {
+async fn users_see_only_users_of_a_shared_organization(world: &World) {
     let mia = world.member("mia", NONE).await;
     let outsider = world.outsider("xaver").await;
-    let olga = id_of(&world.owner).await;
-    let mia_id = id_of(&mia.api).await;
+    let olga = user_id(&world.owner).await;
+    let mia_id = user_id(&mia.api).await;
     let shown = mia.api.get(&format!("users/{olga}")).await;
     assert_eq!((shown.status, attribute(&shown, "username")), (200, &json!("olga")));
     assert!(attribute(&shown, "two-factor").is_null(), "that is the account's");
@@ -39,22 +35,16 @@ async fn users_see_only_users_of_a_shared_organization(world: World) {
     assert_eq!((mia.api.get(&path).await.status, world.owner.get(&path).await.status), (200, 200));
     assert_eq!(outsider.api.get(&path).await.status, 404);
     assert_eq!(world.owner.get("users/user-none").await.status, 404);
-    let organization = async |path: &str| {
-        let made = world.owner.post(path, json!({ "data": { "type": "" } })).await;
-        world.owner.with_token(attribute(&made, "token").as_str().unwrap())
-    };
-    let token = organization("organizations/acme/authentication-token").await;
+    let token = world.owner.token_for(ACME).await;
     assert_eq!(token.get(&path).await.status, 200);
-    assert_eq!(token.get(&format!("users/{}", id_of(&outsider.api).await)).await.status, 404);
-    let audit = organization("organizations/acme/authentication-token?token=audit-trails").await;
+    assert_eq!(token.get(&format!("users/{}", user_id(&outsider.api).await)).await.status, 404);
+    let audit = world.owner.with_token_at("organizations/acme/authentication-token?token=audit-trails").await;
     assert_eq!(audit.get(&path).await.status, 404);
-    let off = resource("organizations", json!({ "user-tokens-enabled": false }));
-    assert_eq!(world.owner.patch("organizations/acme", off).await.status, 200);
+    assert_eq!(world.owner.change(ACME, json!({ "user-tokens-enabled": false })).await.status, 200);
     assert_eq!(mia.api.get(&format!("users/{olga}")).await.status, 404, "user tokens do not find the organization");
-    world.app.stop().await;
 }
 
-async fn user_can_change_their_own_name(world: World) {
+async fn user_can_change_their_own_name(world: &World) {
     let mia = world.member("mia", NONE).await.api;
     let update = async |attributes: Value| mia.patch("account/update", resource("users", attributes)).await;
     let changed = update(json!({ "username": "maria", "email": "MIA@acme.test" })).await;
@@ -62,47 +52,42 @@ async fn user_can_change_their_own_name(world: World) {
     assert_eq!(mia.get("account/details").await.body, changed.body);
     assert_eq!(attribute(&update(json!({})).await, "username"), "maria");
     assert_eq!(attribute(&update(json!({ "username": "mia@acme.test" })).await, "username"), "mia@acme.test");
-    let name = "/data/attributes/username";
     for bad in [json!(""), json!("a b"), json!("x".repeat(61)), json!("olga@acme.test"), Value::Null] {
-        assert_refused(&update(json!({ "username": bad })).await, 422, &[(name, "Username must be 1 to 60 letters")]);
+        assert_invalid(&update(json!({ "username": bad })).await, "username", "Username must be 1 to 60 letters");
     }
-    assert_refused(&update(json!({ "username": "OLGA" })).await, 422, &[(name, "Username has already been taken")]);
+    assert_invalid(&update(json!({ "username": "OLGA" })).await, "username", "Username has already been taken");
     let email = update(json!({ "email": "other@acme.test" })).await;
-    assert_refused(&email, 422, &[("/data/attributes/email", "Email cannot be changed")]);
+    assert_invalid(&email, "email", "Email cannot be changed");
     assert_eq!(mia.patch("account/update", json!({ "data": { "id": "user-x", "type": "users" } })).await.status, 409);
-    let made = world.owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
-    let organization = world.owner.with_token(attribute(&made, "token").as_str().unwrap());
+    let organization = world.owner.token_for(ACME).await;
     assert_eq!(organization.patch("account/update", resource("users", json!({}))).await.status, 404);
-    world.app.stop().await;
 }
 
-async fn own_memberships_of_every_organization(world: World) {
+async fn own_memberships_of_every_organization(world: &World) {
     let mia = world.member("mia", NONE).await;
     let other = resource("organizations", json!({ "name": "other", "email": "a@b.test" }));
-    assert_eq!(mia.api.post("organizations", other).await.status, 201);
+    mia.api.create("organizations", other).await;
     let listed = mia.api.get("organization-memberships").await;
-    let items = listed.body["data"].as_array().unwrap();
+    let items = items(&listed);
     let of: Vec<_> = items.iter().map(|one| one["relationships"]["organization"]["data"]["id"].clone()).collect();
     assert_eq!(of, ["other", "acme"], "{}", listed.text);
     assert_eq!(items[1]["relationships"]["teams"]["data"][0]["id"], json!(mia.team));
-    assert_eq!(listed.body["meta"]["pagination"]["total-count"], 2);
+    assert_eq!(total(&listed), 2);
     let one = mia.api.get(&format!("organization-memberships/{}", items[1]["id"].as_str().unwrap())).await;
     assert_eq!(one.body["data"], items[1]);
     assert!(items.iter().all(|one| one["attributes"]["created-at"].is_string()));
     let page = mia.api.get("organization-memberships?page[size]=1&page[number]=2&include=user").await;
     assert_eq!((ids(&page).len(), page.body["included"][0]["attributes"]["username"].as_str()), (1, Some("mia")));
-    let off = resource("organizations", json!({ "user-tokens-enabled": false }));
-    assert_eq!(world.owner.patch("organizations/acme", off).await.status, 200);
+    assert_eq!(world.owner.change(ACME, json!({ "user-tokens-enabled": false })).await.status, 200);
     assert_eq!(ids(&mia.api.get("organization-memberships").await).len(), 1);
-    world.app.stop().await;
 }
 
-async fn people_of_a_team_are_listed(world: World) {
+async fn people_of_a_team_are_listed(world: &World) {
     let mia = world.member("mia", NONE).await;
     let other = world.member("otto", NONE).await;
     let path = format!("teams/{}/relationships/organization-memberships", mia.team);
     let listed = mia.api.get(&path).await;
-    assert_eq!(listed.body["meta"]["pagination"]["total-count"], 1, "{}", listed.text);
+    assert_eq!(total(&listed), 1, "{}", listed.text);
     assert_eq!(listed.body["data"][0]["attributes"]["email"], "mia@acme.test");
     assert_eq!(world.owner.get(&path).await.body["data"][0]["id"], listed.body["data"][0]["id"]);
     assert_eq!(other.api.get(&path).await.status, 404, "a secret team");
@@ -115,42 +100,36 @@ async fn people_of_a_team_are_listed(world: World) {
         assert_eq!(ids(&mia.api.get(&format!("{path}?{query}")).await).len(), count, "{query}");
     }
     assert_eq!(mia.api.get(&format!("{path}?filter[is_service_account]=maybe")).await.status, 400);
-    let mut invited = resource("organization-memberships", json!({ "email": "new@acme.test" }));
-    invited["data"]["relationships"]["teams"]["data"] = json!([{ "type": "teams", "id": mia.team }]);
-    let invited = world.owner.post("organizations/acme/organization-memberships", invited).await;
-    assert_eq!(invited.status, 201, "{}", invited.text);
-    let add = json!({ "data": [{ "type": "users", "id": "otto" }] });
-    assert_eq!(world.owner.post(&format!("teams/{}/relationships/users", mia.team), add).await.status, 204);
+    let address = json!({ "email": "new@acme.test" });
+    let teams = these("teams", &[&mia.team]);
+    world.owner.create(PEOPLE, related("organization-memberships", address, "teams", teams)).await;
+    let users = format!("teams/{}/relationships/users", mia.team);
+    assert_eq!(world.owner.post(&users, these("users", &["otto"])).await.status, 204);
     let sorted = async |sort: &str| {
         let listed = mia.api.get(&format!("{path}?sort={sort}")).await;
         let status = |one: &Value| one["attributes"]["status"].as_str().unwrap().to_owned();
-        listed.body["data"].as_array().unwrap().iter().map(status).collect::<Vec<_>>()
+        items(&listed).iter().map(status).collect::<Vec<_>>()
     };
     assert_eq!(sorted("status").await, ["active", "active", "invited"]);
     assert_eq!(sorted("-status").await, ["invited", "active", "active"]);
     assert_eq!(mia.api.get(&format!("{path}?sort=email")).await.status, 400);
-    world.app.stop().await;
 }
 
-async fn tokens_of_all_teams_are_listed(world: World) {
+async fn tokens_of_all_teams_are_listed(world: &World) {
     let owner = &world.owner;
-    let teams = NONE.with(Flag::ManageTeams, true).with(Flag::ManageMembership, true);
-    let manager = world.member("max", teams).await;
+    let manager = world.member("max", rights(&["manage-teams", "manage-membership"])).await;
     let plain = world.member("pia", NONE).await;
-    let open = owner
-        .post("organizations/acme/teams", resource("teams", json!({ "name": "open", "visibility": "organization" })));
-    let open = open.await.body["data"]["id"].as_str().unwrap().to_owned();
-    let owners = owner.get("organizations/acme/teams?filter[names]=owners").await.body["data"][0]["id"].clone();
+    let open = resource("teams", json!({ "name": "open", "visibility": "organization" }));
+    let open = owner.create(TEAMS, open).await;
+    let owners = ids(&owner.get(&format!("{TEAMS}?filter[names]=owners")).await).remove(0);
     let make = async |team: &str, attributes: Value| {
         let path = format!("teams/{team}/authentication-tokens");
-        let made = owner.post(&path, resource("authentication-tokens", attributes)).await;
-        assert_eq!(made.status, 201, "{}", made.text);
-        made.body["data"]["id"].as_str().unwrap().to_owned()
+        owner.create(&path, resource("authentication-tokens", attributes)).await
     };
     let first = make(&open, json!({})).await;
     let never = make(&open, json!({ "description": "never", "expired-at": null })).await;
     let hidden = make(&plain.team, json!({})).await;
-    let of_owners = make(owners.as_str().unwrap(), json!({})).await;
+    let of_owners = make(&owners, json!({})).await;
     let path = "organizations/acme/team-tokens";
     assert_eq!(ids(&owner.get(path).await), [&of_owners[..], &hidden, &never, &first]);
     let listed = manager.api.get(path).await;
@@ -168,57 +147,41 @@ async fn tokens_of_all_teams_are_listed(world: World) {
     }
     assert_eq!(manager.api.get(&format!("{path}?filter[expiry_status]=soon")).await.status, 400);
     // Either all named tokens are revoked or none.
-    let revoke = async |api: &Api, ids: &[&str]| {
-        let named: Vec<_> = ids.iter().map(|id| json!({ "type": "authentication-tokens", "id": id })).collect();
-        api.send_text(reqwest::Method::DELETE, path, json!({ "data": named }).to_string()).await.status
-    };
+    let revoke =
+        async |api: &Api, ids: &[&str]| api.delete_with(path, these("authentication-tokens", ids)).await.status;
     for ids in [&[&first[..], &hidden][..], &[&never, &of_owners], &[&first, "at-none"]] {
         assert_eq!(revoke(&manager.api, ids).await, 404, "{ids:?}");
     }
     assert_eq!((revoke(&plain.api, &[&first]).await, ids(&owner.get(path).await).len()), (404, 4));
     assert_eq!(revoke(&manager.api, &[&first, &never, &first]).await, 204);
     assert_eq!(ids(&owner.get(path).await), [&of_owners[..], &hidden]);
-    let own = owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
-    let own = owner.get(&format!("users/{own}/authentication-tokens")).await;
-    let own = own.body["data"][0]["id"].as_str().unwrap();
+    let own = owner.get(&format!("users/{}/authentication-tokens", user_id(owner).await)).await;
+    let own = &ids(&own)[0];
     assert_eq!(revoke(owner, &[&hidden, own]).await, 404, "a token of a user is no team's");
     assert_eq!(revoke(owner, &[]).await, 204);
     assert_eq!(revoke(owner, &[&hidden, &of_owners]).await, 204);
     assert!(ids(&owner.get(path).await).is_empty());
-    world.app.stop().await;
 }
 
-async fn bindings_by_their_relationship(world: World) {
+async fn bindings_by_their_relationship(world: &World) {
     let owner = &world.owner;
     let project = format!("projects/{}", world.project("Tagged").await);
-    let made = owner.post("organizations/acme/workspaces", resource("workspaces", json!({ "name": "w" }))).await;
-    let workspace = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
-    let tags = |pairs: &[(&str, &str)]| {
-        let tag = |(key, value): &(&str, &str)| json!({ "type": "tag-bindings", "attributes": { "key": key, "value": value } });
-        json!({ "data": pairs.iter().map(tag).collect::<Vec<_>>() })
-    };
+    let workspace = format!("workspaces/{}", world.workspace("", "w").await);
     for holder in [&project, &workspace] {
         let path = format!("{holder}/relationships/tag-bindings");
-        let pairs = async || {
+        let shown = async || {
             let listed = owner.get(&path).await;
             assert_eq!(listed.body, owner.get(&format!("{holder}/tag-bindings")).await.body);
-            let pair = |one: &Value| {
-                format!(
-                    "{}={}",
-                    one["attributes"]["key"].as_str().unwrap(),
-                    one["attributes"]["value"].as_str().unwrap()
-                )
-            };
-            listed.body["data"].as_array().unwrap().iter().map(pair).collect::<Vec<_>>().join(" ")
+            pairs(&listed)
         };
         assert_eq!(owner.post(&path, tags(&[("a", "1"), ("b", "2")])).await.status, 204);
-        assert_eq!(pairs().await, "a=1 b=2");
+        assert_eq!(shown().await, "a=1 b=2");
         assert_eq!(owner.post(&path, tags(&[("a", "3")])).await.status, 204, "it adds");
-        assert_eq!(pairs().await, "a=3 b=2");
+        assert_eq!(shown().await, "a=3 b=2");
         assert_eq!(owner.patch(&path, tags(&[("b", "4"), ("c", "")])).await.status, 204, "it replaces");
-        assert_eq!(pairs().await, "b=4 c=");
+        assert_eq!(shown().await, "b=4 c=");
         assert_eq!(owner.patch(&path, tags(&[])).await.status, 204);
-        assert_eq!(pairs().await, "");
+        assert_eq!(shown().await, "");
         assert_eq!(owner.post(&path, json!({ "data": {} })).await.status, 422);
     }
     assert_eq!(owner.post(&format!("{project}/relationships/tag-bindings"), tags(&[("env", "dev")])).await.status, 204);
@@ -229,35 +192,29 @@ async fn bindings_by_their_relationship(world: World) {
     for refused in [reader.api.post(&path, tags(&[])).await, reader.api.patch(&path, tags(&[])).await] {
         assert_eq!(refused.status, 404);
     }
-    world.app.stop().await;
 }
 
-async fn flat_tags_are_listed(world: World) {
+async fn flat_tags_are_listed(world: &World) {
     let owner = &world.owner;
-    let named = |names: &[&str]| json!({ "data": names.iter().map(|name| json!({ "type": "tags", "attributes": { "name": name } })).collect::<Vec<_>>() });
     let mut paths = Vec::new();
     for (name, tags) in [("one", &["Red", "blue"][..]), ("two", &["red"])] {
-        let made = owner.post("organizations/acme/workspaces", resource("workspaces", json!({ "name": name }))).await;
-        let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
-        assert_eq!(owner.post(&format!("{path}/relationships/tags"), named(tags)).await.status, 204);
+        let path = format!("workspaces/{}", world.workspace("", name).await);
+        assert_eq!(owner.post(&format!("{path}/relationships/tags"), flat_tags(tags)).await.status, 204);
         paths.push(path);
     }
-    let tags = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": "env", "value": "dev" } }] });
-    assert_eq!(owner.patch(&format!("{}/tag-bindings", paths[0]), tags).await.status, 200);
+    assert_eq!(owner.patch(&format!("{}/tag-bindings", paths[0]), tags(&[("env", "dev")])).await.status, 200);
     let of_one = owner.get(&format!("{}/relationships/tags", paths[0])).await;
     assert_eq!(ids(&of_one), ["tag-red", "tag-blue"], "no pair among them");
-    assert_eq!(
-        (&of_one.body["data"][0]["type"], &of_one.body["data"][0]["attributes"]),
-        (&json!("tags"), &json!({ "name": "red" }))
-    );
-    assert_eq!(of_one.body["meta"]["pagination"]["total-count"], 2);
+    assert_eq!(items(&of_one)[0]["type"], "tags");
+    assert_eq!(items(&of_one)[0]["attributes"], json!({ "name": "red" }));
+    assert_eq!(total(&of_one), 2);
     let all = owner.get("organizations/acme/tags").await;
     let shown = |one: &Value| {
         (one["id"].clone(), one["attributes"]["name"].clone(), one["attributes"]["instance-count"].clone())
     };
-    let shown: Vec<_> = all.body["data"].as_array().unwrap().iter().map(shown).collect();
+    let shown: Vec<_> = items(&all).iter().map(shown).collect();
     assert_eq!(shown, [(json!("tag-blue"), json!("blue"), json!(1)), (json!("tag-red"), json!("red"), json!(2))]);
-    assert_eq!(all.body["meta"]["pagination"]["total-count"], 2);
+    assert_eq!(total(&all), 2);
     let id = paths[1].strip_prefix("workspaces/").unwrap();
     for (query, expected) in [
         ("q=RE", &["tag-red"][..]),
@@ -271,13 +228,10 @@ async fn flat_tags_are_listed(world: World) {
     assert!(ids(&mia.api.get("organizations/acme/tags").await).is_empty());
     // Excluding an invisible workspace has no effect.
     let project = world.project("Shown").await;
-    let mut own = resource("workspaces", json!({ "name": "own" }));
-    own["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
-    let own = owner.post("organizations/acme/workspaces", own).await;
-    let own = own.body["data"]["id"].as_str().unwrap();
-    assert_eq!(owner.post(&format!("workspaces/{own}/relationships/tags"), named(&["red"])).await.status, 204);
+    let own = world.workspace(&project, "own").await;
+    assert_eq!(owner.post(&format!("workspaces/{own}/relationships/tags"), flat_tags(&["red"])).await.status, 204);
     world.grant(&mia.team, &project, ProjectRights::READ).await;
-    for (excluded, expected) in [(id, &["tag-red"][..]), (own, &[])] {
+    for (excluded, expected) in [(id, &["tag-red"][..]), (&own, &[])] {
         let query = format!("organizations/acme/tags?filter[exclude][taggable][id]={excluded}");
         assert_eq!(ids(&mia.api.get(&query).await), expected, "{excluded}");
     }
@@ -287,24 +241,21 @@ async fn flat_tags_are_listed(world: World) {
             assert_eq!(refused.status, 400, "{holder}/{path}: {}", refused.text);
         }
     }
-    let remove = json!({ "data": [{ "type": "tags", "id": "tag-red" }] }).to_string();
-    let removed = owner.send_text(reqwest::Method::DELETE, &format!("{}/relationships/tags", paths[0]), remove).await;
+    let removed = owner.delete_with(&format!("{}/relationships/tags", paths[0]), these("tags", &["tag-red"])).await;
     assert_eq!(removed.status, 204, "by the id: {}", removed.text);
     assert_eq!(ids(&owner.get(&format!("{}/relationships/tags", paths[0])).await), ["tag-blue"]);
-    world.app.stop().await;
 }
 
-async fn teams_have_a_description(world: World) {
+async fn teams_have_a_description(world: &World) {
     let owner = &world.owner;
     let made = resource("teams", json!({ "name": "builders", "description": "They build." }));
-    let made = owner.post("organizations/acme/teams", made).await;
+    let made = owner.post(TEAMS, made).await;
     assert_eq!((made.status, attribute(&made, "description")), (201, &json!("They build.")));
-    let path = format!("teams/{}", made.body["data"]["id"].as_str().unwrap());
+    let path = path_of(&made);
     assert_eq!(owner.get(&path).await.body, made.body);
-    let change = async |attributes: Value| owner.patch(&path, resource("teams", attributes)).await;
+    let change = async |attributes: Value| owner.change(&path, attributes).await;
     assert_eq!(attribute(&change(json!({ "name": "makers" })).await, "description"), "They build.");
     assert_eq!(attribute(&change(json!({ "description": null })).await, "description"), &Value::Null);
     let long = change(json!({ "description": "x".repeat(257) })).await;
-    assert_refused(&long, 422, &[("/data/attributes/description", "Description is too long")]);
-    world.app.stop().await;
+    assert_invalid(&long, "description", "Description is too long");
 }

@@ -1,11 +1,10 @@
 //! Limits and syntax of queries: lists of values, patterns, names.
 
-use futures_util::FutureExt as _;
 use serde_json::json;
-use signet::projects::id;
 
-use super::fixture::{World, assert_refused, on_both_stores};
-use super::moves::workspace;
+use super::fixture::{
+    PEOPLE, PROJECTS, TEAMS, WORKSPACES, World, assert_refused, items, names, on_both_stores, tags, total,
+};
 
 on_both_stores!(
     tag_filter_with_a_thousand_terms_is_rejected,
@@ -17,19 +16,12 @@ on_both_stores!(
     members_of_too_many_teams_need_smaller_pages,
 );
 
-const PROJECTS: &str = "organizations/acme/projects";
-const WORKSPACES: &str = "organizations/acme/workspaces";
-const TEAMS: &str = "organizations/acme/teams";
-const PEOPLE: &str = "organizations/acme/organization-memberships";
-
 fn tagged(terms: usize) -> String {
-    (0..terms)
-        .map(|n| format!("filter[tagged][{n}][key]=k{n}&filter[tagged][{n}][value]=v"))
-        .collect::<Vec<_>>()
-        .join("&")
+    let term = |n| format!("filter[tagged][{n}][key]=k{n}&filter[tagged][{n}][value]=v");
+    (0..terms).map(term).collect::<Vec<_>>().join("&")
 }
 
-async fn tag_filter_with_a_thousand_terms_is_rejected(world: World) {
+async fn tag_filter_with_a_thousand_terms_is_rejected(world: &World) {
     for path in [PROJECTS, WORKSPACES] {
         let list = async |terms| world.owner.get(&format!("{path}?{}", tagged(terms))).await;
         for terms in [21, 400, 1000] {
@@ -40,10 +32,9 @@ async fn tag_filter_with_a_thousand_terms_is_rejected(world: World) {
         let most = list(20).await;
         assert_eq!((most.status, &most.body["data"]), (200, &json!([])), "{:.300}", most.text);
     }
-    world.app.stop().await;
 }
 
-async fn every_list_of_a_query_has_a_limit(world: World) {
+async fn every_list_of_a_query_has_a_limit(world: &World) {
     let project = world.project("Net").await;
     let many = |n: usize| vec!["x"; n].join(",");
     for (path, parameter, most) in [
@@ -65,23 +56,22 @@ async fn every_list_of_a_query_has_a_limit(world: World) {
         assert_refused(&answer, 400, &[("", "at most 1000 parameters")]);
         assert_eq!(world.owner.get(&format!("{path}?{}", vec!["a=b"; 1000].join("&"))).await.status, 200);
     }
-    world.app.stop().await;
 }
 
-async fn pattern_with_many_stars_is_rejected(world: World) {
+async fn pattern_with_many_stars_is_rejected(world: &World) {
     let project = world.project("Net").await;
-    workspace(&world, &project, "w1").await;
+    world.workspace(&project, "w1").await;
     let list = async |pattern: &str| world.owner.get(&format!("{WORKSPACES}?search[wildcard-name]={pattern}")).await;
-    let place = "search[wildcard-name]";
-    assert_refused(&list(&"a*".repeat(30_000)).await, 400, &[(place, "search[wildcard-name] may have at most 256 ")]);
-    assert_refused(&list(&"*".repeat(257)).await, 400, &[(place, "search[wildcard-name] may have at most 256 ")]);
+    for long in ["a*".repeat(30_000), "*".repeat(257)] {
+        let rule = "search[wildcard-name] may have at most 256 ";
+        assert_refused(&list(&long).await, 400, &[("search[wildcard-name]", rule)]);
+    }
     assert_eq!(list(&"a*".repeat(128)).await.body["data"], json!([]));
     let all = list(&"*".repeat(256)).await;
-    assert_eq!((all.status, all.body["meta"]["pagination"]["total-count"].clone()), (200, json!(1)), "{}", all.text);
-    world.app.stop().await;
+    assert_eq!((all.status, total(&all)), (200, &json!(1)), "{}", all.text);
 }
 
-async fn a_long_name_in_a_query_is_not_quoted_whole(world: World) {
+async fn a_long_name_in_a_query_is_not_quoted_whole(world: &World) {
     let word = "x".repeat(50_000);
     let include = world.owner.get(&format!("{PROJECTS}?include={word}")).await;
     assert_refused(&include, 400, &[("include", "the include parameter \"xxx")]);
@@ -90,67 +80,55 @@ async fn a_long_name_in_a_query_is_not_quoted_whole(world: World) {
     for answer in [include, unsound] {
         assert!(answer.text.len() < 1000, "{}", answer.text.len());
     }
-    world.app.stop().await;
 }
 
 async fn found(world: &World, query: &str) -> Vec<String> {
     let list = world.owner.get(&format!("{WORKSPACES}?{query}")).await;
-    let data = list.body["data"].as_array().unwrap_or_else(|| panic!("{}", list.text));
-    assert_eq!(list.body["meta"]["pagination"]["total-count"], data.len(), "{}", list.text);
-    data.iter().map(|one| one["attributes"]["name"].as_str().unwrap().to_owned()).collect()
+    assert_eq!(total(&list), items(&list).len(), "{}", list.text);
+    names(&list)
 }
 
-async fn a_project_that_is_named_twice_is_one_of_two(world: World) {
+async fn a_project_that_is_named_twice_is_one_of_two(world: &World) {
     let one = world.project("One").await;
     let two = world.project("Two").await;
     for (project, name) in [(&one, "w1"), (&two, "w2"), (&world.project("Three").await, "w3")] {
-        workspace(&world, project, name).await;
+        world.workspace(project, name).await;
     }
     let name = "filter[project][id]";
-    assert_eq!(found(&world, &format!("{name}={one}")).await, ["w1"]);
+    assert_eq!(found(world, &format!("{name}={one}")).await, ["w1"]);
     for both in [format!("{name}={one}&{name}={two}"), format!("{name}={two},{one},prj-none")] {
-        assert_eq!(found(&world, &both).await, ["w1", "w2"], "{both}");
+        assert_eq!(found(world, &both).await, ["w1", "w2"], "{both}");
     }
-    assert!(found(&world, &format!("{name}=prj-none")).await.is_empty());
-    world.app.stop().await;
+    assert!(found(world, &format!("{name}=prj-none")).await.is_empty());
 }
 
-async fn blanks_at_the_ends_of_tags_are_preserved(world: World) {
+async fn blanks_at_the_ends_of_tags_are_preserved(world: &World) {
     let project = world.project("Net").await;
-    let tagged = workspace(&world, &project, "w1").await;
-    let tag = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": " sp ", "value": " v " } }] });
-    assert_eq!(world.owner.patch(&format!("workspaces/{tagged}/tag-bindings"), tag).await.status, 200);
+    let tagged = world.workspace(&project, "w1").await;
+    let bindings = format!("workspaces/{tagged}/tag-bindings");
+    assert_eq!(world.owner.patch(&bindings, tags(&[(" sp ", " v ")])).await.status, 200);
     let query = |key: &str, value: &str| format!("filter[tagged][0][key]={key}&filter[tagged][0][value]={value}");
-    assert_eq!(found(&world, &query("%20sp%20", "%20v%20")).await, ["w1"]);
-    assert_eq!(found(&world, &query("%20sp%20", "")).await, ["w1"]);
-    assert!(found(&world, &query("sp", "")).await.is_empty());
-    assert!(found(&world, &query("%20sp%20", "v")).await.is_empty());
-    world.app.stop().await;
+    assert_eq!(found(world, &query("%20sp%20", "%20v%20")).await, ["w1"]);
+    assert_eq!(found(world, &query("%20sp%20", "")).await, ["w1"]);
+    assert!(found(world, &query("sp", "")).await.is_empty());
+    assert!(found(world, &query("%20sp%20", "v")).await.is_empty());
 }
 
-async fn members_of_too_many_teams_need_smaller_pages(world: World) {
-    let run = world.run(|mut tx| {
-        async move {
-            let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
-            for n in 0..11 {
-                let name = format!("person-{n}");
-                let user = signet::projects::user::create(&mut tx, &name, &format!("{name}@acme.test")).await?;
-                let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
-                    VALUES ($1, $2, $3, 'active', $4)";
-                tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
-            }
-            for n in 0..2000 {
-                let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count) VALUES ($1, $2, $3, $3, 11)";
-                tx.execute(team, &[id::new("team").into(), org.into(), format!("t{n}").into()]).await?;
-            }
-            let places = "INSERT INTO team_memberships (team_id, user_id) SELECT t.id, u.id FROM teams t, users u
-                WHERE t.is_owners = FALSE AND u.username_lc LIKE 'person-%'";
-            tx.execute(places, &[]).await?;
-            Ok(())
-        }
-        .boxed_local()
-    });
-    run.await;
+async fn members_of_too_many_teams_need_smaller_pages(world: &World) {
+    world.people(0..11).await;
+    world
+        .execute(
+            "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count)
+             WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999)
+             SELECT 'team-many-' || i, o.id, 't' || i, 't' || i, 11 FROM n, organizations o",
+        )
+        .await;
+    world
+        .execute(
+            "INSERT INTO team_memberships (team_id, user_id) SELECT t.id, u.id FROM teams t, users u
+             WHERE t.is_owners = FALSE AND u.username_lc LIKE 'person-%'",
+        )
+        .await;
     let refused = world.owner.get(PEOPLE).await;
     assert_refused(&refused, 400, &[("page[size]", "the members are in more than 20000 teams in total")]);
     let list = world.owner.get(&format!("{PEOPLE}?page[size]=10")).await;
@@ -159,7 +137,6 @@ async fn members_of_too_many_teams_need_smaller_pages(world: World) {
     assert_refused(&beside, 400, &[("include", "the members are in more than ")]);
     let users = world.owner.get(&format!("{TEAMS}?filter[names]=t0&include=users")).await;
     assert_eq!(users.body["included"].as_array().map(Vec::len), Some(11), "{:.300}", users.text);
-    let one = list.body["data"][9]["links"]["self"].as_str().unwrap().trim_start_matches("/api/v2/");
+    let one = items(&list)[9]["links"]["self"].as_str().unwrap().trim_start_matches("/api/v2/");
     assert_eq!(world.owner.get(one).await.status, 200);
-    world.app.stop().await;
 }

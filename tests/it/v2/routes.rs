@@ -10,7 +10,10 @@ use signet::http::jsonapi::route::ProjectsRoute;
 use signet::http::jsonapi::table::all_routes;
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
-use super::fixture::{Api, Person, World, on_both_stores, resource};
+use super::fixture::{
+    Api, NONE, PEOPLE as PEOPLE_LIST, POOLS as POOL_LIST, Person, TEAMS as TEAM_LIST, World, no_attributes,
+    on_both_stores, resource, team_access, these, workspace_access,
+};
 use crate::support::{Answer, send};
 
 on_both_stores!(every_route_accepts_exactly_its_single_right);
@@ -157,7 +160,7 @@ pub struct Scene {
     /// A workspace of the default project.
     pub stray: String,
     pub team: String,
-    pool: String,
+    pub pool: String,
     pub access: String,
     pub workspace_access: String,
     pub membership: String,
@@ -167,35 +170,36 @@ pub struct Scene {
 impl Scene {
     pub async fn new(world: &World, number: usize) -> Self {
         let owner = &world.owner;
-        let made = async |path: &str, body: Value| {
-            let made = owner.post(path, body).await;
-            assert_eq!(made.status, 201, "{path}: {}", made.text);
-            made.body["data"]["id"].as_str().unwrap().to_owned()
-        };
-        let acme = |path: &str| format!("organizations/acme/{path}");
         let project = world.project(&format!("project-{number}")).await;
-        let mut workspace = resource("workspaces", json!({ "name": format!("w{number}") }));
-        workspace["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
-        let workspace = made(&acme("workspaces"), workspace).await;
-        let stray = resource("workspaces", json!({ "name": format!("s{number}") }));
-        let stray = made(&acme("workspaces"), stray).await;
+        let workspace = world.workspace(&project, &format!("w{number}")).await;
+        let stray = world.workspace("", &format!("s{number}")).await;
         let named = |name: String| resource("teams", json!({ "name": name, "visibility": "organization" }));
-        let team = made(&acme("teams"), named(format!("t{number}"))).await;
+        let team = owner.create(TEAM_LIST, named(format!("t{number}"))).await;
         // Another team: adding people to a team also gives them its rights.
-        let granted = made(&acme("teams"), named(format!("g{number}"))).await;
-        let pool = made(&acme("agent-pools"), resource("agent-pools", json!({ "name": format!("p{number}") }))).await;
-        let access = made("team-projects", access_of(&granted, &project)).await;
-        let workspace_access = made("team-workspaces", access_to(&granted, &workspace)).await;
+        let granted = owner.create(TEAM_LIST, named(format!("g{number}"))).await;
+        let pool = owner.create(POOL_LIST, resource("agent-pools", json!({ "name": format!("p{number}") }))).await;
+        let access = owner.create("team-projects", access_of(&granted, &project)).await;
+        let workspace_access = owner.create("team-workspaces", access_to(&granted, &workspace)).await;
         let invited = resource("organization-memberships", json!({ "email": format!("u{number}@acme.test") }));
-        let membership = made(&acme("organization-memberships"), invited).await;
-        let token = resource("authentication-tokens", json!({}));
-        let team_token = made(&format!("teams/{team}/authentication-token"), token.clone()).await;
-        made(&acme("authentication-token"), token).await;
+        let membership = owner.create(PEOPLE_LIST, invited).await;
+        let team_token = owner.create(&format!("teams/{team}/authentication-token"), no_attributes()).await;
+        owner.create("organizations/acme/authentication-token", no_attributes()).await;
         Self { number, project, workspace, stray, team, pool, access, workspace_access, membership, team_token }
     }
 
     /// The path of a route for a caller with this user id and token id.
     pub fn path(&self, route: &ProjectsRoute, user: &str, token: &str) -> String {
+        let path = self.fill(route.pattern).replace(":user_id", user).replace(":token_id", token);
+        assert!(!path.contains(':'), "{path}: unknown parameter");
+        match route.name {
+            "team_project_list" => format!("{path}?filter[project][id]={}", self.project),
+            "team_workspace_list" => format!("{path}?filter[workspace][id]={}", self.workspace),
+            _ => path,
+        }
+    }
+
+    /// A pattern with the ids of these resources.
+    pub fn fill(&self, pattern: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
             ":project_id" => self.project.clone(),
@@ -206,23 +210,13 @@ impl Scene {
             ":access_id" => self.access.clone(),
             ":workspace_access_id" => self.workspace_access.clone(),
             ":membership_id" => self.membership.clone(),
-            ":user_id" => user.to_owned(),
-            ":token_id" => token.to_owned(),
-            other => {
-                assert!(!other.starts_with(':'), "{}: what is {other}?", route.pattern);
-                other.to_owned()
-            }
+            other => other.to_owned(),
         };
-        let path = route.pattern.split('/').map(segment).collect::<Vec<_>>().join("/");
-        match route.name {
-            "team_project_list" => format!("{path}?filter[project][id]={}", self.project),
-            "team_workspace_list" => format!("{path}?filter[workspace][id]={}", self.workspace),
-            _ => path,
-        }
+        pattern.split('/').map(segment).collect::<Vec<_>>().join("/")
     }
 
     pub fn team_tokens(&self) -> Value {
-        json!({ "data": [{ "type": "authentication-tokens", "id": self.team_token }] })
+        these("authentication-tokens", &[&self.team_token])
     }
 
     async fn ask(&self, api: &Api, route: &ProjectsRoute, user: &str, token: &str) -> Answer {
@@ -243,21 +237,11 @@ impl Scene {
 }
 
 pub fn access_to(team: &str, workspace: &str) -> Value {
-    let mut body = resource("team-workspaces", json!({ "access": "read" }));
-    body["data"]["relationships"] = json!({
-        "team": { "data": { "id": team, "type": "teams" } },
-        "workspace": { "data": { "id": workspace, "type": "workspaces" } },
-    });
-    body
+    workspace_access(team, workspace, json!({ "access": "read" }))
 }
 
 pub fn access_of(team: &str, project: &str) -> Value {
-    let mut body = resource("team-projects", json!({ "access": "read" }));
-    body["data"]["relationships"] = json!({
-        "team": { "data": { "id": team, "type": "teams" } },
-        "project": { "data": { "id": project, "type": "projects" } },
-    });
-    body
+    team_access(team, project, json!({ "access": "read" }))
 }
 
 async fn member(world: &World, name: String, rights: OrganizationRights) -> Person {
@@ -267,22 +251,21 @@ async fn member(world: &World, name: String, rights: OrganizationRights) -> Pers
 /// A caller with only the required right, and a caller with all rights except it.
 async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api>) {
     let name = |who: &str| format!("{who}{}", scene.number);
-    let none = OrganizationRights::NONE;
     match needs {
         Nothing => (world.owner.with_token(""), None),
         Token => (world.outsider(Box::leak(name("any").into_boxed_str())).await.api, None),
         Member => {
             let outsider = world.outsider(Box::leak(name("out").into_boxed_str())).await;
-            (member(world, name("in"), none).await.api, Some(outsider.api))
+            (member(world, name("in"), NONE).await.api, Some(outsider.api))
         }
         Of(flag, implied_by) => {
             let all = implied_by.iter().fold(OrganizationRights::ALL, |all, other| all.with(*other, false));
             let lacking = member(world, name("but"), all.with(flag, false)).await;
-            (member(world, name("one"), none.with(flag, true)).await.api, Some(lacking.api))
+            (member(world, name("one"), NONE.with(flag, true)).await.api, Some(lacking.api))
         }
         On(right) => {
-            let one = member(world, name("one"), none).await;
-            let but = member(world, name("but"), none).await;
+            let one = member(world, name("one"), NONE).await;
+            let but = member(world, name("but"), NONE).await;
             world.grant(&one.team, &scene.project, ProjectRights::READ.and(right)).await;
             if right != ProjectRights::READ {
                 let others = ProjectRights::from_bits(ProjectRights::ALL.bits() & !right.bits());
@@ -293,17 +276,17 @@ async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api
         Owner => (world.owner.clone(), Some(member(world, name("all"), OrganizationRights::ALL).await.api)),
         Own => {
             let other = member(world, name("other"), OrganizationRights::ALL).await;
-            (member(world, name("own"), none).await.api, Some(other.api))
+            (member(world, name("own"), NONE).await.api, Some(other.api))
         }
     }
 }
 
-async fn every_route_accepts_exactly_its_single_right(world: World) {
+async fn every_route_accepts_exactly_its_single_right(world: &World) {
     let mut faults = Vec::new();
     for (number, (name, needs)) in ROWS.iter().enumerate() {
         let route = all_routes().find(|route| route.name == *name).unwrap();
-        let scene = Scene::new(&world, number).await;
-        let (holder, lacking) = callers(&world, &scene, *needs).await;
+        let scene = Scene::new(world, number).await;
+        let (holder, lacking) = callers(world, &scene, *needs).await;
         let user = holder.get("account/details").await.body["data"]["id"].as_str().unwrap_or("none").to_owned();
         let own = resource("authentication-tokens", json!({}));
         let own = holder.post(&format!("users/{user}/authentication-tokens"), own).await;
@@ -337,5 +320,4 @@ async fn every_route_accepts_exactly_its_single_right(world: World) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let nothing = send(world.owner.request(Method::GET, "organizations/acme")).await;
     assert_eq!(nothing.status, 404, "it was deleted at last");
-    world.app.stop().await;
 }

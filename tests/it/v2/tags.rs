@@ -1,10 +1,13 @@
 //! Tag bindings of projects and workspaces.
 
-use reqwest::Method;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
+use signet::projects::rights::{Flag, ProjectRights};
 
-use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
+use super::fixture::{
+    Api, NONE, PROJECTS, WORKSPACES, World, assert_refused, attribute, flat_tags as flat, items, names, on_both_stores,
+    pairs, path_of, related, statuses, tags,
+};
 use crate::support::Answer;
 
 on_both_stores!(
@@ -16,116 +19,75 @@ on_both_stores!(
     many_merges_at_once,
 );
 
-const PATH: &str = "organizations/acme/workspaces";
-
-fn binding(key: &str, value: &str) -> Value {
-    json!({ "type": "tag-bindings", "attributes": { "key": key, "value": value } })
-}
-
-fn tags(pairs: &[(&str, &str)]) -> Value {
-    pairs.iter().map(|(key, value)| binding(key, value)).collect::<Vec<_>>().into()
-}
-
 async fn merge(api: &Api, path: &str, pairs: &[(&str, &str)]) -> Answer {
-    api.patch(&format!("{path}/tag-bindings"), json!({ "data": tags(pairs) })).await
+    api.patch(&format!("{path}/tag-bindings"), tags(pairs)).await
 }
 
-fn pairs(answer: &Answer) -> Vec<(String, String)> {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let items = answer.body["data"].as_array().unwrap();
-    items.iter().map(|item| (text(&item["attributes"]["key"]), text(&item["attributes"]["value"]))).collect()
-}
-
-fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
-async fn workspace(world: &World, name: &str, relationships: Value) -> Answer {
-    let made = workspace_answer(world, name, relationships).await;
-    assert_eq!(made.status, 201, "{}", made.text);
-    made
-}
-
-async fn workspace_answer(world: &World, name: &str, relationships: Value) -> Answer {
-    let mut body = resource("workspaces", json!({ "name": name }));
-    body["data"]["relationships"] = relationships;
-    world.owner.post(PATH, body).await
+/// Creates a workspace with a list of tags, and returns its path.
+async fn workspace(world: &World, name: &str, relationship: &str, tags: Value) -> String {
+    let body = related("workspaces", json!({ "name": name }), relationship, tags);
+    path_of(&world.owner.post(WORKSPACES, body).await.assert_status(201))
 }
 
 /// Paths of a project and of a workspace in it; the same rules apply to their tags.
 async fn holders(world: &World) -> [(String, &'static str); 2] {
     let project = world.project("Tagged").await;
-    let made =
-        workspace(world, "tagged", json!({ "project": { "data": { "type": "projects", "id": project } } })).await;
-    let id = made.body["data"]["id"].as_str().unwrap();
-    [(format!("projects/{project}"), "projects"), (format!("workspaces/{id}"), "workspaces")]
+    let workspace = world.workspace(&project, "tagged").await;
+    [(format!("projects/{project}"), "projects"), (format!("workspaces/{workspace}"), "workspaces")]
 }
 
-async fn tag_bindings_are_merged_and_replaced(world: World) {
+async fn tag_bindings_are_merged_and_replaced(world: &World) {
     let api = &world.owner;
-    for (path, kind) in holders(&world).await {
-        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), []);
+    for (path, kind) in holders(world).await {
+        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), "");
         let first = merge(api, &path, &[("foo", "bar"), ("baz", "qux")]).await;
-        assert_eq!(pairs(&first), owned(&[("foo", "bar"), ("baz", "qux")]));
+        assert_eq!(pairs(&first), "foo=bar baz=qux");
         let id = first.body["data"][0]["id"].clone();
         assert!(id.as_str().unwrap().starts_with("tb-"), "{id}");
         let changed = merge(api, &path, &[("foo", "x")]).await;
-        assert_eq!(pairs(&changed), owned(&[("foo", "x"), ("baz", "qux")]));
+        assert_eq!(pairs(&changed), "foo=x baz=qux");
         assert_eq!(changed.body["data"][0]["id"], id, "a changed value keeps its id and place");
         assert_eq!(api.get(&format!("{path}/tag-bindings")).await.body, changed.body);
         let many: Vec<String> = (0..26).map(|n| format!("k{n}")).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|key| (&key[..], "")).collect();
         assert_refused(&merge(api, &path, &many).await, 422, &[("/data", "at most 10 tags")]);
         assert_refused(&merge(api, &path, &many[..9]).await, 422, &[("/data", "at most 10 tags")]);
-        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await).len(), 2, "nothing stored");
-        assert_eq!(pairs(&merge(api, &path, &many[..8]).await).len(), 10);
+        assert_eq!(items(&api.get(&format!("{path}/tag-bindings")).await).len(), 2, "nothing stored");
+        assert_eq!(items(&merge(api, &path, &many[..8]).await).len(), 10);
         let bad = merge(api, &path, &[("", "x"), ("k", &"v".repeat(257))]).await;
-        assert_refused(
-            &bad,
-            422,
-            &[("/data/0/attributes/key", "Key must"), ("/data/1/attributes/value", "Value must")],
-        );
+        let faults = [("/data/0/attributes/key", "Key must"), ("/data/1/attributes/value", "Value must")];
+        assert_refused(&bad, 422, &faults);
         assert_eq!(api.patch(&format!("{path}/tag-bindings"), json!({ "data": {} })).await.status, 422);
-        let replace = async |list: Value| {
-            let mut body = resource(kind, json!({}));
-            body["data"]["relationships"] = json!({ "tag-bindings": { "data": list } });
-            api.patch(&path, body).await
-        };
-        assert_eq!(replace(json!([binding("new", "1"), binding("foo", "y")])).await.status, 200);
+        let replace = async |list: Value| api.patch(&path, related(kind, json!({}), "tag-bindings", list)).await;
+        assert_eq!(replace(tags(&[("new", "1"), ("foo", "y")])).await.status, 200);
         let replaced = api.get(&format!("{path}/tag-bindings")).await;
-        assert_eq!(pairs(&replaced), owned(&[("foo", "y"), ("new", "1")]));
+        assert_eq!(pairs(&replaced), "foo=y new=1");
         assert_eq!(replaced.body["data"][0]["id"], id);
-        assert_eq!(replace(json!([])).await.status, 200);
-        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), []);
-        let reader = world.member(if kind == "projects" { "rita" } else { "rosa" }, OrganizationRights::NONE).await;
+        assert_eq!(replace(tags(&[])).await.status, 200);
+        assert_eq!(pairs(&api.get(&format!("{path}/tag-bindings")).await), "");
+        let reader = world.member(if kind == "projects" { "rita" } else { "rosa" }, NONE).await;
         assert_eq!(reader.api.get(&format!("{path}/tag-bindings")).await.status, 404);
         assert_eq!(merge(&reader.api, &path, &[("a", "b")]).await.status, 404);
     }
-    world.app.stop().await;
 }
 
-async fn workspace_inherits_tags_of_its_project(world: World) {
+async fn workspace_inherits_tags_of_its_project(world: &World) {
     let api = &world.owner;
-    let [(project, _), (workspace_path, _)] = holders(&world).await;
+    let [(project, _), (workspace_path, _)] = holders(world).await;
     merge(api, &project, &[("a", "9"), ("z", "2")]).await;
     merge(api, &workspace_path, &[("a", "1")]).await;
     let effective = api.get(&format!("{workspace_path}/effective-tag-bindings")).await;
-    assert_eq!(pairs(&effective), owned(&[("a", "1"), ("z", "2")]));
+    assert_eq!(pairs(&effective), "a=1 z=2");
     let items = effective.body["data"].as_array().unwrap();
     assert!(items.iter().all(|item| item["type"] == "effective-tag-bindings"));
     assert!(items[0].get("links").is_none(), "an own one has no links");
     assert_eq!(items[1]["links"]["inherited-from"], format!("/api/v2/{project}"));
     let of_project = api.get(&format!("{project}/effective-tag-bindings")).await;
-    assert_eq!(pairs(&of_project), owned(&[("a", "9"), ("z", "2")]));
+    assert_eq!(pairs(&of_project), "a=9 z=2");
     assert!(of_project.body["data"][0].get("links").is_none());
-    let seven = workspace(&world, "seven", json!({ "tag-bindings": { "data": tags(&[("a", "7")]) } })).await;
-    assert_eq!(attribute(&seven, "tag-names"), &json!([]), "a tag with a value is not flat");
-    let list = async |query: &str| {
-        let list = api.get(&format!("{PATH}?{query}")).await;
-        let items = list.body["data"].as_array().unwrap().clone();
-        items.iter().map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let seven = workspace(world, "seven", "tag-bindings", tags(&[("a", "7")])).await;
+    assert_eq!(attribute(&api.get(&seven).await, "tag-names"), &json!([]), "a tag with a value is not flat");
+    let list = async |query: &str| names(&api.get(&format!("{WORKSPACES}?{query}")).await);
     let tagged = |key: &str, value: &str| {
         format!("filter[tagged][0][key]={key}&filter[tagged][0][value]={value}&search[tags]={key}")
     };
@@ -139,9 +101,9 @@ async fn workspace_inherits_tags_of_its_project(world: World) {
     assert_eq!(list(&value("9")).await, [""; 0]);
     let apart = "filter[tagged][0][key]=a&filter[tagged][1][value]=2";
     assert_eq!(list(apart).await, ["tagged"], "a key and a value of different pairs");
-    let link = api.get(&format!("{PATH}?{apart}")).await.body["links"]["self"].clone();
+    let link = api.get(&format!("{WORKSPACES}?{apart}")).await.body["links"]["self"].clone();
     assert!(link.as_str().unwrap().contains("filter%5Btagged%5D%5B1%5D%5Bvalue%5D=2"), "{link}");
-    let of_projects = api.get("organizations/acme/projects?filter[tagged][0][value]=2").await;
+    let of_projects = api.get(&format!("{PROJECTS}?filter[tagged][0][value]=2")).await;
     assert_eq!(of_projects.body["meta"]["status-counts"]["matching"], 1);
     for refused in [
         "filter[tagged][0][val]=7",
@@ -151,7 +113,7 @@ async fn workspace_inherits_tags_of_its_project(world: World) {
         "search[tag]=a",
         "filter[names]=a",
     ] {
-        let answer = api.get(&format!("{PATH}?{refused}")).await;
+        let answer = api.get(&format!("{WORKSPACES}?{refused}")).await;
         let name = refused.split('=').next().unwrap();
         assert_refused(&answer, 400, &[(name, name.strip_suffix("[key]").unwrap_or(name))]);
     }
@@ -159,40 +121,33 @@ async fn workspace_inherits_tags_of_its_project(world: World) {
         let answer = api.get(&format!("organizations/acme/{list}?filter[unknown]=a")).await;
         assert_refused(&answer, 400, &[("filter[unknown]", "filter[unknown] is not a filter of this list")]);
     }
-    let reader = world.member("rita", OrganizationRights::NONE).await;
+    let reader = world.member("rita", NONE).await;
     world.grant(&reader.team, project.strip_prefix("projects/").unwrap(), ProjectRights::READ).await;
     assert_eq!(reader.api.get(&format!("{workspace_path}/effective-tag-bindings")).await.body, effective.body);
     assert_eq!(merge(&reader.api, &workspace_path, &[("a", "b")]).await.status, 404);
     assert_eq!(merge(&reader.api, &project, &[("a", "b")]).await.status, 404);
-    world.app.stop().await;
-}
-
-fn flat(names: &[&str]) -> Value {
-    let tag = |name: &&str| json!({ "type": "tags", "attributes": { "name": name } });
-    json!({ "data": names.iter().map(tag).collect::<Vec<_>>() })
 }
 
 async fn remove(api: &Api, path: &str, tags: Value) -> Answer {
-    api.send_text(Method::DELETE, &format!("{path}/relationships/tags"), tags.to_string()).await
+    api.delete_with(&format!("{path}/relationships/tags"), tags).await
 }
 
-async fn flat_tags(world: World) {
-    let made = workspace(&world, "flat", json!({ "tags": flat(&["tag1", "tag2"]) })).await;
-    assert_eq!(attribute(&made, "tag-names"), &json!(["tag1", "tag2"]));
-    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
+async fn flat_tags(world: &World) {
+    let path = workspace(world, "flat", "tags", flat(&["tag1", "tag2"])).await;
+    let path_of_tags = format!("{path}/relationships/tags");
+    assert_eq!(attribute(&world.owner.get(&path).await, "tag-names"), &json!(["tag1", "tag2"]));
     let bindings = world.owner.get(&format!("{path}/tag-bindings")).await;
-    assert_eq!(pairs(&bindings), owned(&[("tag1", ""), ("tag2", "")]));
+    assert_eq!(pairs(&bindings), "tag1= tag2=");
     merge(&world.owner, &path, &[("tag2", "value")]).await;
     let more: Vec<String> = (0..11).map(|n| format!("more{n:02}")).collect();
     let more: Vec<&str> = ["tag1", "tag2"].into_iter().chain(more.iter().map(String::as_str)).collect();
-    let added = world.owner.post(&format!("{path}/relationships/tags"), flat(&more)).await;
+    let added = world.owner.post(&path_of_tags, flat(&more)).await;
     assert_eq!((added.status, &added.text[..]), (204, ""));
     let shown = world.owner.get(&path).await;
     let names = attribute(&shown, "tag-names").as_array().unwrap();
     assert_eq!((names.len(), &names[0], &names[1]), (12, &json!("tag1"), &json!("more00")), "no limit for flat ones");
-    let bad = world.owner.post(&format!("{path}/relationships/tags"), json!({ "data": [{ "id": "tag-1" }] })).await;
+    let bad = world.owner.post(&path_of_tags, json!({ "data": [{ "id": "tag-1" }] })).await;
     assert_refused(&bad, 422, &[("/data/0/attributes/name", "Name must")]);
-    let path_of_tags = format!("{path}/relationships/tags");
     for name in ["Foo", "foo", "FOO"] {
         assert_eq!(world.owner.post(&path_of_tags, flat(&[name])).await.status, 204);
     }
@@ -200,31 +155,29 @@ async fn flat_tags(world: World) {
     let names = attribute(&shown, "tag-names").as_array().unwrap();
     assert_eq!((names.len(), names.last().unwrap()), (13, &json!("foo")), "flat tags have no case");
     for (query, found) in [("search[tags]=FOO", 1), ("search[tags]=foo,TAG1", 1), ("search[exclude-tags]=Foo", 0)] {
-        let list = world.owner.get(&format!("{PATH}?{query}")).await;
-        assert_eq!(list.body["data"].as_array().unwrap().len(), found, "{query}");
+        let list = world.owner.get(&format!("{WORKSPACES}?{query}")).await;
+        assert_eq!(items(&list).len(), found, "{query}");
     }
     assert_eq!(world.owner.post(&path_of_tags, flat(&[&"x".repeat(255)])).await.status, 204);
     for bad in [&"x".repeat(256)[..], "a,b", "a b", "-a", "a_", ""] {
         let refused = world.owner.post(&path_of_tags, flat(&[bad])).await;
         assert_refused(&refused, 422, &[("/data/0/attributes/name", "Name must have 1 to 255 letters")]);
-        let body = json!({ "tags": flat(&[bad]) });
-        assert_eq!(workspace_answer(&world, "bad", body).await.status, 422, "{bad}");
+        let body = related("workspaces", json!({ "name": "bad" }), "tags", flat(&[bad]));
+        assert_eq!(world.owner.post(WORKSPACES, body).await.status, 422, "{bad}");
     }
-    let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
-    assert_eq!(reader.api.post(&format!("{path}/relationships/tags"), flat(&["x"])).await.status, 404);
-    world.app.stop().await;
+    let reader = world.member("rita", NONE.with(Flag::ReadWorkspaces, true)).await;
+    assert_eq!(reader.api.post(&path_of_tags, flat(&["x"])).await.status, 404);
 }
 
-async fn flat_tags_are_removed(world: World) {
+async fn flat_tags_are_removed(world: &World) {
     let owner = &world.owner;
-    let made = workspace(&world, "flat", json!({ "tags": flat(&["a", "b", "c", "d", "e"]) })).await;
-    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
-    let other = workspace(&world, "other", json!({ "tags": flat(&["a", "b"]) })).await;
+    let path = workspace(world, "flat", "tags", flat(&["a", "b", "c", "d", "e"])).await;
+    let other = workspace(world, "other", "tags", flat(&["a", "b"])).await;
     merge(owner, &path, &[("paired", "value")]).await;
     let names = async |path: &str| attribute(&owner.get(path).await, "tag-names").clone();
     let bindings = owner.get(&format!("{path}/tag-bindings")).await;
     let id = |key: &str| {
-        let binding = bindings.body["data"].as_array().unwrap().iter().find(|one| one["attributes"]["key"] == key);
+        let binding = items(&bindings).iter().find(|one| one["attributes"]["key"] == key);
         binding.unwrap()["id"].clone()
     };
     let one = remove(owner, &path, flat(&["a"])).await;
@@ -235,55 +188,43 @@ async fn flat_tags_are_removed(world: World) {
     assert_eq!(remove(owner, &path, by_id).await.status, 204);
     assert_eq!(names(&path).await, json!(["e"]));
     // Tags that are missing, belong to another workspace or have a value are ignored without an error.
-    let elsewhere = owner.get(&format!("workspaces/{}/tag-bindings", other.body["data"]["id"].as_str().unwrap())).await;
+    let elsewhere = owner.get(&format!("{other}/tag-bindings")).await;
     let absent = json!({ "data": [{ "type": "tags", "id": "tag-WLSoMYfz3LUu9Rtz" },
-        { "type": "tags", "id": elsewhere.body["data"][0]["id"] }, { "type": "tags", "id": id("paired") },
+        { "type": "tags", "id": items(&elsewhere)[0]["id"] }, { "type": "tags", "id": id("paired") },
         { "type": "tags", "attributes": { "name": "never" } }, { "type": "tags", "attributes": { "name": "paired" } }] });
     assert_eq!(remove(owner, &path, absent).await.status, 204);
     assert_eq!(remove(owner, &path, json!({ "data": [] })).await.status, 204);
-    assert_eq!(pairs(&owner.get(&format!("{path}/tag-bindings")).await), owned(&[("e", ""), ("paired", "value")]));
-    assert_eq!(attribute(&owner.get(&format!("{PATH}/other")).await, "tag-names"), &json!(["a", "b"]));
+    assert_eq!(pairs(&owner.get(&format!("{path}/tag-bindings")).await), "e= paired=value");
+    assert_eq!(attribute(&owner.get(&other).await, "tag-names"), &json!(["a", "b"]));
     let nameless = json!({ "data": [{ "type": "tags" }, { "id": 7 }, { "attributes": { "name": "" } }, 7,
         { "attributes": { "name": "a\0" } }] });
     let places = [0, 1, 2, 3, 4].map(|n| format!("/data/{n}/id"));
     let refused = remove(owner, &path, nameless).await;
     assert_refused(&refused, 422, &places.each_ref().map(|place| (&place[..], "a tag is named by its id or its name")));
     assert_eq!(remove(owner, &path, json!({ "data": { "type": "tags" } })).await.status, 422);
-    let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
+    let reader = world.member("rita", NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(remove(&reader.api, &path, flat(&["e"])).await.status, 404);
     assert_eq!(names(&path).await, json!(["e"]));
     // Removing tags needs the same right as adding them.
-    let tagger = world.member("tara", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
+    let tagger = world.member("tara", NONE.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(remove(&tagger.api, &path, flat(&["e"])).await.status, 204);
     assert_eq!(names(&path).await, json!([]));
-    world.app.stop().await;
 }
 
-async fn flat_tags_are_removed_concurrently(world: World) {
+async fn flat_tags_are_removed_concurrently(world: &World) {
     let tags: Vec<String> = (0..20).map(|n| format!("t{n}")).collect();
-    let all: Vec<&str> = tags.iter().map(String::as_str).collect();
-    let made = workspace(&world, "busy", json!({ "tags": flat(&all) })).await;
-    let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
+    let path = workspace(world, "busy", "tags", flat(&tags)).await;
     // Each tag twice, in either order.
-    let removals = (0..20).map(|n| remove(&world.owner, &path, flat(&[all[n], all[(n + 1) % 20]])));
-    let statuses: Vec<u16> =
-        futures_util::future::join_all(removals).await.iter().map(|answer| answer.status).collect();
-    assert_eq!(statuses, [204; 20]);
+    let removals = (0..20).map(|n| remove(&world.owner, &path, flat(&[&tags[n], &tags[(n + 1) % 20]])));
+    assert_eq!(statuses(&join_all(removals).await), [204; 20]);
     assert_eq!(attribute(&world.owner.get(&path).await, "tag-names"), &json!([]));
-    world.app.stop().await;
 }
 
-async fn many_merges_at_once(world: World) {
-    let [(project, _), _] = holders(&world).await;
+async fn many_merges_at_once(world: &World) {
+    let [(project, _), _] = holders(world).await;
     let keys: Vec<String> = (0..14).map(|n| format!("k{n}")).collect();
-    let merges = keys.iter().map(|key| {
-        let api = &world.owner;
-        let project = &project;
-        async move { merge(api, project, &[(key, "v")]).await.status }
-    });
-    let mut answers = futures_util::future::join_all(merges).await;
-    answers.sort_unstable();
-    assert_eq!(answers, [vec![200; 10], vec![422; 4]].concat());
-    assert_eq!(pairs(&world.owner.get(&format!("{project}/tag-bindings")).await).len(), 10);
-    world.app.stop().await;
+    let merged = keys.iter().map(|key| [(&key[..], "v")]).collect::<Vec<_>>();
+    let merges = merged.iter().map(|tags| merge(&world.owner, &project, tags));
+    assert_eq!(statuses(&join_all(merges).await), [vec![200; 10], vec![422; 4]].concat());
+    assert_eq!(items(&world.owner.get(&format!("{project}/tag-bindings")).await).len(), 10);
 }

@@ -3,14 +3,12 @@
 use futures_util::future::{join_all, join3};
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::rights::{Flag, OrganizationRights};
-use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use signet::projects::id as ids;
-
-use super::fixture::{Api, World, assert_refused, attribute, on_both_stores, resource};
-use crate::support::Answer;
+use super::fixture::{
+    ACME, Api, NONE, PEOPLE, TEAMS, World, assert_invalid, assert_refused, attribute, items, names, no_attributes,
+    on_both_stores, path_of, related, resource, rights, statuses, team_access, these, total,
+};
+use crate::support::{Answer, until};
 
 on_both_stores!(
     owners_team_cannot_be_deleted_renamed_or_emptied,
@@ -31,67 +29,42 @@ on_both_stores!(
     leaving_an_organization_leaves_all_of_its_teams,
 );
 
-const TEAMS: &str = "organizations/acme/teams";
-const PEOPLE: &str = "organizations/acme/organization-memberships";
-
 async fn make(api: &Api, attributes: Value) -> Answer {
-    api.post(TEAMS, resource("teams", attributes)).await
-}
-
-fn id(answer: &Answer) -> &str {
-    answer.body["data"]["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text))
-}
-
-fn these(kind: &str, ids: &[&str]) -> Value {
-    json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
-}
-
-async fn delete_with(api: &Api, path: &str, body: Value) -> Answer {
-    api.send_text(Method::DELETE, path, body.to_string()).await
+    api.add(TEAMS, attributes).await
 }
 
 async fn owners(world: &World) -> String {
     let found = world.owner.get(&format!("{TEAMS}?filter[names]=OWNERS")).await;
-    assert_eq!(found.body["meta"]["pagination"]["total-count"], 1);
-    format!("teams/{}", found.body["data"][0]["id"].as_str().unwrap())
+    assert_eq!(total(&found), 1);
+    format!("teams/{}", items(&found)[0]["id"].as_str().unwrap())
 }
 
-fn rights(flags: &[&str]) -> OrganizationRights {
-    let named = Flag::ALL.into_iter().filter(|flag| flags.contains(&flag.name()));
-    named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
-}
-
-async fn owners_team_cannot_be_deleted_renamed_or_emptied(world: World) {
+async fn owners_team_cannot_be_deleted_renamed_or_emptied(world: &World) {
     let owner = &world.owner;
-    let path = owners(&world).await;
+    let path = owners(world).await;
     assert_refused(&owner.delete(&path).await, 409, &[("", "the owners team")]);
     let users = format!("{path}/relationships/users");
-    assert_refused(&delete_with(owner, &users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
+    assert_refused(&owner.delete_with(&users, these("users", &["olga"])).await, 409, &[("", "the owners team")]);
     for change in [json!({ "name": "bosses" }), json!({ "organization-access": { "manage-policies": false } })] {
-        assert_refused(
-            &owner.patch(&path, resource("teams", change)).await,
-            409,
-            &[("", "the name and the rights of")],
-        );
+        let changed = owner.change(&path, change).await;
+        assert_refused(&changed, 409, &[("", "the name and the rights of")]);
     }
-    assert_eq!(owner.patch(&path, resource("teams", json!({ "visibility": "organization" }))).await.status, 200);
+    assert_eq!(owner.change(&path, json!({ "visibility": "organization" })).await.status, 200);
     // One of two owners may leave, but not both.
-    world.member("mia", OrganizationRights::NONE).await;
+    world.member("mia", NONE).await;
     assert_eq!(owner.post(&users, these("users", &["mia"])).await.status, 204);
-    let both = delete_with(owner, &users, these("users", &["mia", "olga"])).await;
+    let both = owner.delete_with(&users, these("users", &["mia", "olga"])).await;
     assert_eq!((both.status, attribute(&owner.get(&path).await, "users-count")), (409, &json!(2)));
-    assert_eq!(delete_with(owner, &users, these("users", &["olga"])).await.status, 204);
+    assert_eq!(owner.delete_with(&users, these("users", &["olga"])).await.status, 204);
     assert_eq!(owner.get(&path).await.status, 200, "a member still, and the team is visible");
-    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.status, 404, "no owner any more");
-    world.app.stop().await;
+    assert_eq!(owner.change(&path, json!({})).await.status, 404, "no owner any more");
 }
 
-async fn team_members_are_added_shown_and_removed(world: World) {
+async fn team_members_are_added_shown_and_removed(world: &World) {
     let owner = &world.owner;
-    let team = make(owner, json!({ "name": "builders" })).await;
-    let path = format!("teams/{}", id(&team));
+    let path = format!("teams/{}", world.team("builders").await);
     let users = format!("{path}/relationships/users");
-    world.member("mia", OrganizationRights::NONE).await;
+    world.member("mia", NONE).await;
     world.outsider("xaver").await;
     for _ in 0..2 {
         assert_eq!(owner.post(&users, these("users", &["MIA"])).await.status, 204, "again is the same");
@@ -123,17 +96,16 @@ async fn team_members_are_added_shown_and_removed(world: World) {
     assert!(related.as_array().unwrap().iter().any(|one| one["id"] == membership), "{}", shown.text);
     let listed = owner.get(&format!("{TEAMS}?include=users&filter[names]=builders")).await;
     assert_eq!(listed.body["included"].as_array().unwrap().len(), 2);
-    assert_eq!(delete_with(owner, &by_membership, body()).await.status, 204);
-    assert_eq!(delete_with(owner, &users, these("users", &["mia", "olga"])).await.status, 204);
+    assert_eq!(owner.delete_with(&by_membership, body()).await.status, 204);
+    assert_eq!(owner.delete_with(&users, these("users", &["mia", "olga"])).await.status, 204);
     assert_eq!(attribute(&owner.get(&path).await, "users-count"), 0);
     assert_eq!(owner.get(&format!("{path}?include=projects")).await.status, 400);
-    world.app.stop().await;
 }
 
-async fn team_is_created_shown_and_changed(world: World) {
+async fn team_is_created_shown_and_changed(world: &World) {
     let owner = &world.owner;
     let made = make(owner, json!({ "name": "builders" })).await;
-    let path = format!("teams/{}", id(&made));
+    let path = path_of(&made);
     assert_eq!((made.status, made.header("location")), (201, &format!("/api/v2/{path}")[..]));
     for (name, value) in [
         ("visibility", json!("secret")),
@@ -148,55 +120,45 @@ async fn team_is_created_shown_and_changed(world: World) {
     assert!(flags.len() == 16 && flags.values().all(|flag| flag == false), "{}", made.text);
     assert_eq!(owner.get(&path).await.body, made.body);
     let change = json!({ "name": "foo bar", "organization-access": { "manage-agent-pools": true } });
-    let changed = owner.patch(&path, resource("teams", change)).await;
+    let changed = owner.change(&path, change).await;
     assert_eq!((changed.status, attribute(&changed, "name")), (200, &json!("foo bar")));
     let raised: Vec<_> =
         attribute(&changed, "organization-access").as_object().unwrap().iter().filter(|(_, on)| **on == true).collect();
     assert_eq!(raised, [(&"manage-agent-pools".to_owned(), &json!(true))]);
     let all = json!({ "visibility": "organization", "sso-team-id": "sso", "allow-member-token-management": false });
-    let all = owner.patch(&path, resource("teams", all)).await;
-    assert_eq!(
-        (attribute(&all, "sso-team-id"), attribute(&all, "visibility")),
-        (&json!("sso"), &json!("organization"))
-    );
+    let all = owner.change(&path, all).await;
+    assert_eq!(attribute(&all, "sso-team-id"), "sso");
+    assert_eq!(attribute(&all, "visibility"), "organization");
     assert_eq!(attribute(&all, "allow-member-token-management"), false);
     assert_eq!(attribute(&all, "organization-access")["manage-agent-pools"], true);
-    assert_eq!(owner.patch(&path, resource("teams", json!({}))).await.body, all.body);
+    assert_eq!(owner.change(&path, json!({})).await.body, all.body);
     let mut other = resource("teams", json!({}));
     other["data"]["id"] = "team-x".into();
     assert_eq!(owner.patch(&path, other).await.status, 409);
     let list = owner.get(TEAMS).await;
     assert_eq!(list.body["data"][0], all.body["data"], "by name: {}", list.text);
     assert_eq!(owner.get(&format!("{TEAMS}?q=OO%20B")).await.body["data"][0], all.body["data"]);
-    world.app.stop().await;
 }
 
-async fn team_flags_imply_their_prerequisites(world: World) {
+async fn team_flags_imply_their_prerequisites(world: &World) {
     let owner = &world.owner;
     let made = make(owner, json!({ "name": "builders" })).await;
-    let path = format!("teams/{}", id(&made));
-    let change =
-        async |flags: Value| owner.patch(&path, resource("teams", json!({ "organization-access": flags }))).await;
+    let path = path_of(&made);
+    let change = async |flags: Value| owner.change(&path, json!({ "organization-access": flags })).await;
     let contradiction = change(json!({ "manage-teams": true, "manage-membership": false })).await;
-    assert_refused(&contradiction, 422, &[("/data/attributes/organization-access/manage-teams", "manage-teams needs")]);
+    assert_invalid(&contradiction, "organization-access/manage-teams", "manage-teams needs");
     let raised = change(json!({ "manage-teams": true })).await;
     let flags = attribute(&raised, "organization-access");
     assert_eq!((raised.status, &flags["manage-teams"], &flags["manage-membership"]), (200, &json!(true), &json!(true)));
     assert_eq!(change(json!({ "manage-projects": true, "manage-workspaces": false })).await.status, 422);
     assert_eq!(change(json!({ "read-projects": true, "read-workspaces": false })).await.status, 422);
     let kind = change(json!({ "manage-teams": "yes" })).await;
-    assert_refused(
-        &kind,
-        422,
-        &[("/data/attributes/organization-access/manage-teams", "manage-teams must be a boolean")],
-    );
+    assert_invalid(&kind, "organization-access/manage-teams", "manage-teams must be a boolean");
     let created = make(owner, json!({ "name": "t", "organization-access": { "read-projects": true } })).await;
     assert_eq!(attribute(&created, "organization-access")["read-workspaces"], true, "{}", created.text);
-    world.app.stop().await;
 }
 
-async fn names_have_rules(world: World) {
-    let name = "/data/attributes/name";
+async fn names_have_rules(world: &World) {
     for good in ["a", "a b", "_-_", &"x".repeat(90)] {
         assert_eq!(make(&world.owner, json!({ "name": good })).await.status, 201, "{good}");
     }
@@ -210,28 +172,23 @@ async fn names_have_rules(world: World) {
         (json!("Owners"), "Name has already been taken"),
         (json!(1), "Name must be a string"),
     ] {
-        assert_refused(&make(&world.owner, json!({ "name": bad })).await, 422, &[(name, detail)]);
+        assert_invalid(&make(&world.owner, json!({ "name": bad })).await, "name", detail);
     }
-    assert_refused(&make(&world.owner, json!({})).await, 422, &[(name, "Name can't be blank")]);
+    assert_invalid(&make(&world.owner, json!({})).await, "name", "Name can't be blank");
     let both = make(&world.owner, json!({ "name": "a/b", "visibility": "all" })).await;
-    assert_refused(&both, 422, &[(name, "Name may only"), ("/data/attributes/visibility", "Visibility must be")]);
-    world.app.stop().await;
+    let faults = [("/data/attributes/name", "Name may only"), ("/data/attributes/visibility", "Visibility must be")];
+    assert_refused(&both, 422, &faults);
 }
 
-async fn secret_teams_are_hidden(world: World) {
+async fn secret_teams_are_hidden(world: &World) {
     let owner = &world.owner;
-    let hidden = id(&make(owner, json!({ "name": "hidden" })).await).to_owned();
+    let hidden = world.team("hidden").await;
     make(owner, json!({ "name": "shown", "visibility": "organization" })).await;
-    let mia = world.member("mia", OrganizationRights::NONE).await.api;
+    let mia = world.member("mia", NONE).await.api;
     let eva = world.member("eva", rights(&["access-secret-teams", "manage-membership"])).await.api;
     let outsider = world.outsider("xaver").await.api;
-    let names = async |api: &Api| {
-        let list = api.get(TEAMS).await;
-        let names = list.body["data"].as_array().unwrap().iter().map(|team| team["attributes"]["name"].clone());
-        names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(names(&mia).await, ["shown", "team-mia"]);
-    assert_eq!(names(&eva).await, ["hidden", "owners", "shown", "team-eva", "team-mia"]);
+    assert_eq!(names(&mia.get(TEAMS).await), ["shown", "team-mia"]);
+    assert_eq!(names(&eva.get(TEAMS).await), ["hidden", "owners", "shown", "team-eva", "team-mia"]);
     assert_eq!(outsider.get(TEAMS).await.status, 404);
     let path = format!("teams/{hidden}");
     for (api, status) in [(&mia, 404), (&eva, 200), (&outsider, 404)] {
@@ -245,110 +202,101 @@ async fn secret_teams_are_hidden(world: World) {
     assert_eq!((of_olga(&seen_by_mia), of_olga(&seen_by_eva)), (0, 1));
     assert_eq!(seen_by_eva.body["included"][0]["attributes"]["name"], "owners");
     assert_eq!(seen_by_mia.body["included"], json!([]));
-    world.app.stop().await;
 }
 
-async fn team_manager_rights(world: World) {
+async fn team_manager_rights(world: &World) {
     let manager = world.member("mara", rights(&["manage-teams", "manage-membership"])).await.api;
-    let member = world.member("mia", OrganizationRights::NONE).await.api;
+    let member = world.member("mia", NONE).await.api;
     assert_eq!(make(&member, json!({ "name": "t" })).await.status, 404);
     let visible = json!({ "name": "t", "visibility": "organization" });
     let made = make(&manager, visible).await;
     assert_eq!((made.status, &attribute(&made, "permissions")["can-destroy"]), (201, &json!(true)));
-    let path = format!("teams/{}", id(&made));
+    let path = path_of(&made);
     let users = format!("{path}/relationships/users");
     let grant = json!({ "organization-access": { "manage-projects": true } });
-    assert_refused(
-        &manager.patch(&path, resource("teams", grant.clone())).await,
-        403,
-        &[("", "you may not change what")],
-    );
-    assert_eq!(manager.patch(&path, resource("teams", json!({ "name": "u" }))).await.status, 200);
+    let granting = manager.change(&path, grant.clone()).await;
+    assert_refused(&granting, 403, &[("", "you may not change what")]);
+    assert_eq!(manager.change(&path, json!({ "name": "u" })).await.status, 200);
     assert_eq!(manager.post(&users, these("users", &["mia"])).await.status, 204);
     let shown = member.get(&path).await;
     let granted = attribute(&shown, "permissions");
     assert_eq!((&granted["can-destroy"], &granted["can-update-membership"]), (&json!(false), &json!(false)));
-    assert_eq!(member.patch(&path, resource("teams", json!({}))).await.status, 404);
+    assert_eq!(member.change(&path, json!({})).await.status, 404);
     assert_eq!(member.post(&users, these("users", &["mia"])).await.status, 404);
     assert_eq!(member.delete(&path).await.status, 404);
     // Only owners manage the owners team, even if it is visible.
-    let owners = owners(&world).await;
-    world.owner.patch(&owners, resource("teams", json!({ "visibility": "organization" }))).await;
+    let owners = owners(world).await;
+    world.owner.change(&owners, json!({ "visibility": "organization" })).await;
     assert_eq!(manager.get(&owners).await.status, 200);
     assert_eq!(manager.post(&format!("{owners}/relationships/users"), these("users", &["mara"])).await.status, 404);
-    assert_eq!(manager.patch(&owners, resource("teams", json!({ "visibility": "secret" }))).await.status, 404);
-    let mut invite = resource("organization-memberships", json!({ "email": "new@acme.test" }));
+    assert_eq!(manager.change(&owners, json!({ "visibility": "secret" })).await.status, 404);
     let owners = owners.strip_prefix("teams/").unwrap();
-    invite["data"]["relationships"]["teams"] = these("teams", &[owners]);
+    let address = json!({ "email": "new@acme.test" });
+    let invite = related("organization-memberships", address, "teams", these("teams", &[owners]));
     let place = "/data/relationships/teams/data/0/id";
     assert_refused(&manager.post(PEOPLE, invite).await, 422, &[(place, owners)]);
-    let olga = manager.get(&format!("{PEOPLE}?q=olga")).await.body["data"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(manager.delete(&format!("organization-memberships/{olga}")).await.status, 404, "an owner");
+    let found = manager.get(&format!("{PEOPLE}?q=olga")).await;
+    let olga = format!("organization-memberships/{}", items(&found)[0]["id"].as_str().unwrap());
+    assert_eq!(manager.delete(&olga).await.status, 404, "an owner");
     // A caller who may set a team's flags can grant only flags of their own.
     let mut flags = vec!["manage-teams", "manage-membership", "manage-organization-access"];
     let gita = world.member("gita", rights(&flags)).await.api;
-    assert_refused(
-        &gita.patch(&path, resource("teams", grant.clone())).await,
-        403,
-        &[("", "you may not grant a team rights that you do not have yourself: manage-workspaces, manage-projects")],
-    );
+    let granting = gita.change(&path, grant.clone()).await;
+    let beyond = "you may not grant a team rights that you do not have yourself: manage-workspaces, manage-projects";
+    assert_refused(&granting, 403, &[("", beyond)]);
     flags.push("manage-projects");
     let grace = world.member("grace", rights(&flags)).await.api;
-    assert_eq!(grace.patch(&path, resource("teams", grant)).await.status, 200);
+    assert_eq!(grace.change(&path, grant).await.status, 200);
     assert_eq!(manager.delete(&path).await.status, 204);
     assert_eq!(world.owner.get(&path).await.status, 404);
-    world.app.stop().await;
 }
 
-async fn memberships_are_invited_activated_and_shown(world: World) {
+async fn memberships_are_invited_activated_and_shown(world: &World) {
     let owner = &world.owner;
-    let team = id(&make(owner, json!({ "name": "builders" })).await).to_owned();
-    let mut body = resource("organization-memberships", json!({ "email": "New@Acme.test" }));
-    body["data"]["relationships"]["teams"] = these("teams", &[&team]);
+    let team = world.team("builders").await;
+    let address = json!({ "email": "New@Acme.test" });
+    let body = related("organization-memberships", address, "teams", these("teams", &[&team]));
     let made = owner.post(PEOPLE, body).await;
     assert_eq!((made.status, attribute(&made, "status")), (201, &json!("invited")), "{}", made.text);
     assert_eq!(made.body["included"][0]["attributes"]["username"], "New@Acme.test");
-    let related = &made.body["data"]["relationships"];
-    assert_eq!(related["organization"]["data"]["id"], "acme");
-    assert_eq!(related["user"]["data"]["id"], made.body["included"][0]["id"]);
-    assert_eq!(related["teams"]["data"], json!([{ "id": team, "type": "teams" }]));
-    let path = format!("organization-memberships/{}", id(&made));
+    let links = &made.body["data"]["relationships"];
+    assert_eq!(links["organization"]["data"]["id"], "acme");
+    assert_eq!(links["user"]["data"]["id"], made.body["included"][0]["id"]);
+    assert_eq!(links["teams"]["data"], json!([{ "id": team, "type": "teams" }]));
+    let path = path_of(&made);
     let shown = owner.get(&path).await;
     assert_eq!((&shown.body["data"], &shown.body["included"]), (&made.body["data"], &Value::Null));
     assert_eq!(owner.get(&format!("{path}?include=user")).await.body, made.body);
-    let wrong = owner.get(&format!("{path}?include=users")).await;
-    assert_eq!(wrong.status, 400);
+    let wrong = owner.get(&format!("{path}?include=users")).await.assert_status(400);
     assert!(wrong.body["errors"][0]["detail"].as_str().unwrap().contains("include parameter"));
     assert_eq!(attribute(&owner.get(&format!("teams/{team}")).await, "users-count"), 1);
 
     let invite = async |email: Value| owner.post(PEOPLE, resource("", json!({ "email": email }))).await;
-    let place = "/data/attributes/email";
-    assert_refused(&invite(json!("x")).await, 422, &[(place, "Email must be an address")]);
-    for blank in [json!(""), Value::Null] {
-        assert_refused(&invite(blank).await, 422, &[(place, "Email can't be blank")]);
+    for (email, detail) in [
+        (json!("x"), "Email must be an address"),
+        (json!(""), "Email can't be blank"),
+        (Value::Null, "Email can't be blank"),
+        (json!(1), "Email must be a string"),
+        (json!("new@acme.test"), "Email already belongs to a member"),
+    ] {
+        assert_invalid(&invite(email).await, "email", detail);
     }
-    assert_refused(&invite(json!(1)).await, 422, &[(place, "Email must be a string")]);
-    assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email already belongs to a member")]);
     // A known user becomes a member immediately; an unknown one stays invited until the first request.
     let known = world.outsider("xaver").await.api;
-    assert_eq!(
-        known.post("organizations", resource("", json!({ "name": "own", "email": "x@b.test" }))).await.status,
-        201
-    );
+    known.create("organizations", resource("", json!({ "name": "own", "email": "x@b.test" }))).await;
     let joined = invite(json!("xaver@acme.test")).await;
     assert_eq!((joined.status, attribute(&joined, "status")), (201, &json!("active")));
     let elsewhere = "organizations/own/organization-memberships";
     let again = known.post(elsewhere, resource("", json!({ "email": "new@acme.test" }))).await;
     assert_eq!((again.status, attribute(&again, "status")), (201, &json!("invited")), "in every organization");
     assert_eq!(known.get("organizations/acme").await.status, 200);
-    world.app.stop().await;
 }
 
-async fn memberships_are_listed_and_end(world: World) {
+async fn memberships_are_listed_and_end(world: &World) {
     let owner = &world.owner;
-    let mia = world.member("mia", OrganizationRights::NONE).await;
+    let mia = world.member("mia", NONE).await;
     let list = owner.get(PEOPLE).await;
-    assert_eq!(list.body["meta"]["pagination"]["total-count"], 2);
+    assert_eq!(total(&list), 2);
     assert_eq!(list.body["data"][0]["attributes"]["email"], "mia@acme.test", "newest first");
     let path = format!("organization-memberships/{}", list.body["data"][0]["id"].as_str().unwrap());
     let own = format!("organization-memberships/{}", list.body["data"][1]["id"].as_str().unwrap());
@@ -356,7 +304,7 @@ async fn memberships_are_listed_and_end(world: World) {
         [("filter[email]=mia@acme.test,olga@acme.test", 2), ("filter[status]=invited", 0), ("q=IA@", 1), ("q=_ia", 0)]
     {
         let found = owner.get(&format!("{PEOPLE}?{query}")).await;
-        assert_eq!(found.body["meta"]["pagination"]["total-count"], count, "{query}");
+        assert_eq!(total(&found), count, "{query}");
     }
     assert_eq!(mia.api.get(PEOPLE).await.status, 200);
     assert_eq!(mia.api.post(PEOPLE, resource("", json!({ "email": "a@b.test" }))).await.status, 404);
@@ -366,76 +314,60 @@ async fn memberships_are_listed_and_end(world: World) {
     assert_eq!((owner.delete(&path).await.status, owner.delete(&path).await.status), (204, 404));
     assert_eq!(mia.api.get("organizations/acme").await.status, 404);
     assert_eq!(attribute(&owner.get(&format!("teams/{}", mia.team)).await, "users-count"), 0, "out of the teams too");
-    let token = owner.post("organizations/acme/authentication-token", json!({ "data": { "type": "" } })).await;
-    let of_organization = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    let of_organization = owner.token_for(ACME).await;
     assert_refused(&of_organization.delete(&own).await, 409, &[("", "the owners team")]);
     assert_eq!(owner.get(&own).await.status, 200, "nothing of it was done");
-    world.app.stop().await;
 }
 
-async fn a_team_is_deleted_with_its_access(world: World) {
+async fn a_team_is_deleted_with_its_access(world: &World) {
     let owner = &world.owner;
-    let team = id(&make(owner, json!({ "name": "builders" })).await).to_owned();
+    let team = world.team("builders").await;
+    let path = format!("teams/{team}");
     let project = world.project("Net").await;
-    let mut grant = resource("team-projects", json!({ "access": "admin" }));
-    grant["data"]["relationships"] = json!({
-        "team": { "data": { "id": team, "type": "teams" } }, "project": { "data": { "id": project, "type": "projects" } },
-    });
-    assert_eq!(owner.post("team-projects", grant).await.status, 201);
-    let token = owner.post(&format!("teams/{team}/authentication-token"), json!({ "data": { "type": "" } })).await;
-    let token = owner.with_token(attribute(&token, "token").as_str().unwrap());
+    owner.create("team-projects", team_access(&team, &project, json!({ "access": "admin" }))).await;
+    let token = owner.token_for(&path).await;
     let project = format!("projects/{project}");
     assert_eq!(attribute(&owner.get(&project).await, "team-count"), 1);
     assert_eq!(token.get(&project).await.status, 200);
-    let path = format!("teams/{team}");
     assert_eq!((owner.delete(&path).await.status, owner.delete(&path).await.status), (204, 404));
     assert_eq!(attribute(&owner.get(&project).await, "team-count"), 0);
     assert_eq!(token.get(&project).await.status, 401);
-    world.app.stop().await;
 }
 
-async fn first_request_activates_an_invited_member(world: World) {
+async fn first_request_activates_an_invited_member(world: &World) {
     let made = world.owner.post(PEOPLE, resource("", json!({ "email": "new@acme.test" }))).await;
-    let path = format!("organization-memberships/{}", id(&made));
+    let path = path_of(&made);
     assert_eq!(attribute(&world.owner.get(&path).await, "status"), "invited");
     let token = world.token_of("new@acme.test").await;
     assert_eq!(world.owner.with_token(&token).get("organizations/acme").await.status, 200);
-    for _ in 0..500 {
-        if attribute(&world.owner.get(&path).await, "status") == "active" {
-            return world.app.stop().await;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("still invited");
+    until("the membership is active", async || attribute(&world.owner.get(&path).await, "status") == "active").await;
 }
 
 /// Two owners remove each other concurrently: one stays, in the team and in the organization.
-async fn concurrent_mutual_removal_leaves_one_owner(world: World) {
+async fn concurrent_mutual_removal_leaves_one_owner(world: &World) {
     let owner = &world.owner;
-    let users = format!("{}/relationships/users", owners(&world).await);
-    let mia = world.member("mia", OrganizationRights::NONE).await.api;
+    let users = format!("{}/relationships/users", owners(world).await);
+    let mia = world.member("mia", NONE).await.api;
     for round in 0..20 {
         let asks = [(owner, "mia"), (&mia, "olga")];
         // The remaining owner adds the other one again.
         for api in [owner, &mia] {
             api.post(&users, these("users", &["olga", "mia"])).await;
         }
-        let removed = join_all(asks.map(|(api, name)| delete_with(api, &users, these("users", &[name]))));
-        let mut statuses: Vec<_> = removed.await.iter().map(|answer| answer.status).collect();
-        statuses.sort_unstable();
+        let removed = join_all(asks.map(|(api, name)| api.delete_with(&users, these("users", &[name])))).await;
+        let statuses = statuses(&removed);
         // The second request comes from a former owner, or would empty the team.
         assert!(matches!(statuses[..], [204, 404 | 409]), "round {round}: {statuses:?}");
     }
-    world.app.stop().await;
 }
 
 /// Many concurrent requests for one slot all succeed, and one of their tokens is valid afterwards.
-async fn concurrent_requests_for_a_token_slot_leave_one_token(world: World) {
+async fn concurrent_requests_for_a_token_slot_leave_one_token(world: &World) {
     let owner = &world.owner;
-    let team = format!("teams/{}/authentication-token", id(&make(owner, json!({ "name": "builders" })).await));
+    let team = format!("teams/{}/authentication-token", world.team("builders").await);
     for path in [&team[..], "organizations/acme/authentication-token"] {
         for _ in 0..5 {
-            let asked = (0..8).map(|_| owner.post(path, json!({ "data": { "type": "" } })));
+            let asked = (0..8).map(|_| owner.post(path, no_attributes()));
             let made = join_all(asked).await;
             let mut standing = 0;
             for answer in &made {
@@ -446,24 +378,17 @@ async fn concurrent_requests_for_a_token_slot_leave_one_token(world: World) {
             assert_eq!(standing, 1);
         }
     }
-    world.app.stop().await;
 }
 
 /// A team gets access to projects while it is deleted: the counters are right in either order.
-async fn access_to_a_team_that_is_deleted(world: World) {
+async fn access_to_a_team_that_is_deleted(world: &World) {
     let owner = &world.owner;
     let one = world.project("One").await;
     let two = world.project("Two").await;
     for round in 0..20 {
-        let team = id(&make(owner, json!({ "name": format!("team {round}") })).await).to_owned();
-        let grant = async |project: &str| {
-            let mut body = resource("team-projects", json!({ "access": "read" }));
-            body["data"]["relationships"] = json!({
-                "team": { "data": { "id": team, "type": "teams" } },
-                "project": { "data": { "id": project, "type": "projects" } },
-            });
-            owner.post("team-projects", body).await.status
-        };
+        let team = world.team(&format!("team {round}")).await;
+        let access = |project: &str| team_access(&team, project, json!({ "access": "read" }));
+        let grant = async |project: &str| owner.post("team-projects", access(project)).await.status;
         let path = format!("teams/{team}");
         let (first, second, deleted) = join3(grant(&one), grant(&two), owner.delete(&path)).await;
         assert_eq!(deleted.status, 204, "{}", deleted.text);
@@ -474,89 +399,52 @@ async fn access_to_a_team_that_is_deleted(world: World) {
             assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 0, "round {round}");
         }
     }
-    world.app.stop().await;
 }
 
-async fn fill(world: &World, team: &str, from: i64, to: i64) {
-    let team = team.to_owned();
-    world
-        .run(move |mut tx| {
-            let team = team.clone();
-            async move {
-                for n in from..to {
-                    let name = format!("person-{n}");
-                    let user = signet::projects::user::create(&mut tx, &name, &format!("{name}@acme.test")).await?;
-                    let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
-                        SELECT $1, o.id, $2, 'active', $3 FROM organizations o";
-                    tx.execute(member, &[ids::new("ou").into(), user.into(), tx.now.into()]).await?;
-                    let joins = "INSERT INTO team_memberships (team_id, user_id)
-                        SELECT id, $1 FROM teams WHERE ext_id = $2";
-                    tx.execute(joins, &[user.into(), team[..].into()]).await?;
-                }
-                let count = "UPDATE teams SET user_count = user_count + $1 WHERE ext_id = $2";
-                tx.execute(count, &[(to - from).into(), team[..].into()]).await?;
-                Ok(())
-            }
-            .boxed_local()
-        })
-        .await;
-}
-
-async fn team_with_many_members_is_shown_up_to_a_limit(world: World) {
+async fn team_with_many_members_is_shown_up_to_a_limit(world: &World) {
     let owner = &world.owner;
-    let team = id(&make(owner, json!({ "name": "all" })).await).to_owned();
+    let team = world.team("all").await;
     let path = format!("teams/{team}");
-    fill(&world, &team, 0, 700).await;
-    let shown = owner.get(&format!("{path}?include=users,organization-memberships")).await;
-    assert_eq!(shown.status, 200, "{}", shown.text);
+    world.people(0..700).await;
+    world.join(&team, "person-%").await;
+    let shown = owner.get(&format!("{path}?include=users,organization-memberships")).await.assert_status(200);
     let relationships = &shown.body["data"]["relationships"];
     let named = ["users", "organization-memberships"].map(|name| relationships[name]["data"].as_array().unwrap().len());
     assert_eq!((named, shown.body["included"].as_array().unwrap().len()), ([700, 700], 1400));
     let again = owner.get(&format!("{path}?include=users,organization-memberships")).await;
     assert_eq!(again.body, shown.body);
     // The entity tag of a change is that of the team alone, without included resources.
-    let tag = owner.request(Method::GET, &path).send().await.unwrap().headers()["etag"].to_str().unwrap().to_owned();
+    let tag = owner.get(&path).await.header("etag").to_owned();
     for (given, status) in [("\"other\"", 412), (&tag[..], 200)] {
-        let request = owner.request(Method::PATCH, &format!("{path}?include=users")).header("If-Match", given);
-        let body = resource("teams", json!({ "visibility": "organization" })).to_string();
-        let answer = request.header("Content-Type", "application/vnd.api+json").body(body).send().await.unwrap();
-        assert_eq!(answer.status(), status, "{given}");
+        let change = resource("teams", json!({ "visibility": "organization" }));
+        owner.send_if(given, Method::PATCH, &format!("{path}?include=users"), change).await.assert_status(status);
     }
-    fill(&world, &team, 700, 2_001).await;
+    world.people(700..2_001).await;
+    world.join(&team, "person-%").await;
     for path in [path.clone(), TEAMS.to_owned()] {
-        let refused = owner.get(&format!("{path}?include=users")).await;
-        assert_eq!(refused.status, 400, "{}", refused.text);
+        let refused = owner.get(&format!("{path}?include=users")).await.assert_status(400);
         assert!(refused.text.contains("more than 2000 people"), "{}", refused.text);
     }
     assert_eq!(attribute(&owner.get(&path).await, "users-count"), 2_001);
-    world.app.stop().await;
 }
 
-async fn leaving_an_organization_leaves_all_of_its_teams(world: World) {
+async fn leaving_an_organization_leaves_all_of_its_teams(world: &World) {
     let owner = &world.owner;
-    let person = world.member("mia", OrganizationRights::NONE).await;
+    let person = world.member("mia", NONE).await;
     for n in 0..20 {
-        let team = make(owner, json!({ "name": format!("team-{n}") })).await;
-        let path = format!("teams/{}/relationships/users", id(&team));
+        let path = format!("teams/{}/relationships/users", world.team(&format!("team-{n}")).await);
         let people: &[&str] = if n < 10 { &["mia", "olga"] } else { &["olga"] };
         assert_eq!(owner.post(&path, these("users", people)).await.status, 204);
     }
     let found = owner.get(&format!("{PEOPLE}?filter[email]=mia@acme.test")).await;
-    let membership = found.body["data"][0]["id"].as_str().unwrap();
+    let membership = items(&found)[0]["id"].as_str().unwrap();
     assert_eq!(owner.delete(&format!("organization-memberships/{membership}")).await.status, 204);
     assert_eq!(person.api.get("organizations/acme").await.status, 404);
     let teams = owner.get(&format!("{TEAMS}?page[size]=100&include=users")).await;
-    let counts: Vec<(&Value, usize)> = teams.body["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|team| {
-            let people = team["relationships"]["users"]["data"].as_array().unwrap();
-            (&team["attributes"]["users-count"], people.len())
-        })
-        .collect();
+    let people = |team: &Value| team["relationships"]["users"]["data"].as_array().unwrap().len();
+    let counts: Vec<(&Value, usize)> =
+        items(&teams).iter().map(|team| (&team["attributes"]["users-count"], people(team))).collect();
     assert_eq!(counts.len(), 22, "the owners, mia's own, and twenty");
     assert!(counts.iter().all(|(count, people)| **count == json!(people)), "{counts:?}");
     assert_eq!(counts.iter().map(|(_, people)| people).sum::<usize>(), 21);
-    world.app.stop().await;
 }

@@ -5,13 +5,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::fixture::{
+    NONE, PROJECTS, WORKSPACES, World, attribute, flat_tags, id_of, in_project, items, link, names, resource, tags,
+    with_both_builders,
+};
+use crate::process::openssl;
+use crate::support::{App, Builder, send};
 use serde_json::{Value, json};
 use signet::config::TlsFiles;
-use signet::projects::rights::OrganizationRights;
 
-use super::fixture::{Store, World, resource};
-use crate::process::openssl;
-use crate::support::App;
+with_both_builders!(cloud_block_with_flat_tags, cloud_block_with_tag_values, cloud_block_with_a_name);
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -30,7 +33,11 @@ struct Site {
 }
 
 impl Site {
-    async fn start(store: Store) -> Self {
+    /// `None` without terraform.
+    async fn start(builder: Builder) -> Option<Self> {
+        if !is_there() {
+            return None;
+        }
         let folder = tempfile::tempdir().unwrap();
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
         let ca = ["req", "-x509", "-subj", "/CN=ca", "-keyout", "ca-key.pem", "-out", "ca.pem"];
@@ -41,11 +48,7 @@ impl Site {
         openssl(folder.path(), &[&leaf[..], &key, &names, &form].concat());
         let path = |name: &str| folder.path().join(name);
         let files = TlsFiles { certificate: path("tls.pem"), key: path("tls-key.pem") };
-        let builder = match store {
-            Store::Embedded => App::builder(),
-            Store::Postgres => App::builder().postgres(),
-        };
-        Self { world: World::of(builder.tls(files)).await, folder }
+        Some(Self { world: World::of(builder.tls(files)).await, folder })
     }
 
     fn directory(&self, token: &str, workspaces: &str) -> Directory {
@@ -64,20 +67,16 @@ impl Site {
     }
 
     /// Creates a workspace of `acme` with a flat tag or a tag binding.
-    async fn workspace(&self, name: &str, project: &str, tags: Value) {
-        let mut body = resource("workspaces", json!({ "name": name }));
-        body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
-        for (relationship, data) in tags.as_object().unwrap() {
-            body["data"]["relationships"][relationship] = json!({ "data": data });
+    async fn workspace(&self, name: &str, project: &str, tags: Option<&(&str, Value)>) {
+        let mut body = in_project(project, json!({ "name": name }));
+        if let Some((relationship, list)) = tags {
+            body["data"]["relationships"][*relationship] = list.clone();
         }
-        let made = self.world.owner.post("organizations/acme/workspaces", body).await;
-        assert_eq!(made.status, 201, "{}", made.text);
+        self.world.owner.create(WORKSPACES, body).await;
     }
 
     async fn workspaces(&self) -> Vec<String> {
-        let list = self.world.owner.get("organizations/acme/workspaces?page[size]=100").await;
-        let items = list.body["data"].as_array().unwrap().iter();
-        items.map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect()
+        names(&self.world.owner.get(&format!("{WORKSPACES}?page[size]=100")).await)
     }
 
     async fn terraform(&self, directory: &Directory, env: &[(&str, &str)], arguments: &[&str]) -> Ran {
@@ -154,17 +153,17 @@ const INIT: &[&str] = &["init", "-input=false", "-no-color"];
 const LIST: &[&str] = &["workspace", "list", "-no-color"];
 
 /// Two matching workspaces, one of them in `Payments`, and one that does not match.
-async fn under_tags(store: Store, tags: Value, block: &str) {
-    let site = Site::start(store).await;
+async fn under_tags(builder: Builder, tags: (&str, Value), block: &str) {
+    let Some(site) = Site::start(builder).await else { return };
     let owner = &site.world.owner;
     let payments = site.world.project("Payments").await;
     let other = site.world.project("Other").await;
-    site.workspace("app-a", &payments, tags.clone()).await;
-    site.workspace("app-b", &other, tags).await;
-    site.workspace("app-c", &payments, json!({})).await;
+    site.workspace("app-a", &payments, Some(&tags)).await;
+    site.workspace("app-b", &other, Some(&tags)).await;
+    site.workspace("app-c", &payments, None).await;
     let count = async || {
         let shown = owner.get(&format!("projects/{payments}")).await;
-        shown.body["data"]["attributes"]["workspace-count"].as_i64().unwrap()
+        attribute(&shown, "workspace-count").as_i64().unwrap()
     };
     let directory = site.directory(&owner.token, &format!("project = \"Payments\"\n{block}"));
     site.terraform(&directory, &[], INIT).await.ok();
@@ -172,10 +171,9 @@ async fn under_tags(store: Store, tags: Value, block: &str) {
     site.terraform(&directory, &[], &["workspace", "new", "-no-color", "n1"]).await.ok();
     assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-a", "n1"]);
     let made = owner.get("organizations/acme/workspaces/n1").await;
-    assert_eq!(made.body["data"]["relationships"]["project"]["data"]["id"], json!(payments));
-    let bindings = owner.get(&format!("workspaces/{}/tag-bindings", made.body["data"]["id"].as_str().unwrap())).await;
-    let keys: Vec<_> = bindings.body["data"].as_array().unwrap().iter().map(|tag| &tag["attributes"]["key"]).collect();
-    assert_eq!(keys.len(), 1, "{}", bindings.text);
+    assert_eq!(link(&made, "project"), &payments);
+    let bindings = owner.get(&format!("workspaces/{}/tag-bindings", id_of(&made))).await;
+    assert_eq!(items(&bindings).len(), 1, "{}", bindings.text);
     assert_eq!(count().await, 3);
     site.terraform(&directory, &[], &["workspace", "select", "-no-color", "app-a"]).await.ok();
     site.terraform(&directory, &[], &["workspace", "delete", "-no-color", "n1"]).await.ok();
@@ -184,80 +182,38 @@ async fn under_tags(store: Store, tags: Value, block: &str) {
     site.world.app.stop().await;
 }
 
-async fn under_flat_tags(store: Store) {
-    if is_there() {
-        let tags = json!({ "tags": [{ "type": "tags", "attributes": { "name": "team" } }] });
-        under_tags(store, tags, "tags = [\"team\"]").await;
-    }
+async fn cloud_block_with_flat_tags(builder: Builder) {
+    under_tags(builder, ("tags", flat_tags(&["team"])), "tags = [\"team\"]").await;
 }
 
-#[actix_web::test]
-async fn cloud_block_with_flat_tags_on_the_embedded_store() {
-    under_flat_tags(Store::Embedded).await;
+async fn cloud_block_with_tag_values(builder: Builder) {
+    under_tags(builder, ("tag-bindings", tags(&[("env", "dev")])), "tags = { env = \"dev\" }").await;
 }
 
-#[actix_web::test]
-async fn cloud_block_with_flat_tags_on_postgres() {
-    under_flat_tags(Store::Postgres).await;
-}
-
-async fn under_tags_with_values(store: Store) {
-    if is_there() {
-        let binding = json!({ "type": "tag-bindings", "attributes": { "key": "env", "value": "dev" } });
-        under_tags(store, json!({ "tag-bindings": [binding] }), "tags = { env = \"dev\" }").await;
-    }
-}
-
-#[actix_web::test]
-async fn cloud_block_with_tag_values_on_the_embedded_store() {
-    under_tags_with_values(Store::Embedded).await;
-}
-
-#[actix_web::test]
-async fn cloud_block_with_tag_values_on_postgres() {
-    under_tags_with_values(Store::Postgres).await;
-}
-
-#[actix_web::test]
-async fn cloud_block_with_a_name_on_the_embedded_store() {
-    under_a_name(Store::Embedded).await;
-}
-
-#[actix_web::test]
-async fn cloud_block_with_a_name_on_postgres() {
-    under_a_name(Store::Postgres).await;
-}
-
-async fn under_a_name(store: Store) {
-    if !is_there() {
-        return;
-    }
-    let site = Site::start(store).await;
+async fn cloud_block_with_a_name(builder: Builder) {
+    let Some(site) = Site::start(builder).await else { return };
     let owner = &site.world.owner;
     let block = "name = \"app-dev\"\nproject = \"Payments\"";
-    let member = site.world.member("mia", OrganizationRights::NONE).await;
+    let member = site.world.member("mia", NONE).await;
     let refused = site.directory(&member.api.token, block);
     let ran = site.terraform(&refused, &[], INIT).await;
     assert_ne!(ran.code, Some(0), "{}", ran.out);
     assert_eq!(site.workspaces().await, Vec::<String>::new(), "nothing is made somewhere else");
     let directory = site.directory(&owner.token, block);
     site.terraform(&directory, &[], INIT).await.ok();
-    let project = owner.get("organizations/acme/projects?filter[names]=Payments").await.body["data"][0]["id"].clone();
-    let workspace = owner.get("organizations/acme/workspaces/app-dev").await;
-    assert_eq!(workspace.body["data"]["relationships"]["project"]["data"]["id"], project);
+    let found = owner.get(&format!("{PROJECTS}?filter[names]=Payments")).await;
+    let workspace = owner.get(&format!("{WORKSPACES}/app-dev")).await;
+    assert_eq!(link(&workspace, "project"), &items(&found)[0]["id"]);
     assert_eq!(site.terraform(&directory, &[], LIST).await.names(), ["app-dev"]);
     site.world.app.stop().await;
 }
 
 #[actix_web::test]
 async fn member_without_projects_does_not_crash_terraform() {
-    if !is_there() {
-        return;
-    }
-    let site = Site::start(Store::Embedded).await;
+    let Some(site) = Site::start(App::builder()).await else { return };
     let payments = site.world.project("Payments").await;
-    site.workspace("app-a", &payments, json!({ "tags": [{ "attributes": { "name": "team" } }] })).await;
-    let member = site.world.member("mia", OrganizationRights::NONE).await;
+    site.workspace("app-a", &payments, Some(&("tags", flat_tags(&["team"])))).await;
+    let member = site.world.member("mia", NONE).await;
     let directory = site.directory(&member.api.token, "project = \"Payments\"\ntags = [\"team\"]");
     let ran = site.terraform(&directory, &[], INIT).await;
     assert!(ran.code.is_some_and(|code| code != 11) && !ran.out.contains("panic"), "{}", ran.out);
@@ -266,14 +222,11 @@ async fn member_without_projects_does_not_crash_terraform() {
 
 #[actix_web::test]
 async fn terraform_reads_every_page_of_a_list() {
-    if !is_there() {
-        return;
-    }
-    let site = Site::start(Store::Embedded).await;
+    let Some(site) = Site::start(App::builder()).await else { return };
     let payments = site.world.project("Payments").await;
     let names: Vec<String> = (0..23).map(|n| format!("app-{n:02}")).collect();
     for name in &names {
-        site.workspace(name, &payments, json!({ "tags": [{ "attributes": { "name": "team" } }] })).await;
+        site.workspace(name, &payments, Some(&("tags", flat_tags(&["team"])))).await;
     }
     let directory = site.directory(&site.world.owner.token, "project = \"Payments\"\ntags = [\"team\"]");
     let selected = [("TF_WORKSPACE", "app-07")];
@@ -284,23 +237,18 @@ async fn terraform_reads_every_page_of_a_list() {
 
 #[actix_web::test]
 async fn terraform_plan_and_apply_fail_early_with_the_reason() {
-    if !is_there() {
-        return;
-    }
-    let site = Site::start(Store::Embedded).await;
+    let Some(site) = Site::start(App::builder()).await else { return };
     let owner = &site.world.owner;
     let payments = site.world.project("Payments").await;
     let modes = ["remote", "local", "inherited"];
     for mode in modes {
-        let mut body = resource("workspaces", json!({ "name": mode }));
+        let mut body = in_project(&payments, json!({ "name": mode }));
         if mode != "inherited" {
             body["data"]["attributes"]["execution-mode"] = json!(mode);
         }
-        body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": payments } } });
-        assert_eq!(owner.post("organizations/acme/workspaces", body).await.status, 201);
+        owner.create(WORKSPACES, body).await;
     }
-    let default = resource("organizations", json!({ "default-execution-mode": "local" }));
-    assert_eq!(owner.patch("organizations/acme", default).await.status, 200);
+    assert_eq!(owner.change("organizations/acme", json!({ "default-execution-mode": "local" })).await.status, 200);
     for mode in modes {
         let directory = site.directory(&owner.token, &format!("name = \"{mode}\""));
         let made = directory.path().join("made");
@@ -324,8 +272,8 @@ async fn terraform_plan_and_apply_fail_early_with_the_reason() {
         }
         let left: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!made.exists() && !left.iter().any(|name| name.to_string_lossy().contains("tfstate")), "{left:?}");
-        let workspace = owner.get(&format!("organizations/acme/workspaces/{mode}")).await;
-        assert_eq!(workspace.body["data"]["attributes"]["locked"], json!(false), "{}", workspace.text);
+        let workspace = owner.get(&format!("{WORKSPACES}/{mode}")).await;
+        assert_eq!(attribute(&workspace, "locked"), false, "{}", workspace.text);
         site.terraform(&directory, &[], LIST).await.ok();
     }
     site.world.app.stop().await;
@@ -335,12 +283,9 @@ async fn terraform_plan_and_apply_fail_early_with_the_reason() {
 async fn execution_mode_is_shown_as_set_except_to_terraform() {
     let world = World::of(App::builder()).await;
     let body = resource("workspaces", json!({ "name": "app", "execution-mode": "local" }));
-    let made = world.owner.post("organizations/acme/workspaces", body).await;
-    let id = made.body["data"]["id"].as_str().unwrap().to_owned();
+    let id = world.owner.create(WORKSPACES, body).await;
     for path in [format!("workspaces/{id}"), "organizations/acme/workspaces/app".to_owned()] {
-        let mode = async |request: reqwest::RequestBuilder| {
-            crate::support::send(request).await.body["data"]["attributes"]["execution-mode"].clone()
-        };
+        let mode = async |request: reqwest::RequestBuilder| attribute(&send(request).await, "execution-mode").clone();
         let ask = || world.owner.request(reqwest::Method::GET, &path);
         assert_eq!(mode(ask()).await, json!("local"));
         assert_eq!(mode(ask().header("X-Terraform-Integration", "cloud")).await, json!("remote"));
@@ -349,7 +294,7 @@ async fn execution_mode_is_shown_as_set_except_to_terraform() {
     let body = resource("configuration-versions", json!({}));
     let refused = world.owner.post(&run, body.clone()).await;
     assert_eq!((refused.status, &refused.body["errors"][0]["status"]), (422, &json!("422")), "{}", refused.text);
-    let outsider = world.member("mia", OrganizationRights::NONE).await;
+    let outsider = world.member("mia", NONE).await;
     assert_eq!(outsider.api.post(&run, body).await.status, 404, "hidden from whoever does not see the workspace");
     world.app.stop().await;
 }

@@ -3,12 +3,12 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{World, assert_refused, on_both_stores, resource};
+use super::fixture::{PROJECTS, World, assert_refused, on_both_stores, resource};
 use crate::support::send;
 
 on_both_stores!(tokens_paths_and_headers, media_types_and_documents);
 
-async fn tokens_paths_and_headers(world: World) {
+async fn tokens_paths_and_headers(world: &World) {
     let owner = &world.owner;
     let none = owner.with_token("");
     for route in signet::http::jsonapi::table::all_routes().filter(|route| !route.open) {
@@ -18,13 +18,13 @@ async fn tokens_paths_and_headers(world: World) {
         assert_eq!(answer.body["errors"][0]["status"], "401");
         assert_eq!(answer.header("www-authenticate"), "Bearer");
     }
-    let other = none.request(Method::GET, "organizations/acme/projects").header("Authorization", "Token x");
+    let other = none.request(Method::GET, PROJECTS).header("Authorization", "Token x");
     assert_eq!(send(other).await.status, 401);
     let mut changed = owner.token.clone();
     let last = changed.pop().unwrap();
     changed.push(if last == 'A' { 'B' } else { 'A' });
     for token in ["x", "aaaaaaaaaaaaaa.pjv1.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &changed] {
-        assert_eq!(owner.with_token(token).get("organizations/acme/projects").await.status, 401);
+        assert_eq!(owner.with_token(token).get(PROJECTS).await.status, 401);
     }
     let ping = none.get("ping").await;
     assert_eq!((ping.status, ping.header("tfp-api-version"), &ping.text[..]), (204, "2.6", ""));
@@ -35,17 +35,15 @@ async fn tokens_paths_and_headers(world: World) {
     let nothing = owner.get("nothing/here").await;
     assert_refused(&nothing, 404, &[("", "no such path")]);
     assert_eq!(nothing.header("content-type"), "application/vnd.api+json");
-    assert_eq!(owner.get("organizations/acme/projects/").await.status, 200, "a slash at the end");
-    let list = owner.get("organizations/acme/projects").await;
+    assert_eq!(owner.get(&format!("{PROJECTS}/")).await.status, 200, "a slash at the end");
+    let list = owner.get(PROJECTS).await;
     assert!(!list.header("x-request-id").is_empty() && list.header("x-ratelimit-limit").is_empty());
-    world.app.stop().await;
 }
 
-async fn media_types_and_documents(world: World) {
-    let path = "organizations/acme/projects";
+async fn media_types_and_documents(world: &World) {
     let body = |name: &str| resource("projects", json!({ "name": name })).to_string();
     let typed = |kind: Option<&str>, body: String| {
-        let request = world.owner.request(Method::POST, path).body(body);
+        let request = world.owner.request(Method::POST, PROJECTS).body(body);
         send(match kind {
             Some(kind) => request.header("Content-Type", kind),
             None => request,
@@ -54,8 +52,10 @@ async fn media_types_and_documents(world: World) {
     for kind in [None, Some("application/json"), Some("application/vnd.api+json; ext=foo")] {
         assert_refused(&typed(kind, body("abc")).await, 415, &[("", "Content-Type must be")]);
     }
-    assert_eq!(typed(Some("application/vnd.api+json; charset=utf-8"), body("abc")).await.status, 201);
-    assert_eq!(typed(Some("application/vnd.api+json;charset=\"UTF-8\""), body("quoted")).await.status, 201);
+    for (charset, name) in [("; charset=utf-8", "abc"), (";charset=\"UTF-8\"", "quoted")] {
+        let kind = format!("application/vnd.api+json{charset}");
+        assert_eq!(typed(Some(&kind), body(name)).await.status, 201, "{kind}");
+    }
     let api = Some("application/vnd.api+json");
     assert_refused(&typed(api, "{".to_owned()).await, 400, &[("", "request body: not valid JSON")]);
     for text in ["{}", "[]", "{\"data\":[]}"] {
@@ -65,5 +65,4 @@ async fn media_types_and_documents(world: World) {
     assert_refused(&typed(api, wrong).await, 409, &[("/data/type", "type must be projects")]);
     let missing = json!({ "data": { "attributes": { "name": "abd" } } }).to_string();
     assert_refused(&typed(api, missing).await, 422, &[("/data/type", "type is missing")]);
-    world.app.stop().await;
 }

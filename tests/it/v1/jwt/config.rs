@@ -5,16 +5,24 @@ use signet::auth::LoginSettings;
 
 use super::Bed;
 use crate::directory::Issuer;
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on};
+
+tests_on!(
+    bare: Bed::bare(App::builder()) =>
+        a_configuration_is_written_merged_and_read,
+        exactly_one_permitted_key_source_is_accepted,
+        configuration_is_rejected_if_keys_are_unavailable;
+    configured: Bed::start() =>
+        browser_login_fields_are_rejected_by_name,
+        mounts_have_issuers_of_their_own;
+);
 
 async fn refused(bed: &Bed, config: Value, text: &str) {
     let answer = bed.app.client.post("auth/jwt/config", config.clone()).await;
     assert_eq!((answer.status, answer.error()), (400, text), "{config}: {}", answer.text);
 }
 
-#[actix_web::test]
-async fn a_configuration_is_written_merged_and_read() {
-    let bed = Bed::bare(App::builder()).await;
+async fn a_configuration_is_written_merged_and_read(bed: &Bed) {
     let client = &bed.app.client;
     assert_eq!(client.get("auth/jwt/config").await.text, "{\"errors\":[]}");
     bed.configure(json!({"oidc_discovery_url": bed.issuer.url, "default_role": "CI"})).await;
@@ -37,40 +45,36 @@ async fn a_configuration_is_written_merged_and_read() {
     bed.configure(json!({"bound_issuer": "", "jwt_supported_algs": "", "default_role": ""})).await;
     let shown = client.get("auth/jwt/config").await.body["data"].clone();
     assert_eq!((&shown["bound_issuer"], &shown["jwt_supported_algs"]), (&json!(""), &json!([])));
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn exactly_one_permitted_key_source_is_accepted() {
-    let bed = Bed::bare(App::builder()).await;
+async fn exactly_one_permitted_key_source_is_accepted(bed: &Bed) {
     let one = "exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set";
     let url = bed.issuer.url.clone();
     let set = format!("{}/keys", bed.issuer.url);
-    refused(&bed, json!({}), one).await;
-    refused(&bed, json!({"bound_issuer": "x"}), one).await;
-    refused(&bed, json!({"jwks_url": set, "oidc_discovery_url": url}), one).await;
-    refused(&bed, json!({"jwks_url": set, "jwt_validation_pubkeys": [bed.issuer.key.pem()]}), one).await;
+    refused(bed, json!({}), one).await;
+    refused(bed, json!({"bound_issuer": "x"}), one).await;
+    refused(bed, json!({"jwks_url": set, "oidc_discovery_url": url}), one).await;
+    refused(bed, json!({"jwks_url": set, "jwt_validation_pubkeys": [bed.issuer.key.pem()]}), one).await;
     bed.configure(json!({"jwks_url": set})).await;
-    refused(&bed, json!({"jwks_url": ""}), one).await;
+    refused(bed, json!({"jwks_url": ""}), one).await;
     let https = |field: &str| format!("{field}: must be an absolute https URL without credentials");
     for wrong in ["http://issuer.example/keys", "issuer.example", "ftp://127.0.0.1/", "https://me:word@issuer.example/"]
     {
-        refused(&bed, json!({"jwks_url": wrong}), &https("jwks_url")).await;
-        refused(&bed, json!({"oidc_discovery_url": wrong}), &https("oidc_discovery_url")).await;
+        refused(bed, json!({"jwks_url": wrong}), &https("jwks_url")).await;
+        refused(bed, json!({"oidc_discovery_url": wrong}), &https("oidc_discovery_url")).await;
     }
     for wrong in
         ["https://169.254.169.254/latest", "https://[fe80::1]/", "https://[::ffff:a9fe:a9fe]/", "https://0.0.0.0/"]
     {
-        refused(&bed, json!({"jwks_url": wrong}), "jwks_url: the address of the host is not permitted").await;
+        refused(bed, json!({"jwks_url": wrong}), "jwks_url: the address of the host is not permitted").await;
     }
     let known = format!("{url}/.well-known/openid-configuration");
-    refused(&bed, json!({"oidc_discovery_url": known}), "'oidc_discovery_url' contains '.well-known' component").await;
-    refused(&bed, json!({"oidc_discovery_url": format!("{url}?a=b")}), "oidc_discovery_url: must have no query").await;
+    refused(bed, json!({"oidc_discovery_url": known}), "'oidc_discovery_url' contains '.well-known' component").await;
+    refused(bed, json!({"oidc_discovery_url": format!("{url}?a=b")}), "oidc_discovery_url: must have no query").await;
     let key = bed.issuer.key.key.to_pkcs8().unwrap();
     let key = signet::x509::pem::encode("PRIVATE KEY", key.expose());
-    refused(&bed, json!({"jwks_ca_pem": key}), "jwks_ca_pem: must contain only PEM blocks of type CERTIFICATE").await;
+    refused(bed, json!({"jwks_ca_pem": key}), "jwks_ca_pem: must contain only PEM blocks of type CERTIFICATE").await;
     assert_eq!(bed.app.client.get("auth/jwt/config").await.body["data"]["jwks_url"], json!(set), "nothing was written");
-    bed.app.stop().await;
 }
 
 #[actix_web::test]
@@ -100,9 +104,7 @@ async fn loopback_issuer_is_called_only_if_configured() {
     running.stop().await.unwrap();
 }
 
-#[actix_web::test]
-async fn browser_login_fields_are_rejected_by_name() {
-    let bed = Bed::start().await;
+async fn browser_login_fields_are_rejected_by_name(bed: &Bed) {
     for (field, value) in [
         ("oidc_client_id", json!("app")),
         ("oidc_client_secret", json!("hunter2")),
@@ -112,7 +114,7 @@ async fn browser_login_fields_are_rejected_by_name() {
         ("override_allowed_server_names", json!("issuer.example")),
         ("jwks_pairs", json!([{"jwks_url": "https://issuer.example"}])),
     ] {
-        refused(&bed, json!({field: value}), &format!("{field}: not supported; only logins with a JWT are supported"))
+        refused(bed, json!({field: value}), &format!("{field}: not supported; only logins with a JWT are supported"))
             .await;
         let neutral = match value {
             Value::String(_) => json!(""),
@@ -121,18 +123,15 @@ async fn browser_login_fields_are_rejected_by_name() {
         };
         bed.configure(json!({field: neutral})).await;
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn configuration_is_rejected_if_keys_are_unavailable() {
-    let bed = Bed::bare(App::builder()).await;
+async fn configuration_is_rejected_if_keys_are_unavailable(bed: &Bed) {
     bed.issuer.lock().down = Some(503);
     let config = json!({"oidc_discovery_url": bed.issuer.url});
     let gone = "jwt: the issuer's configuration: answered with status 503";
-    refused(&bed, config.clone(), &format!("error checking oidc discovery URL: {gone}")).await;
+    refused(bed, config.clone(), &format!("error checking oidc discovery URL: {gone}")).await;
     let set = json!({"jwks_url": format!("{}/keys", bed.issuer.url)});
-    refused(&bed, set, "error checking jwks URL: jwt: the issuer's key set: answered with status 503").await;
+    refused(bed, set, "error checking jwks URL: jwt: the issuer's key set: answered with status 503").await;
     let mut config = config;
     config["skip_jwks_validation"] = json!(true);
     let answer = bed.app.client.post("auth/jwt/config", config).await;
@@ -141,23 +140,19 @@ async fn configuration_is_rejected_if_keys_are_unavailable() {
     assert_eq!(shown["data"]["status"], json!("invalid"));
     assert_eq!(shown["warnings"], json!([format!("failed to construct JWK validator: {gone}")]));
     bed.role("ci", json!({"bound_audiences": "signet"})).await;
-    let answer = bed.log_in("ci", &bed.issuer.token(json!({"aud": "signet"}))).await;
+    let answer = bed.log_in("ci", &bed.token()).await;
     assert_eq!((answer.status, answer.error(), &answer.headers["retry-after"]), (503, gone, &"1".parse().unwrap()));
     // A port without a listener.
     let nobody = "http://127.0.0.1:9/keys";
     let answer = bed.app.client.post("auth/jwt/config", json!({"jwks_url": nobody})).await;
     assert!(answer.error().contains("cannot be reached, or its TLS certificate is not trusted"), "{}", answer.text);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn mounts_have_issuers_of_their_own() {
-    let bed = Bed::start().await;
+async fn mounts_have_issuers_of_their_own(bed: &Bed) {
     let client = &bed.app.client;
     let other = Issuer::start();
     assert_eq!(client.post("sys/auth/ci/jwt", json!({"type": "jwt"})).await.status, 204);
-    let config = client.post("auth/ci/jwt/config", json!({"oidc_discovery_url": other.url})).await;
-    assert_eq!(config.status, 204, "{}", config.text);
+    client.post("auth/ci/jwt/config", json!({"oidc_discovery_url": other.url})).await.assert_status(204);
     let role = json!({"user_claim": "sub", "bound_subject": "build-7"});
     assert_eq!(client.post("auth/ci/jwt/role/other", role).await.status, 204);
     let token = other.token(json!({}));
@@ -166,5 +161,4 @@ async fn mounts_have_issuers_of_their_own() {
     assert_eq!(answer.body["auth"]["metadata"], json!({"role": "other"}), "{}", answer.text);
     assert_eq!(stranger.post("auth/jwt/login", json!({"role": "other", "jwt": token})).await.status, 400);
     bed.refuses("ci", &other.token(json!({"aud": "signet"})), "the token is of another issuer").await;
-    bed.app.stop().await;
 }

@@ -5,7 +5,17 @@ use signet::x509::pem;
 
 use super::Bed;
 use crate::directory::TokenKey;
-use crate::support::App;
+use crate::support::{App, tests_on, with};
+
+tests_on!(
+    bare: Bed::bare(App::builder()) =>
+        every_algorithm_verifies_with_fetched_and_configured_keys,
+        configured_keys_are_public_keys_or_certificates;
+    configured: Bed::start() =>
+        only_the_algorithms_of_the_configuration_are_accepted,
+        key_use_and_algorithm_members_are_respected,
+        a_token_that_names_no_key_is_tried_with_the_first_32;
+);
 
 const ALL: [&str; 10] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
@@ -16,9 +26,7 @@ fn key_for(algorithm: &'static str) -> TokenKey {
     }
 }
 
-#[actix_web::test]
-async fn every_algorithm_verifies_with_fetched_and_configured_keys() {
-    let bed = Bed::bare(App::builder()).await;
+async fn every_algorithm_verifies_with_fetched_and_configured_keys(bed: &Bed) {
     let keys = ALL.map(key_for);
     for key in &keys {
         bed.issuer.publish(key);
@@ -44,12 +52,9 @@ async fn every_algorithm_verifies_with_fetched_and_configured_keys() {
         }
     }
     assert_eq!(bed.app.client.get("auth/jwt/config").await.body["data"]["jwks_url"], json!(""));
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn only_the_algorithms_of_the_configuration_are_accepted() {
-    let bed = Bed::start().await;
+async fn only_the_algorithms_of_the_configuration_are_accepted(bed: &Bed) {
     let keys = ALL.map(key_for);
     for key in &keys {
         bed.issuer.publish(key);
@@ -71,20 +76,15 @@ async fn only_the_algorithms_of_the_configuration_are_accepted() {
     assert_eq!(accepted().await, ["RS256"]);
     for wrong in ["HS256", "none", "rs256", "ES256K", "RSA-OAEP"] {
         let answer = bed.app.client.post("auth/jwt/config", json!({"jwt_supported_algs": [wrong]})).await;
-        assert_eq!(answer.status, 400, "{wrong}");
-        assert!(answer.error().starts_with("invalid jwt_supported_algs: must be"), "{}", answer.text);
+        answer.assert_error_begins(400, "invalid jwt_supported_algs: must be");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn key_use_and_algorithm_members_are_respected() {
-    let bed = Bed::start().await;
+async fn key_use_and_algorithm_members_are_respected(bed: &Bed) {
     let key = TokenKey::rsa("k2", 1);
     let token = key.token(&bed.issuer.claims(json!({"aud": "signet"})));
-    let with = |more: Value| {
-        let mut public = key.public();
-        public.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let published = |more: Value| {
+        let mut public = with(key.public(), more);
         public.as_object_mut().unwrap().retain(|_, member| !member.is_null());
         public
     };
@@ -103,16 +103,13 @@ async fn key_use_and_algorithm_members_are_respected() {
         (json!({"e": "AQ"}), 403),
     ];
     for (at, (more, status)) in keys.into_iter().enumerate() {
-        bed.issuer.lock().keys = vec![bed.issuer.key.public(), with(more.clone())];
+        bed.issuer.lock().keys = vec![bed.issuer.key.public(), published(more.clone())];
         bed.configure(json!({"default_role": format!("r{at}")})).await;
         assert_eq!(bed.log_in("ci", &token).await.status, status, "{more}");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
-    let bed = Bed::start().await;
+async fn a_token_that_names_no_key_is_tried_with_the_first_32(bed: &Bed) {
     let key = TokenKey::rsa("own", 1);
     let other = TokenKey::rsa("other", 2);
     let claims = bed.issuer.claims(json!({"aud": "signet"}));
@@ -125,12 +122,9 @@ async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
         assert_eq!(bed.log_in("ci", &unnamed).await.status, status, "{others}");
         assert_eq!(bed.log_in("ci", &key.token(&claims)).await.status, 200, "one that names it");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn configured_keys_are_public_keys_or_certificates() {
-    let bed = Bed::bare(App::builder()).await;
+async fn configured_keys_are_public_keys_or_certificates(bed: &Bed) {
     bed.role("ci", json!({"bound_audiences": "signet"})).await;
     let root = json!({"common_name": "Tokens", "key_type": "rsa", "key_bits": 2048});
     let made = bed.app.client.post("pki/root/generate/exported", root).await;
@@ -148,15 +142,10 @@ async fn configured_keys_are_public_keys_or_certificates() {
         (json!(vec![key.pem(); 33]), "more than 32 keys"),
     ] {
         let answer = bed.app.client.post("auth/jwt/config", json!({"jwt_validation_pubkeys": wrong})).await;
-        assert_eq!(answer.status, 400, "{rule}: {}", answer.text);
-        assert!(
-            answer.error().starts_with("jwt_validation_pubkeys: ") && answer.error().contains(rule),
-            "{}",
-            answer.text
-        );
+        answer.assert_error_begins(400, "jwt_validation_pubkeys: ");
+        answer.assert_error_has(400, rule);
         assert!(!answer.text.contains("hunter2") && !answer.text.contains("-----BEGIN"), "{}", answer.text);
     }
-    bed.app.stop().await;
 }
 
 /// An RSA key of 1024 bits.

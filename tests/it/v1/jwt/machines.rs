@@ -19,13 +19,11 @@ async fn bed() -> Bed {
 
 async fn gets_a_certificate(bed: &Bed, role: &str, token: &str) -> (Value, Client) {
     let answer = bed.log_in(role, token).await;
-    let auth = auth(&answer).clone();
-    let own = bed.app.client.with_token(auth["client_token"].as_str().unwrap());
-    let issued = own.post("pki/issue/web", json!({"common_name": "a.test"})).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    let own = bed.app.client.holder(&answer);
+    let issued = own.post("pki/issue/web", json!({"common_name": "a.test"})).await.assert_status(200);
     assert!(issued.body["data"]["certificate"].as_str().unwrap().contains("BEGIN CERTIFICATE"));
     own.get("pki/roles/web").await.assert_denied();
-    (auth, own)
+    (auth(&answer).clone(), own)
 }
 
 #[actix_web::test]

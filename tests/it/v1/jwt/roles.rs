@@ -2,17 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::{Bed, auth};
-use crate::support::App;
+use super::Bed;
+use crate::support::{App, tests_on, with};
+
+tests_on!(
+    bare: Bed::bare(App::builder()) =>
+        a_role_is_written_merged_read_listed_and_deleted,
+        a_role_that_breaks_a_rule_is_refused_with_the_field;
+    configured: Bed::start() =>
+        bound_claims_must_match,
+        user_claim_must_be_a_non_empty_string,
+        max_age_requires_recent_auth_time;
+);
 
 async fn refused(bed: &Bed, role: Value, text: &str) {
     let answer = bed.app.client.post("auth/jwt/role/wrong", role.clone()).await;
     assert_eq!((answer.status, answer.error()), (400, text), "{role}: {}", answer.text);
 }
 
-#[actix_web::test]
-async fn a_role_is_written_merged_read_listed_and_deleted() {
-    let bed = Bed::bare(App::builder()).await;
+async fn a_role_is_written_merged_read_listed_and_deleted(bed: &Bed) {
     let client = &bed.app.client;
     assert_eq!(client.list("auth/jwt/role").await.status, 404);
     bed.role("CI", json!({"bound_audiences": "a, b", "ttl": "20m", "clock_skew_leeway": "-1", "max_age": "1h"})).await;
@@ -41,84 +49,64 @@ async fn a_role_is_written_merged_read_listed_and_deleted() {
         assert_eq!(client.delete("auth/jwt/role/CI").await.status, 204);
     }
     assert_eq!(client.get("auth/jwt/role/ci").await.text, "{\"errors\":[]}");
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
-    let bed = Bed::bare(App::builder()).await;
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field(bed: &Bed) {
     let bound = json!({"user_claim": "sub", "bound_subject": "x"});
-    let with = |more: Value| {
-        let mut role = bound.clone();
-        role.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        role
-    };
+    let bounded = |more: Value| with(bound.clone(), more);
     let open = "must have at least one bound constraint when creating/updating a role";
-    refused(&bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
-    refused(&bed, json!({"user_claim": "sub"}), open).await;
-    refused(&bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
+    refused(bed, json!({"bound_subject": "x"}), "a user claim must be defined on the role").await;
+    refused(bed, json!({"user_claim": "sub"}), open).await;
+    refused(bed, json!({"user_claim": "sub", "bound_claims": {}, "bound_audiences": ""}), open).await;
+    let blank = "bound_claims: a text must not be blank, nor longer than 1024 bytes";
+    let reserved = "metadata key \"role\" is reserved and may not be a mapping destination";
+    let long = "claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes";
     for (more, text) in [
         (json!({"role_type": "oidc"}), "role_type: 'oidc' is not supported, only 'jwt'"),
         (json!({"role_type": "JWT"}), "invalid 'role_type': must be jwt"),
         (json!({"bound_claims_type": "regex"}), "invalid 'bound_claims_type': must be string or glob"),
-        (json!({"bound_claims": {"a": ""}}), "bound_claims: a text must not be blank, nor longer than 1024 bytes"),
-        (
-            json!({"bound_claims": {"a": ["x", " "]}}),
-            "bound_claims: a text must not be blank, nor longer than 1024 bytes",
-        ),
+        (json!({"bound_claims": {"a": ""}}), blank),
+        (json!({"bound_claims": {"a": ["x", " "]}}), blank),
         (json!({"bound_claims": {"a": []}}), "bound_claims: a claim must be bound to 1 to 100 values"),
         (json!({"bound_claims": {"a": null}}), "bound_claims: a value must be a string, a number or a boolean"),
         (json!({"bound_claims": {"a": {"b": 1}}}), "bound_claims: a value must be a string, a number or a boolean"),
         (json!({"bound_claims": {"": "x"}}), "bound_claims: names must be of 1 to 1024 bytes"),
         (json!({"bound_claims": {"a": 7}, "bound_claims_type": "glob"}), "bound_claims: patterns must be strings"),
         (json!({"bound_claims": "{"}), "bound_claims: must be a JSON object"),
-        (
-            json!({"claim_mappings": {"a": "role"}}),
-            "metadata key \"role\" is reserved and may not be a mapping destination",
-        ),
+        (json!({"claim_mappings": {"a": "role"}}), reserved),
         (json!({"claim_mappings": {"a": "x", "b": "x"}}), "multiple keys are mapped to metadata key \"x\""),
         (json!({"token_ttl": "2h", "token_max_ttl": "1h"}), "ttl should not be greater than max_ttl"),
         (json!({"token_policies": "root"}), "auth methods cannot create root tokens"),
-        (json!({"oidc_scopes": ["profile"]}), "oidc_scopes: not supported; only logins with a JWT are supported"),
-        (
-            json!({"allowed_redirect_uris": "x".repeat(1025)}),
-            "claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes",
-        ),
-        (json!({"callback_mode": "device"}), "callback_mode: not supported; only logins with a JWT are supported"),
-        (
-            json!({"verbose_oidc_logging": true}),
-            "verbose_oidc_logging: not supported; only logins with a JWT are supported",
-        ),
-        (
-            json!({"token_policies_template_claims": true}),
-            "token_policies_template_claims: not supported; only logins with a JWT are supported",
-        ),
+        (json!({"allowed_redirect_uris": "x".repeat(1025)}), long),
     ] {
-        refused(&bed, with(more), text).await;
+        refused(bed, bounded(more), text).await;
+    }
+    for (field, value) in [
+        ("oidc_scopes", json!(["profile"])),
+        ("callback_mode", json!("device")),
+        ("verbose_oidc_logging", json!(true)),
+        ("token_policies_template_claims", json!(true)),
+    ] {
+        let text = format!("{field}: not supported; only logins with a JWT are supported");
+        refused(bed, bounded(json!({ field: value })), &text).await;
     }
     for (field, value) in [("clock_skew_leeway", json!("x")), ("max_age", json!(-1)), ("user_claim", json!([]))] {
-        assert_eq!(
-            bed.app.client.post("auth/jwt/role/wrong", with(json!({field: value}))).await.status,
-            400,
-            "{field}"
-        );
+        let role = bounded(json!({ field: value }));
+        bed.app.client.post("auth/jwt/role/wrong", role).await.assert_status(400);
     }
     assert_eq!(bed.app.client.list("auth/jwt/role").await.status, 404);
     // Clients send neutral values of unsupported fields.
     let neutral = json!({"oidc_scopes": [], "allowed_redirect_uris": "", "callback_mode": "client", "poll_interval": 0,
         "verbose_oidc_logging": false, "oauth2_metadata": null, "bound_claims": "{\"a\":\"b\"}"});
-    bed.role("neutral", with(neutral)).await;
+    bed.role("neutral", bounded(neutral)).await;
     // Redirect URIs are accepted: some clients send them for every role.
     let redirects = json!({"allowed_redirect_uris": "https://a.test/cb,https://b.test/cb"});
-    bed.role("redirects", with(redirects)).await;
+    bed.role("redirects", bounded(redirects)).await;
     let read = bed.app.client.get("auth/jwt/role/redirects").await;
     assert_eq!(read.body["data"]["allowed_redirect_uris"], json!(["https://a.test/cb", "https://b.test/cb"]));
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn bound_claims_must_match() {
-    let bed = Bed::start().await;
+async fn bound_claims_must_match(bed: &Bed) {
     let logs_in = async |bound: Value, claims: Value| {
         bed.role("ci", json!({"bound_claims": bound})).await;
         let answer = bed.with_claims(claims.clone()).await;
@@ -165,12 +153,9 @@ async fn bound_claims_must_match() {
     for claim in [json!(""), json!(" "), json!(7), json!(false), json!([]), json!({})] {
         assert_eq!(bed.with_claims(json!({"a": claim})).await.status, 403, "{claim}");
     }
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn user_claim_must_be_a_non_empty_string() {
-    let bed = Bed::start().await;
+async fn user_claim_must_be_a_non_empty_string(bed: &Bed) {
     for (subject, reason) in [
         (json!(null), "claim \"sub\" not found in token"),
         (json!(7), "claim \"sub\" could not be converted to string"),
@@ -187,7 +172,7 @@ async fn user_claim_must_be_a_non_empty_string() {
     let pointer = json!({"user_claim_json_pointer": true});
     assert_eq!(bed.app.client.post("auth/jwt/role/mail", pointer).await.status, 204);
     let answer = bed.log_in("mail", &token).await;
-    let own = bed.app.client.with_token(auth(&answer)["client_token"].as_str().unwrap());
+    let own = bed.app.client.holder(&answer);
     assert_eq!(own.get("auth/token/lookup-self").await.body["data"]["display_name"], json!("jwt-a@b"));
     bed.role("ci", json!({"claim_mappings": {"team": "crew"}, "groups_claim": "/who/groups"})).await;
     for (more, reason) in [
@@ -196,22 +181,16 @@ async fn user_claim_must_be_a_non_empty_string() {
         (json!({"who": {"groups": 7}}), "\"/who/groups\" claim could not be converted to string list"),
         (json!({"who": {"groups": ["a", 7]}}), "\"/who/groups\" claim could not be converted to string list"),
     ] {
-        let mut claims = json!({"aud": "signet"});
-        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        bed.refuses("ci", &bed.issuer.token(claims), reason).await;
+        bed.refuses("ci", &bed.issuer.token(with(json!({"aud": "signet"}), more)), reason).await;
     }
     assert_eq!(bed.with_claims(json!({"who": {"groups": ["a", ""]}})).await.status, 200);
     assert_eq!(bed.with_claims(json!({"who": {"groups": "a"}})).await.status, 200);
-    bed.app.stop().await;
 }
 
-#[actix_web::test]
-async fn max_age_requires_recent_auth_time() {
-    let bed = Bed::start().await;
+async fn max_age_requires_recent_auth_time(bed: &Bed) {
     bed.role("ci", json!({"max_age": "1h"})).await;
     let now = crate::directory::now();
     for (asked, status) in [(json!(now - 3600), 200), (json!(now - 3670), 403), (json!(null), 403), (json!("1"), 403)] {
         assert_eq!(bed.with_claims(json!({"auth_time": asked})).await.status, status, "{asked}");
     }
-    bed.app.stop().await;
 }

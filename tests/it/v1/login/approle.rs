@@ -4,17 +4,25 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{approle, log_in, refused, role, secret_id};
-use crate::support::{App, send};
+use super::{approle, log_in, role, role_with_secret_id, secret_id, with_approle, with_clock};
+use crate::support::{App, send, tests_on};
+
+tests_on!(method: approle() =>
+    login_returns_a_token_with_the_role_settings,
+    token_sent_with_a_login_is_ignored_and_keeps_its_uses,
+    wrong_credentials_get_one_error_and_missing_ones_are_named,
+    role_is_written_read_and_deleted_ignoring_letter_case,
+    a_role_that_breaks_a_rule_is_refused_with_the_field,
+    role_id_is_unique_until_released,
+    each_field_of_a_role_has_a_path_of_its_own,
+);
 
 const INVALID: &str = "invalid role or secret ID";
 
-#[actix_web::test]
-async fn login_returns_a_token_with_the_role_settings() {
-    let app = approle().await;
+async fn login_returns_a_token_with_the_role_settings(app: &App) {
     let terms = json!({ "token_policies": "web,db", "token_ttl": "20m", "token_max_ttl": "30m", "token_num_uses": 0 });
-    role(&app, "machine", terms).await;
-    let shown = secret_id(&app, "machine", json!({ "metadata": "{\"tag\":\"blue\",\"role_name\":\"mine\"}" })).await;
+    role(app, "machine", terms).await;
+    let shown = secret_id(app, "machine", json!({ "metadata": "{\"tag\":\"blue\",\"role_name\":\"mine\"}" })).await;
     let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
     let auth = &made.body["auth"];
     assert_eq!((made.status, &auth["lease_duration"]), (200, &json!(1200)), "{}", made.text);
@@ -26,30 +34,22 @@ async fn login_returns_a_token_with_the_role_settings() {
     assert_eq!((&found["path"], &found["display_name"]), (&json!("auth/approle/login"), &json!("approle")));
     assert_eq!(found["meta"], auth["metadata"]);
     assert_eq!(log_in(&app.client, "machine", &shown["secret_id"]).await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses() {
-    let app = approle().await;
-    role(&app, "machine", json!({})).await;
-    let shown = secret_id(&app, "machine", json!({})).await;
-    let limited = app.client.post("auth/token/create", json!({ "policies": ["default"], "num_uses": 1 })).await;
-    let limited = app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses(app: &App) {
+    let shown = role_with_secret_id(app, "machine", json!({})).await;
+    let limited = app.client.with_new_token(json!({ "policies": ["default"], "num_uses": 1 })).await;
     let body = json!({ "role_id": "machine-id", "secret_id": shown["secret_id"] });
     assert_eq!(limited.post("auth/approle/login", body.clone()).await.status, 200);
     assert_eq!(limited.with_token("nonsense").post("auth/approle/login", body).await.status, 200);
     assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
-    let app = approle().await;
-    role(&app, "machine", json!({})).await;
-    role(&app, "other", json!({})).await;
-    let own = secret_id(&app, "machine", json!({})).await;
-    let others = secret_id(&app, "other", json!({})).await;
+async fn wrong_credentials_get_one_error_and_missing_ones_are_named(app: &App) {
+    role(app, "machine", json!({})).await;
+    role(app, "other", json!({})).await;
+    let own = secret_id(app, "machine", json!({})).await;
+    let others = secret_id(app, "other", json!({})).await;
     let stranger = app.client.with_token("");
     for (body, text) in [
         (json!({}), "missing role_id"),
@@ -64,21 +64,17 @@ async fn wrong_credentials_get_one_error_and_missing_ones_are_named() {
         (json!({ "role_id": "machine-id", "secret_id": others["secret_id"] }), INVALID),
         (json!({ "role_id": "machine-id", "secret_id": "a".repeat(5_000) }), INVALID),
     ] {
-        refused(&stranger.post("auth/approle/login", body).await, text);
+        stranger.post("auth/approle/login", body).await.assert_error(400, text);
     }
     for body in [json!({ "role_id": ["x"] }), json!({ "role_id": "machine-id", "secret_id": 7 })] {
-        let answer = stranger.post("auth/approle/login", body).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
+        stranger.post("auth/approle/login", body).await.assert_status(400);
     }
     let text = format!(" {} ", own["secret_id"].as_str().unwrap());
     let body = json!({ "role_id": " machine-id\n", "secret_id": text });
     assert_eq!(stranger.post("auth/approle/login", body).await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_is_written_read_and_deleted_ignoring_letter_case() {
-    let app = approle().await;
+async fn role_is_written_read_and_deleted_ignoring_letter_case(app: &App) {
     let client = &app.client;
     assert_eq!(client.list("auth/approle/role").await.status, 404);
     let written = json!({ "secret_id_ttl": "10m", "secret_id_num_uses": 40, "policies": "Web,web", "period": "1h",
@@ -100,13 +96,10 @@ async fn role_is_written_read_and_deleted_ignoring_letter_case() {
         assert_eq!(client.delete("auth/approle/role/mAchine").await.status, 204);
     }
     assert_eq!(client.get("auth/approle/role/machine").await.text, "{\"errors\":[]}");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
-    let app = approle().await;
-    role(&app, "taken", json!({})).await;
+async fn a_role_that_breaks_a_rule_is_refused_with_the_field(app: &App) {
+    role(app, "taken", json!({})).await;
     for (body, text) in [
         (json!({ "secret_id_num_uses": -1 }), "secret_id_num_uses cannot be negative"),
         (json!({ "bind_secret_id": false }), "at least one constraint should be enabled on the role"),
@@ -120,13 +113,11 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         (json!({ "token_policies": "ROOT" }), "auth methods cannot create root tokens"),
         (json!({ "token_ttl": "2h", "token_max_ttl": "1h" }), "ttl should not be greater than max_ttl"),
     ] {
-        refused(&app.client.post("auth/approle/role/wrong", body).await, text);
+        app.client.post("auth/approle/role/wrong", body).await.assert_error(400, text);
     }
     for field in ["secret_id_bound_cidrs", "token_bound_cidrs", "bound_cidr_list", "secret_id_ttl", "bind_secret_id"] {
         for value in [json!("x"), json!({ "a": 1 }), json!([{}])] {
-            let answer = app.client.post("auth/approle/role/wrong", json!({ field: value })).await;
-            assert_eq!(answer.status, 400, "{field} {}", answer.text);
-            assert!(answer.error().contains(field), "{}", answer.text);
+            app.client.post("auth/approle/role/wrong", json!({ field: value })).await.assert_error_has(400, field);
         }
     }
     assert_eq!(app.client.get("auth/approle/role/wrong").await.status, 404);
@@ -136,14 +127,11 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
     assert_eq!(app.client.get("auth/approle/role/old").await.body["data"]["token_type"], "service");
     app.client.post("auth/approle/role/local", json!({ "local_secret_ids": true })).await;
     let text = "local_secret_ids can only be modified during role creation";
-    refused(&app.client.post("auth/approle/role/local", json!({ "local_secret_ids": false })).await, text);
+    app.client.post("auth/approle/role/local", json!({ "local_secret_ids": false })).await.assert_error(400, text);
     assert_eq!(app.client.post("auth/approle/role/local", json!({ "local_secret_ids": true })).await.status, 204);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_id_is_unique_until_released() {
-    let app = approle().await;
+async fn role_id_is_unique_until_released(app: &App) {
     let client = &app.client;
     let stranger = client.with_token("");
     client.post("auth/approle/role/one", json!({ "bind_secret_id": false, "token_bound_cidrs": "127.0.0.1" })).await;
@@ -162,8 +150,8 @@ async fn role_id_is_unique_until_released() {
     let set = async |name: &str, role_id: Value| {
         client.post(&format!("auth/approle/role/{name}/role-id"), json!({ "role_id": role_id })).await
     };
-    refused(&set("two", one.clone()).await, "role_id already in use");
-    refused(&set("two", Value::Null).await, "missing role_id");
+    set("two", one.clone()).await.assert_error(400, "role_id already in use");
+    set("two", Value::Null).await.assert_error(400, "missing role_id");
     assert_eq!(set("one", json!("chosen")).await.status, 204);
     assert_eq!((enters(&json!("chosen")).await, enters(&one).await), (json!("one"), Value::Null));
     assert_eq!(set("two", one.clone()).await.status, 204, "it is free again");
@@ -171,16 +159,12 @@ async fn role_id_is_unique_until_released() {
     client.delete("auth/approle/role/two").await;
     assert_eq!(enters(&one).await, Value::Null);
     assert_eq!(set("one", one.clone()).await.status, 204);
-    let absent = set("absent", json!("x")).await;
-    assert_eq!((absent.status, absent.error()), (404, "role \"absent\" does not exist"));
-    app.stop().await;
+    set("absent", json!("x")).await.assert_error(404, "role \"absent\" does not exist");
 }
 
-#[actix_web::test]
-async fn each_field_of_a_role_has_a_path_of_its_own() {
-    let app = approle().await;
+async fn each_field_of_a_role_has_a_path_of_its_own(app: &App) {
     let client = &app.client;
-    role(&app, "machine", json!({})).await;
+    role(app, "machine", json!({})).await;
     for (part, sent, shown, cleared) in [
         ("policies", json!({ "token_policies": "b,a" }), json!({ "token_policies": ["a", "b"] }), json!([])),
         ("period", json!({ "token_period": "1m" }), json!({ "token_period": 60 }), json!(0)),
@@ -205,8 +189,7 @@ async fn each_field_of_a_role_has_a_path_of_its_own() {
         ),
     ] {
         let path = format!("auth/approle/role/machine/{part}");
-        let missing = client.post(&path, json!({ "role_id": "x" })).await;
-        assert!(missing.status == 400 && missing.error().starts_with("missing "), "{part}: {}", missing.text);
+        client.post(&path, json!({ "role_id": "x" })).await.assert_error_begins(400, "missing ");
         assert_eq!(client.post(&path, sent.clone()).await.status, 204, "{part}");
         assert_eq!(client.get(&path).await.body["data"], shown, "{part}");
         assert_eq!(client.delete(&path).await.status, 204, "{part}");
@@ -224,41 +207,34 @@ async fn each_field_of_a_role_has_a_path_of_its_own() {
     assert_eq!(client.get("auth/approle/role/machine/policies").await.body["data"], json!({ "token_policies": [] }));
     let local = client.get("auth/approle/role/machine/local-secret-ids").await;
     assert_eq!(local.body["data"], json!({ "local_secret_ids": false }));
-    refused(
-        &client.post("auth/approle/role/machine/bind-secret-id", json!({ "bind_secret_id": false })).await,
-        "at least one constraint should be enabled on the role",
-    );
-    app.stop().await;
+    let answer = client.post("auth/approle/role/machine/bind-secret-id", json!({ "bind_secret_id": false })).await;
+    answer.assert_error(400, "at least one constraint should be enabled on the role");
 }
 
 #[actix_web::test]
 async fn role_without_secret_ids_accepts_only_its_networks() {
-    let app = App::builder().settings(|settings| settings.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]);
-    let app = super::with_approle(app.start().await).await;
+    let app = with_approle(App::builder().behind_proxy().start().await).await;
     role(&app, "near", json!({ "bind_secret_id": false, "secret_id_bound_cidrs": "192.0.2.0/24" })).await;
     role(&app, "bound", json!({ "bind_secret_id": false, "token_bound_cidrs": "192.0.2.7" })).await;
-    let from = async |address: &'static str, role: &str| {
-        let request = app.client.with_token("").request("POST", "auth/approle/login");
-        send(request.header("X-Forwarded-For", address).json(&json!({ "role_id": format!("{role}-id") }))).await
+    let from = async |address: &str, role: &str| {
+        let body = json!({ "role_id": format!("{role}-id") });
+        app.client.with_token("").at(address).post("auth/approle/login", body).await
     };
     assert_eq!(from("192.0.2.9", "near").await.status, 200);
-    refused(&from("192.0.3.9", "near").await, "source address unauthorized by CIDR restrictions on the role");
+    from("192.0.3.9", "near").await.assert_error(400, "source address unauthorized by CIDR restrictions on the role");
     assert_eq!(from("192.0.2.7", "bound").await.status, 200);
     from("192.0.2.8", "bound").await.assert_denied();
     let text = "bind_secret_id is not set on the role";
-    refused(&app.client.post("auth/approle/role/near/secret-id", json!({})).await, text);
+    app.client.post("auth/approle/role/near/secret-id", json!({})).await.assert_error(400, text);
     app.stop().await;
 }
 
 /// A token from a login.
 #[actix_web::test]
 async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
-    let app = super::with_approle(app.start().await).await;
-    role(&app, "machine", json!({ "token_ttl": "2h", "token_max_ttl": "5h" })).await;
-    let shown = secret_id(&app, "machine", json!({})).await;
-    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
-    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let app = with_clock().await;
+    let shown = role_with_secret_id(&app, "machine", json!({ "token_ttl": "2h", "token_max_ttl": "5h" })).await;
+    let own = app.client.holder(&log_in(&app.client, "machine", &shown["secret_id"]).await);
     // Minutes that pass before, the requested increment, and the granted minutes.
     let renewals =
         [(0, "", 120), (0, "3h", 180), (0, "", 120), (90, "", 120), (90, "", 120), (60, "", 60), (0, "9h", 60)];
@@ -269,7 +245,7 @@ async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
         assert_eq!(renewed.body["warnings"].is_array(), granted == 60, "{}", renewed.text);
     }
     role(&app, "machine", json!({ "token_max_ttl": "3h" })).await;
-    refused(&own.post("auth/token/renew-self", json!({})).await, "past the max TTL, cannot renew");
+    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "past the max TTL, cannot renew");
     app.clock.advance(Duration::from_secs(3600));
     own.post("auth/token/renew-self", json!({})).await.assert_denied();
     app.stop().await;
@@ -277,17 +253,14 @@ async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
 
 #[actix_web::test]
 async fn renewal_uses_the_current_role() {
-    let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
-    let app = super::with_approle(app.start().await).await;
-    role(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;
-    let shown = secret_id(&app, "machine", json!({})).await;
-    let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
-    let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let app = with_clock().await;
+    let shown = role_with_secret_id(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;
+    let own = app.client.holder(&log_in(&app.client, "machine", &shown["secret_id"]).await);
     role(&app, "machine", json!({ "token_ttl": "30m" })).await;
     let renewed = own.post("auth/token/renew-self", json!({})).await;
     assert_eq!(renewed.body["auth"]["lease_duration"], 1800, "{}", renewed.text);
     app.client.delete("auth/approle/role/machine").await;
-    refused(&own.post("auth/token/renew-self", json!({})).await, "role machine does not exist during renewal");
+    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role machine does not exist during renewal");
     assert_eq!(own.get("auth/token/lookup-self").await.status, 200, "it lives to its end");
     app.stop().await;
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use signet::clock::Clock;
 
 use crate::provider::{CLIENT, Provider, RESOURCE, S1, SECRET, TENANT};
-use crate::support::{Answer, App, Builder};
+use crate::support::{Answer, App, Builder, with};
 
 pub struct World {
     pub app: App,
@@ -50,10 +50,12 @@ impl World {
     }
 
     pub async fn enable(&self, path: &str) {
-        let answer = self.app.client.post(&format!("sys/auth/{path}"), json!({"type": "cloudb"})).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
-        let answer = self.app.client.post(&format!("auth/{path}/config"), config()).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.enable(&format!("sys/auth/{path}"), "cloudb").await;
+        self.app.client.post(&format!("auth/{path}/config"), config()).await.assert_status(204);
+    }
+
+    pub async fn configure(&self, config: Value) {
+        self.app.client.post("auth/cloudb/config", config).await.assert_status(204);
     }
 
     pub async fn role(&self, role: Value) {
@@ -76,13 +78,17 @@ impl World {
 
     /// Logs in with role `r` from the first subscription and group `rg1`; `place` overrides members.
     pub async fn at(&self, claims: Value, place: Value) -> Answer {
-        let mut body = json!({"role": "r", "jwt": self.provider.mint(claims), "subscription_id": S1,
+        let body = json!({"role": "r", "jwt": self.provider.mint(claims), "subscription_id": S1,
             "resource_group_name": "rg1"});
-        body.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
-        self.login(body).await
+        self.login(with(body, place)).await
     }
-}
 
-pub fn assert_refused(answer: &Answer, status: u16, text: &str) {
-    assert_eq!((answer.status, answer.error()), (status, text), "{}", answer.text);
+    /// Logs in as the machine `web` with this identifier.
+    pub async fn as_machine(&self, id: &str) -> Answer {
+        self.at(json!({ "xms_mirid": id }), json!({"vm_name": "web"})).await
+    }
+
+    pub async fn stop(self) {
+        self.app.stop().await;
+    }
 }

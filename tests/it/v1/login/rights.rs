@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
 use signet::http::secrets::route::{Operation, Route, RouteAccess, operation_name};
 
-use super::{approle, role, secret_id};
+use super::{approle, role, role_with_secret_id, secret_id};
 use crate::support::{Answer, App, Client, send};
 use crate::v1::rights::{granted, only, rule};
 
@@ -41,8 +41,7 @@ async fn ask(client: &Client, route: &Route, accessor: &Value) -> Answer {
 
 async fn with_role() -> (App, Value) {
     let app = approle().await;
-    role(&app, "web", json!({})).await;
-    let made = secret_id(&app, "web", json!({})).await;
+    let made = role_with_secret_id(&app, "web", json!({})).await;
     (app, made["secret_id_accessor"].clone())
 }
 

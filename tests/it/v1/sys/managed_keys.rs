@@ -9,38 +9,64 @@ mod rights;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, App, Client, NO_MODULE};
+use crate::support::{Answer, App, Client, NO_MODULE, with};
 
 /// The body of a valid key that never signs.
 fn key() -> Value {
     json!({ "library": NO_MODULE, "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": "4711" })
 }
 
-fn with(body: Value, members: Value) -> Value {
-    let mut body = body;
-    body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-    body
+/// The path of a key, such as `cloudakms/web`. A name without a type is of a `pkcs11` key.
+fn path(key: &str) -> String {
+    if key.contains('/') { format!("sys/managed-keys/{key}") } else { format!("sys/managed-keys/pkcs11/{key}") }
 }
 
-async fn write(client: &Client, name: &str, body: Value) -> Answer {
-    let answer = client.post(&format!("sys/managed-keys/pkcs11/{name}"), body.clone()).await;
-    assert!(matches!(answer.status, 200 | 204), "{name} {body}: {} {}", answer.status, answer.text);
+async fn write(app: &App, key: &str, body: Value) -> Answer {
+    let answer = app.client.post(&path(key), body.clone()).await;
+    assert!(matches!(answer.status, 200 | 204), "{key} {body}: {} {}", answer.status, answer.text);
     answer
 }
 
-async fn shown(client: &Client, name: &str) -> Value {
-    let answer = client.get(&format!("sys/managed-keys/pkcs11/{name}")).await;
-    assert_eq!(answer.status, 200, "{name}: {}", answer.text);
-    answer.body["data"].clone()
+async fn shown(client: &Client, key: &str) -> Value {
+    client.get(&path(key)).await.assert_status(200).body["data"].clone()
 }
 
-async fn refused(client: &Client, name: &str, body: Value, text: &str) {
-    let answer = client.post(&format!("sys/managed-keys/pkcs11/{name}"), body.clone()).await;
-    assert_eq!((answer.status, answer.error()), (400, text), "{name} {body}: {}", answer.text);
+async fn refused(app: &App, key: &str, body: Value, text: &str) {
+    let answer = app.client.post(&path(key), body.clone()).await;
+    assert_eq!((answer.status, answer.error()), (400, text), "{key} {body}: {}", answer.text);
+}
+
+async fn delete(app: &App, key: &str) {
+    app.client.delete(&path(key)).await.assert_status(204);
+}
+
+async fn test(app: &App, key: &str, body: Value) -> Answer {
+    app.client.post(&format!("{}/test/sign", path(key)), body).await
+}
+
+async fn tested(app: &App, key: &str, body: Value) {
+    let answer = test(app, key, body.clone()).await;
+    assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{key} {body}");
+}
+
+async fn test_refused(app: &App, key: &str, body: Value, text: &str) {
+    let answer = test(app, key, body.clone()).await;
+    assert_eq!((answer.status, answer.error()), (400, text), "{key} {body}: {}", answer.text);
+}
+
+/// Writes the role `r` of the mount `pki`, with these further fields.
+async fn role(app: &App, more: Value) {
+    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
+    app.client.post("pki/roles/r", with(role, more)).await.assert_status(200);
+}
+
+/// Issues with the role `r`.
+async fn issue(app: &App) -> Answer {
+    app.client.post("pki/issue/r", json!({ "common_name": "a.test" })).await
 }
 
 async fn with_key() -> App {
     let app = App::start().await;
-    write(&app.client, "web", key()).await;
+    write(&app, "web", key()).await;
     app
 }

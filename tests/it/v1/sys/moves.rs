@@ -2,23 +2,25 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on, tests_on_both_stores};
 use crate::v1::rights::{granted, only};
+
+tests_on_both_stores!(leases_follow_their_mount, prefix_revocation_skips_moved_mounts);
+tests_on!(server: App::start() =>
+    moving_needs_sudo_and_two_paths,
+    mount_is_visible_with_any_right_at_it_or_below,
+    unauthenticated_caller_sees_little_of_public_mounts_only,
+);
 
 #[actix_web::test]
 async fn mount_moves_with_its_contents() {
     let app = App::start().await;
     let client = &app.client;
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
-    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
-    let issued = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.body;
-    let serial = issued["data"]["serial_number"].as_str().unwrap();
+    client.authority("pki", leases()).await;
+    let (serial, lease) = leased(client, "pki").await;
     let ca = client.get("pki/ca/pem").await.text;
 
-    let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await;
-    assert_eq!(moved.status, 200, "{}", moved.text);
+    let moved = client.post("sys/remount", json!({ "from": "pki/", "to": "team/ca/" })).await.assert_status(200);
     let id = moved.body["data"]["migration_id"].as_str().unwrap();
     assert_eq!(moved.body["migration_id"], id);
     let status = client.get(&format!("sys/remount/status/{id}")).await.body["data"].clone();
@@ -33,21 +35,39 @@ async fn mount_moves_with_its_contents() {
     let again = client.post("team/ca/issue/web", json!({ "common_name": "b.test" })).await;
     assert!(again.body["lease_id"].as_str().unwrap().starts_with("team/ca/issue/web/"), "{}", again.text);
     // A lease from before the move keeps its id.
-    let lease = json!({ "lease_id": issued["lease_id"] });
+    let lease = json!({ "lease_id": lease });
     assert_eq!(client.post("sys/leases/lookup", lease.clone()).await.status, 200);
     assert_eq!(client.post("sys/leases/revoke", lease).await.status, 204);
-    let revoked = client.get(&format!("team/ca/cert/{serial}")).await;
-    assert!(revoked.body["data"]["revocation_time"].as_i64().unwrap() > 0);
+    assert!(is_revoked(client, "team/ca", &serial).await);
     let app = app.restart().await;
     assert_eq!(app.client.get("team/ca/ca/pem").await.text, ca);
-    assert_eq!(app.client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204, "the path is free");
+    // The path is free.
+    app.client.enable("sys/mounts/pki", "pki").await;
     app.stop().await;
+}
+
+/// The field of a role whose certificates have leases.
+fn leases() -> Value {
+    json!({ "generate_lease": true })
+}
+
+/// The next segments of the leases below a path.
+async fn keys(client: &Client, path: &str) -> Value {
+    client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone()
+}
+
+async fn remount(client: &Client, from: &str, to: &str) {
+    client.post("sys/remount", json!({ "from": from, "to": to })).await.assert_status(200);
+}
+
+async fn revoke_prefix(client: &Client, path: &str) {
+    client.post(&format!("sys/leases/revoke-prefix/{path}"), json!({})).await.assert_status(204);
 }
 
 /// Issues a certificate with a lease. Returns the serial and the lease id.
 async fn leased(client: &Client, mount: &str) -> (String, String) {
-    let issued = client.post(&format!("{mount}/issue/web"), json!({ "common_name": "a.test" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    let body = json!({ "common_name": "a.test" });
+    let issued = client.post(&format!("{mount}/issue/web"), body).await.assert_status(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     (text(&issued.body["data"]["serial_number"]), text(&issued.body["lease_id"]))
 }
@@ -57,99 +77,64 @@ async fn is_revoked(client: &Client, mount: &str, serial: &str) -> bool {
     shown.body["data"]["revocation_time"].as_i64().unwrap() > 0
 }
 
-async fn authority(client: &Client, mount: &str) {
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(client.post(&format!("{mount}/root/generate/internal"), root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
-    assert_eq!(client.post(&format!("{mount}/roles/web"), role).await.status, 200);
-}
-
-async fn leases_follow(app: App) {
+async fn leases_follow_their_mount(app: &App) {
     let client = &app.client;
-    authority(client, "pki").await;
+    client.authority("pki", leases()).await;
     let (first, first_id) = leased(client, "pki").await;
-    for (from, to) in [("pki", "b"), ("b", "team/ca")] {
-        assert_eq!(client.post("sys/remount", json!({ "from": from, "to": to })).await.status, 200);
-    }
+    remount(client, "pki", "b").await;
+    remount(client, "b", "team/ca").await;
     let (second, _) = leased(client, "team/ca").await;
-    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
-    authority(client, "pki").await;
+    client.enable("sys/mounts/pki", "pki").await;
+    client.authority("pki", leases()).await;
     let (other, other_id) = leased(client, "pki").await;
 
     // The new path leads to all leases of the mount and to no others.
-    let keys = async |path: &str| client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone();
-    assert_eq!(keys("team/ca").await, json!(["issue/"]));
-    assert_eq!(keys("team").await, json!(["ca/"]));
-    let listed = keys("team/ca/issue/web").await;
+    assert_eq!(keys(client, "team/ca").await, json!(["issue/"]));
+    assert_eq!(keys(client, "team").await, json!(["ca/"]));
+    let listed = keys(client, "team/ca/issue/web").await;
     assert_eq!(listed.as_array().unwrap().len(), 2);
     let today = format!("team/ca/issue/web/{}", first_id.rsplit('/').next().unwrap());
     for id in [&first_id, &today] {
         let shown = client.post("sys/leases/lookup", json!({ "lease_id": id })).await;
         assert_eq!(shown.body["data"]["id"], first_id.as_str(), "{}", shown.text);
     }
-    let other_of_old = keys("pki/issue/web").await;
+    let other_of_old = keys(client, "pki/issue/web").await;
     assert_eq!(other_of_old, json!([other_id.rsplit('/').next().unwrap()]));
 
-    assert_eq!(client.post("sys/leases/revoke-prefix/team/ca/issue/web", json!({})).await.status, 204);
+    revoke_prefix(client, "team/ca/issue/web").await;
     assert!(is_revoked(client, "team/ca", &first).await && is_revoked(client, "team/ca", &second).await);
     assert!(!is_revoked(client, "pki", &other).await, "it belongs to another mount");
-    assert_eq!(keys("team/ca").await, Value::Null);
+    assert_eq!(keys(client, "team/ca").await, Value::Null);
     let (third, third_id) = leased(client, "pki").await;
-    assert_eq!(client.post("sys/remount", json!({ "from": "pki", "to": "c" })).await.status, 200);
+    remount(client, "pki", "c").await;
     let today = third_id.replacen("pki/", "c/", 1);
     assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": today })).await.status, 204);
     assert!(is_revoked(client, "c", &third).await && !is_revoked(client, "c", &other).await);
     // A path without a mount: leases that were created there.
-    assert_eq!(client.post("sys/leases/revoke-prefix/pki", json!({})).await.status, 204);
+    revoke_prefix(client, "pki").await;
     assert!(is_revoked(client, "c", &other).await);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn leases_follow_their_mount() {
-    leases_follow(App::start().await).await;
-}
-
-#[actix_web::test]
-async fn leases_follow_their_mount_on_postgresql() {
-    leases_follow(App::builder().postgres().start().await).await;
-}
-
-async fn a_prefix_above_mounts_leaves_out_what_moved_away(app: App) {
+async fn prefix_revocation_skips_moved_mounts(app: &App) {
     let client = &app.client;
     for mount in ["team/pki", "team/stays"] {
-        assert_eq!(client.post(&format!("sys/mounts/{mount}"), json!({ "type": "pki" })).await.status, 204);
-        authority(client, mount).await;
+        client.enable(&format!("sys/mounts/{mount}"), "pki").await;
+        client.authority(mount, leases()).await;
     }
     let (moved, _) = leased(client, "team/pki").await;
     let (stays, _) = leased(client, "team/stays").await;
-    let to = json!({ "from": "team/pki", "to": "prod/pki" });
-    assert_eq!(client.post("sys/remount", to).await.status, 200);
-    let keys = async |path: &str| client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone();
-    assert_eq!((keys("team").await, keys("prod").await), (json!(["stays/"]), json!(["pki/"])));
-    assert_eq!(client.post("sys/leases/revoke-prefix/team", json!({})).await.status, 204);
+    remount(client, "team/pki", "prod/pki").await;
+    assert_eq!((keys(client, "team").await, keys(client, "prod").await), (json!(["stays/"]), json!(["pki/"])));
+    revoke_prefix(client, "team").await;
     assert!(is_revoked(client, "team/stays", &stays).await);
     assert!(!is_revoked(client, "prod/pki", &moved).await, "it is in use at another path");
-    assert_eq!(client.post("sys/leases/revoke-prefix/prod", json!({})).await.status, 204);
+    revoke_prefix(client, "prod").await;
     assert!(is_revoked(client, "prod/pki", &moved).await);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn prefix_revocation_skips_moved_mounts_on_embedded_store() {
-    a_prefix_above_mounts_leaves_out_what_moved_away(App::start().await).await;
-}
-
-#[actix_web::test]
-async fn prefix_revocation_skips_moved_mounts_on_postgresql() {
-    a_prefix_above_mounts_leaves_out_what_moved_away(App::builder().postgres().start().await).await;
-}
-
-#[actix_web::test]
-async fn moving_needs_sudo_and_two_paths() {
-    let app = App::start().await;
+async fn moving_needs_sudo_and_two_paths(app: &App) {
     let body = json!({ "from": "pki", "to": "other" });
-    let update = only(&app, "update", &granted("sys/remount", &["update"])).await;
+    let update = only(app, "update", &granted("sys/remount", &["update"])).await;
     update.post("sys/remount", body.clone()).await.assert_denied();
     for (body, text) in [
         (json!({ "from": "pki" }), "both 'from' and 'to' path must be specified as a string"),
@@ -157,28 +142,23 @@ async fn moving_needs_sudo_and_two_paths() {
         (json!({ "from": "absent", "to": "x" }), "no matching mount at \"absent/\""),
         (json!({ "from": "pki", "to": "sys/x" }), "cannot remount to destination \"sys/\""),
     ] {
-        let answer = app.client.post("sys/remount", body).await;
-        assert_eq!((answer.status, answer.error()), (400, text));
+        app.client.post("sys/remount", body).await.assert_error(400, text);
     }
-    let sudo = only(&app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
+    let sudo = only(app, "sudo", &granted("sys/remount", &["update", "sudo"])).await;
     assert_eq!(sudo.post("sys/remount", body).await.status, 200);
-    let reader = only(&app, "reader", &granted("sys/remount/status/+", &["read"])).await;
+    let reader = only(app, "reader", &granted("sys/remount/status/+", &["read"])).await;
     assert_eq!(reader.get("sys/remount/status/none").await.status, 404);
-    app.stop().await;
 }
 
 async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
-    let answer = client.get("sys/internal/ui/mounts").await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = client.get("sys/internal/ui/mounts").await.assert_status(200);
     let paths = |name: &str| answer.body["data"][name].as_object().unwrap().keys().cloned().collect();
     (paths("secret"), paths("auth"))
 }
 
-#[actix_web::test]
-async fn mount_is_visible_with_any_right_at_it_or_below() {
-    let app = App::start().await;
+async fn mount_is_visible_with_any_right_at_it_or_below(app: &App) {
     for path in ["team/ca", "open"] {
-        assert_eq!(app.client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await.status, 204);
+        app.client.enable(&format!("sys/mounts/{path}"), "pki").await;
     }
     let tune = json!({ "listing_visibility": "unauth", "description": "for all" });
     assert_eq!(app.client.post("sys/mounts/open/tune", tune).await.status, 204);
@@ -188,7 +168,7 @@ async fn mount_is_visible_with_any_right_at_it_or_below() {
         ("at", granted("pki", &["list"]), "pki"),
         ("above", granted("team/*", &["read"]), "team/ca"),
     ] {
-        let client = only(&app, name, &rule).await;
+        let client = only(app, name, &rule).await;
         for asked in [path.to_owned(), format!("{path}/issue/web")] {
             let answer = client.get(&format!("sys/internal/ui/mounts/{asked}")).await;
             assert_eq!(answer.body["data"]["path"], format!("{path}/"), "{name} {asked}: {}", answer.text);
@@ -203,16 +183,13 @@ async fn mount_is_visible_with_any_right_at_it_or_below() {
         }
     }
     let denied = format!("{}{}", granted("pki/*", &["deny"]), granted("+/issue/web", &["update"]));
-    let client = only(&app, "denied", &denied).await;
+    let client = only(app, "denied", &denied).await;
     assert_eq!(client.get("sys/internal/ui/mounts/pki").await.status, 403);
     let (secret, auth) = seen(&app.client).await;
     assert!(secret.contains(&"pki/".to_owned()) && auth.contains(&"token/".to_owned()), "{secret:?} {auth:?}");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn unauthenticated_caller_sees_little_of_public_mounts_only() {
-    let app = App::start().await;
+async fn unauthenticated_caller_sees_little_of_public_mounts_only(app: &App) {
     let stranger = app.client.with_token("");
     assert_eq!(seen(&stranger).await, (vec![], vec![]));
     let tune = json!({ "listing_visibility": "unauth", "description": "for all" });
@@ -221,5 +198,5 @@ async fn unauthenticated_caller_sees_little_of_public_mounts_only() {
     let little = json!({ "type": "pki", "description": "for all", "options": Value::Null });
     assert_eq!(shown, json!({ "pki/": little }));
     app.client.with_token("s.unknown").get("sys/internal/ui/mounts").await.assert_denied();
-    app.stop().await;
+    stranger.get("sys/internal/ui/mounts/pki").await.assert_denied();
 }

@@ -1,27 +1,12 @@
 //! Data keys over HTTP: status, rotation, its schedule, and tampered rows.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use crate::support::{App, Client};
+use crate::support::{App, Client, until};
 use crate::v1::rights::{granted, only};
 
 async fn status(client: &Client) -> Value {
-    let answer = client.get("sys/key-status").await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.body["data"].clone()
-}
-
-/// Waits until no value is sealed with an earlier key.
-async fn re_sealed(client: &Client) {
-    for _ in 0..400 {
-        if status(client).await["older_values"] == 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{}", status(client).await);
+    client.get("sys/key-status").await.assert_status(200).body["data"].clone()
 }
 
 #[actix_web::test]
@@ -37,7 +22,7 @@ async fn rotation_creates_the_next_key_and_reseals_everything() {
         assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{path}");
     }
     assert_eq!(status(client).await["term"], 3);
-    re_sealed(client).await;
+    until("no value is sealed with an earlier key", async || status(client).await["older_values"] == 0).await;
     let metrics = client.get("sys/metrics?format=prometheus").await.text;
     for name in ["signet_data_key_term ", "signet_data_key_age_seconds ", "signet_data_key_older_values "] {
         assert!(metrics.contains(name), "{name}");
@@ -83,8 +68,7 @@ async fn rotation_settings_are_stored_and_returned() {
         (json!({ "interval": "23h" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
         (json!({ "interval": "500ms" }), "interval: must be 0 (never), or between 24 hours and 100 years"),
     ] {
-        let answer = client.post("sys/rotate/config", change).await;
-        assert_eq!((answer.status, answer.error()), (400, text));
+        client.post("sys/rotate/config", change).await.assert_error(400, text);
     }
     for wrong in [json!({ "enabled": [] }), json!({ "interval": {} }), json!({ "max_operations": "many" })] {
         assert_eq!(client.post("sys/rotate/config", wrong).await.status, 400);
@@ -118,11 +102,9 @@ async fn altered_rows_of_roles_and_policies_are_rejected_on_load() {
             database.psql(&format!("UPDATE document SET {column} = {value} WHERE {}", is("one")));
             let refusal = app.refusal_of_another().await;
             assert!(!refusal.is_empty(), "{kind} {column}");
-            database.psql(&format!(
-                "UPDATE document SET body = '\\x{body}', version = (SELECT version FROM document WHERE {}) WHERE {}",
-                is("two"),
-                is("one")
-            ));
+            let version = format!("(SELECT version FROM document WHERE {})", is("two"));
+            let row = format!("body = '\\x{body}', version = {version}");
+            database.psql(&format!("UPDATE document SET {row} WHERE {}", is("one")));
         }
     }
     let other = app.another().await;
@@ -153,22 +135,15 @@ async fn rotation_without_database_is_503_and_creates_no_key() {
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{path}: {}", answer.text);
     }
     app.database().out_of_reach(false);
-    for _ in 0..200 {
-        if app.client.get("sys/key-status").await.status == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("it reads again", async || app.client.get("sys/key-status").await.status == 200).await;
     assert_eq!(status(&app.client).await["term"], 1);
     // After a failure, the server waits before it reconnects for writes.
-    let mut rotated = 503;
-    for _ in 0..200 {
-        rotated = app.client.post("sys/rotate", json!({})).await.status;
-        if rotated != 503 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!((rotated, &status(&app.client).await["term"]), (204, &json!(2)));
+    let rotates = async || {
+        let status = app.client.post("sys/rotate", json!({})).await.status;
+        assert!(matches!(status, 204 | 503), "{status}");
+        status == 204
+    };
+    until("it rotates again", rotates).await;
+    assert_eq!(status(&app.client).await["term"], 2);
     app.stop().await;
 }

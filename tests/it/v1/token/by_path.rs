@@ -5,12 +5,10 @@ use serde_json::json;
 use signet::projects::SessionAccess;
 use signet::projects::store::SERVER_CALLER;
 
-use crate::support::{App, Client};
-use crate::v1::login::{log_in, role, secret_id, with_approle};
+use crate::support::{App, Client, tests_on_both_stores};
+use crate::v1::login::{log_in, role, role_with_secret_id, secret_id, with_approle};
 
-fn holder(client: &Client, body: &serde_json::Value) -> Client {
-    client.with_token(body["auth"]["client_token"].as_str().unwrap())
-}
+tests_on_both_stores!(tokens_end_by_the_path_that_created_them, damaged_token_does_not_block_revocation);
 
 async fn lives(holder: &Client) -> bool {
     holder.get("auth/token/lookup-self").await.status == 200
@@ -22,19 +20,23 @@ async fn leases(client: &Client, path: &str) -> Vec<String> {
     keys.iter().map(|key| key.as_str().unwrap().to_owned()).collect()
 }
 
-async fn tokens_end_by_path(app: App) {
-    let app = with_approle(app).await;
+async fn revoke(client: &Client, path: &str) {
+    client.post(&format!("sys/leases/{path}"), json!({})).await.assert_status(204);
+}
+
+async fn tokens_end_by_the_path_that_created_them(app: &App) {
+    app.client.enable("sys/auth/approle", "approle").await;
     let client = &app.client;
-    role(&app, "machine", json!({ "token_policies": "root-like" })).await;
+    role(app, "machine", json!({ "token_policies": "root-like" })).await;
     app.policy("root-like", "path \"auth/token/create*\" { capabilities = [\"update\", \"sudo\"] }").await;
-    let own = secret_id(&app, "machine", json!({})).await;
+    let own = secret_id(app, "machine", json!({})).await;
     let mut machines = Vec::new();
     for _ in 0..3 {
-        machines.push(holder(client, &log_in(client, "machine", &own["secret_id"]).await.body));
+        machines.push(client.holder(&log_in(client, "machine", &own["secret_id"]).await));
     }
-    let child = holder(client, &machines[0].post("auth/token/create", json!({})).await.body);
-    let orphan = holder(client, &machines[0].post("auth/token/create-orphan", json!({})).await.body);
-    let other = holder(client, &client.post("auth/token/create", json!({ "policies": ["default"] })).await.body);
+    let child = client.holder(&machines[0].post("auth/token/create", json!({})).await);
+    let orphan = client.holder(&machines[0].post("auth/token/create-orphan", json!({})).await);
+    let other = client.holder(&client.post("auth/token/create", json!({ "policies": ["default"] })).await);
 
     let listed = leases(client, "auth/approle/login").await;
     assert_eq!(listed.len(), 3, "{listed:?}");
@@ -49,23 +51,20 @@ async fn tokens_end_by_path(app: App) {
     let data = &shown.body["data"];
     assert_eq!((&data["id"], &data["path"]), (&json!(id), &json!("auth/approle/login")), "{}", shown.text);
     assert!(data["ttl"].as_i64().unwrap() > 0 && data["expire_time"].is_string(), "{}", shown.text);
-    let renewed = client.post("sys/leases/renew", json!({ "lease_id": id })).await;
-    assert_eq!(renewed.status, 400);
-    assert!(renewed.error().contains("auth/token/renew"), "{}", renewed.text);
+    client.post("sys/leases/renew", json!({ "lease_id": id })).await.assert_error_has(400, "auth/token/renew");
 
     assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": id })).await.status, 204);
-    let gone = client.post("sys/leases/lookup", json!({ "lease_id": id })).await;
-    assert_eq!((gone.status, gone.error()), (400, "invalid lease"));
+    client.post("sys/leases/lookup", json!({ "lease_id": id })).await.assert_error(400, "invalid lease");
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
     // Other paths revoke nothing, and neither does a part of a segment.
     for path in ["auth/approle/logi", "auth/other", "auth/appro", "auth/approle/login/x"] {
-        assert_eq!(client.post(&format!("sys/leases/revoke-prefix/{path}"), json!({})).await.status, 204);
+        revoke(client, &format!("revoke-prefix/{path}")).await;
     }
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
     // The method's path revokes its tokens and their children, except orphans, which another path created.
-    assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.status, 204);
+    revoke(client, "revoke-prefix/auth/approle").await;
     for machine in &machines {
         assert!(!lives(machine).await);
     }
@@ -73,44 +72,30 @@ async fn tokens_end_by_path(app: App) {
     assert!(leases(client, "auth/approle").await.is_empty());
 
     // The same without waiting. The caller's own token has no expiry and stays.
-    let answer = client.post("sys/leases/revoke-prefix/auth/token/create", json!({ "sync": false })).await;
-    assert_eq!(answer.status, 202);
+    client.post("sys/leases/revoke-prefix/auth/token/create", json!({ "sync": false })).await.assert_status(202);
     assert!(!lives(&other).await && lives(&orphan).await);
-    assert_eq!(client.post("sys/leases/revoke-force/auth", json!({})).await.status, 204);
+    revoke(client, "revoke-force/auth").await;
     assert!(!lives(&orphan).await && lives(client).await);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn tokens_end_by_the_path_that_created_them() {
-    tokens_end_by_path(App::start().await).await;
-}
-
-#[actix_web::test]
-async fn tokens_end_by_the_path_that_created_them_on_postgresql() {
-    tokens_end_by_path(App::builder().postgres().start().await).await;
 }
 
 #[actix_web::test]
 async fn tokens_of_a_moved_method_end_by_both_paths() {
     let app = with_approle(App::start().await).await;
     let client = &app.client;
-    role(&app, "machine", json!({})).await;
-    let own = secret_id(&app, "machine", json!({})).await;
-    let before = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
-    let kept = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
-    let moved = client.post("sys/remount", json!({ "from": "auth/approle", "to": "auth/team/machines" })).await;
-    assert_eq!(moved.status, 200, "{}", moved.text);
+    let own = role_with_secret_id(&app, "machine", json!({})).await;
+    let before = client.holder(&log_in(client, "machine", &own["secret_id"]).await);
+    let kept = client.holder(&log_in(client, "machine", &own["secret_id"]).await);
+    client.post("sys/remount", json!({ "from": "auth/approle", "to": "auth/team/machines" })).await.assert_status(200);
     let listed = leases(client, "auth/team/machines/login").await;
     assert_eq!(listed.len(), 2);
     assert_eq!(leases(client, "auth/team").await, ["machines/"]);
     let id = format!("auth/team/machines/login/{}", listed[0]);
     assert_eq!(client.post("sys/leases/lookup", json!({ "lease_id": id })).await.status, 200);
     // Another method at the old path does not affect them.
-    assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
-    assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.status, 204);
+    client.enable("sys/auth/approle", "approle").await;
+    revoke(client, "revoke-prefix/auth/approle").await;
     assert!(lives(&before).await && lives(&kept).await);
-    assert_eq!(client.post("sys/leases/revoke-prefix/auth/team/machines", json!({})).await.status, 204);
+    revoke(client, "revoke-prefix/auth/team/machines").await;
     assert!(!lives(&before).await && !lives(&kept).await);
     app.stop().await;
 }
@@ -125,31 +110,27 @@ async fn damage_one(app: &App) {
     assert_eq!(damaged.await.unwrap(), 1);
 }
 
-async fn one_damaged_token_does_not_keep_the_others(app: App) {
-    let app = with_approle(app).await;
+async fn damaged_token_does_not_block_revocation(app: &App) {
+    app.client.enable("sys/auth/approle", "approle").await;
     let client = &app.client;
-    role(&app, "machine", json!({ "token_policies": "maker" })).await;
+    role(app, "machine", json!({ "token_policies": "maker" })).await;
     app.policy("maker", "path \"auth/token/create\" { capabilities = [\"update\"] }").await;
-    let own = secret_id(&app, "machine", json!({})).await;
+    let own = secret_id(app, "machine", json!({})).await;
     let mut machines = Vec::new();
     let mut children = Vec::new();
     for _ in 0..3 {
-        let machine = holder(client, &log_in(client, "machine", &own["secret_id"]).await.body);
-        children.push(holder(client, &machine.post("auth/token/create", json!({})).await.body));
+        let machine = client.holder(&log_in(client, "machine", &own["secret_id"]).await);
+        children.push(client.holder(&machine.post("auth/token/create", json!({})).await));
         machines.push(machine);
     }
-    let other = holder(client, &client.post("auth/token/create", json!({ "policies": ["default"] })).await.body);
-    damage_one(&app).await;
+    let other = client.holder(&client.post("auth/token/create", json!({ "policies": ["default"] })).await);
+    damage_one(app).await;
 
     assert_eq!(leases(client, "auth/approle/login").await.len(), 2);
     let listed = client.list("sys/leases/lookup/auth/approle/login").await;
-    assert!(
-        listed.text.contains("1 tokens that may have been created below this path are not listed"),
-        "{}",
-        listed.text
-    );
-    let revoked = client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await;
-    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    let left_out = "1 tokens that may have been created below this path are not listed";
+    assert!(listed.text.contains(left_out), "{}", listed.text);
+    let revoked = client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.assert_status(200);
     let warning = revoked.body["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("1 tokens were not revoked: their records cannot be read"), "{warning}");
     let living = async || {
@@ -165,25 +146,14 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
     assert_eq!((none.status, &none.body["data"]["keys"]), (200, &json!([])), "{}", none.text);
 
     // The prefix of another method leaves it alone.
-    assert_eq!(client.post("sys/auth/other", json!({ "type": "approle" })).await.status, 204);
-    assert_eq!(client.post("sys/leases/revoke-force/auth/other", json!({})).await.status, 204);
+    client.enable("sys/auth/other", "approle").await;
+    revoke(client, "revoke-force/auth/other").await;
     assert_eq!(living().await, 1);
     let forced = client.post("sys/leases/revoke-force/auth/approle", json!({})).await;
     assert!(forced.text.contains("1 tokens were revoked whose records cannot be read"), "{}", forced.text);
     assert_eq!(living().await, 0);
     assert!(lives(&other).await);
-    assert_eq!(client.post("sys/leases/revoke-force/auth/approle", json!({})).await.status, 204);
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn damaged_token_does_not_block_revocation_on_embedded_store() {
-    one_damaged_token_does_not_keep_the_others(App::start().await).await;
-}
-
-#[actix_web::test]
-async fn damaged_token_does_not_block_revocation_on_postgresql() {
-    one_damaged_token_does_not_keep_the_others(App::builder().postgres().start().await).await;
+    revoke(client, "revoke-force/auth/approle").await;
 }
 
 #[actix_web::test]
@@ -194,12 +164,8 @@ async fn the_root_of_leases_shows_those_of_tokens() {
     client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let root = client.list("sys/leases/lookup").await;
     assert_eq!(root.body["data"]["keys"], json!(["auth/"]), "{}", root.text);
-    let behind = client.list("sys/leases/lookup?after=auth/").await;
-    assert_eq!(behind.status, 404, "{}", behind.text);
-    let ca = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    client.post("pki/root/generate/internal", ca).await;
-    let web = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
-    client.post("pki/roles/web", web).await;
+    client.list("sys/leases/lookup?after=auth/").await.assert_status(404);
+    client.authority("pki", json!({ "generate_lease": true })).await;
     assert_eq!(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status, 200);
     for (query, keys) in
         [("", json!(["auth/", "pki/"])), ("?limit=1", json!(["auth/"])), ("?after=auth/", json!(["pki/"]))]

@@ -4,15 +4,23 @@ use serde_json::{Value, json};
 use signet::auth::{CloudbFallback, CloudbSettings};
 use signet::secret::Secret;
 
-use super::{World, assert_refused, config};
+use super::{World, config};
 use crate::provider::{CLIENT, OTHER_TENANT, Provider, RESOURCE, SECRET, TENANT};
-use crate::support::App;
+use crate::support::{App, tests_on};
+
+tests_on!(enabled: World::start() =>
+    configuration_is_merged_and_read_back_without_its_secret,
+    absent_configuration_is_404_and_can_be_deleted,
+    cloud_names_ignore_letter_case,
+    login_error_names_missing_configuration,
+    configuration_write_does_not_fail_running_logins,
+    tenant_with_path_characters_is_rejected_without_requests,
+    fields_of_other_editions_are_refused_by_name,
+);
 
 const PATH: &str = "auth/cloudb/config";
 
-#[actix_web::test]
-async fn configuration_is_merged_and_read_back_without_its_secret() {
-    let world = World::start().await;
+async fn configuration_is_merged_and_read_back_without_its_secret(world: &World) {
     let client = &world.app.client;
     let shown = client.get(PATH).await;
     assert_eq!(
@@ -31,9 +39,7 @@ async fn configuration_is_merged_and_read_back_without_its_secret() {
     assert_eq!([of("client_id"), of("tenant_id")], [json!("other"), json!(TENANT)]);
 }
 
-#[actix_web::test]
-async fn absent_configuration_is_404_and_can_be_deleted() {
-    let world = World::start().await;
+async fn absent_configuration_is_404_and_can_be_deleted(world: &World) {
     let client = &world.app.client;
     for _ in 0..2 {
         assert_eq!(client.delete(PATH).await.status, 204);
@@ -59,46 +65,40 @@ async fn environment_supplies_missing_configuration() {
     let of = |audience: &str| json!({"aud": audience});
     assert_eq!(world.with(of("api://of-the-environment")).await.status, 200);
     assert_eq!(world.app.client.get(PATH).await.status, 404);
-    assert_eq!(world.app.client.post(PATH, json!({"resource": "api://written"})).await.status, 204);
+    world.configure(json!({"resource": "api://written"})).await;
     assert_eq!(world.with(of("api://of-the-environment")).await.status, 403);
     assert_eq!(world.with(of("api://written")).await.status, 200);
     let shown = world.app.client.get(PATH).await;
     assert_eq!((&shown.body["data"]["tenant_id"], shown.text.contains("env-canary")), (&json!(""), false));
 }
 
-#[actix_web::test]
-async fn cloud_names_ignore_letter_case() {
-    let world = World::start().await;
+async fn cloud_names_ignore_letter_case(world: &World) {
     let client = &world.app.client;
     assert_eq!(client.post(PATH, json!({"environment": "azurepubliccloud"})).await.status, 204);
     let answer = client.post(PATH, json!({"environment": "azuresomething"})).await;
-    assert_refused(&answer, 400, "err: no cloud configuration matching the name \"azuresomething\"");
+    answer.assert_error(400, "err: no cloud configuration matching the name \"azuresomething\"");
     assert_eq!(client.get(PATH).await.body["data"]["environment"], "azurepubliccloud");
 }
 
-#[actix_web::test]
-async fn login_error_names_missing_configuration() {
-    let world = World::start().await;
+async fn login_error_names_missing_configuration(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for name in ["tenant_id", "resource"] {
         let mut partly = config();
         partly[name] = json!("");
-        assert_eq!(world.app.client.post(PATH, partly).await.status, 204);
-        assert_refused(&world.with(json!({})).await, 400, &format!("{name} is required"));
+        world.configure(partly).await;
+        world.with(json!({})).await.assert_error(400, &format!("{name} is required"));
     }
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn configuration_write_does_not_fail_running_logins() {
-    let world = World::start().await;
+async fn configuration_write_does_not_fail_running_logins(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     // Writing a role keeps the cached keys; writing the configuration clears them.
     world.role(json!({"token_ttl": "1h"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
-    assert_eq!(world.app.client.post(PATH, json!({"root_password_ttl": "2h"})).await.status, 204);
+    world.configure(json!({"root_password_ttl": "2h"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 2);
     let logins = (0..20).map(|_| world.with(json!({})));
@@ -113,19 +113,15 @@ async fn configuration_write_does_not_fail_running_logins() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 3);
 }
 
-#[actix_web::test]
-async fn tenant_with_path_characters_is_rejected_without_requests() {
-    let world = World::start().await;
+async fn tenant_with_path_characters_is_rejected_without_requests(world: &World) {
     for bad in ["../evil", "a/b?x", "..", "a%2fb", "a b"] {
         let answer = world.app.client.post(PATH, json!({ "tenant_id": bad })).await;
-        assert_refused(&answer, 400, "tenant_id: must be a GUID or the name of a domain");
+        answer.assert_error(400, "tenant_id: must be a GUID or the name of a domain");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn fields_of_other_editions_are_refused_by_name() {
-    let world = World::start().await;
+async fn fields_of_other_editions_are_refused_by_name(world: &World) {
     let federation = "workload identity federation is not supported";
     for (body, text) in [
         (json!({"identity_token_audience": "a"}), federation),
@@ -136,11 +132,11 @@ async fn fields_of_other_editions_are_refused_by_name() {
         (json!({"rotation_period": "1h"}), "scheduled rotation is not supported"),
         (json!({"rotation_schedule": "* * * * *"}), "scheduled rotation is not supported"),
     ] {
-        assert_refused(&world.app.client.post(PATH, body).await, 400, text);
+        world.app.client.post(PATH, body).await.assert_error(400, text);
     }
     let neutral: Value = json!({"identity_token_audience": "", "identity_token_ttl": 3600, "rotation_period": 0,
         "disable_automated_rotation": false});
-    assert_eq!(world.app.client.post(PATH, neutral).await.status, 204);
+    world.configure(neutral).await;
     for body in [json!({"retry_delay": "1x"}), json!({"max_retries": 1.5}), json!({"client_secret": 7})] {
         assert_eq!(world.app.client.post(PATH, body).await.status, 400);
     }

@@ -6,19 +6,36 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{World, assert_refused, config};
+use super::{World, config};
 use crate::directory::{TokenKey, now};
 use crate::faults::double;
 use crate::provider::{CLIENT, Fault, OTHER_TENANT, Provider, S1, TENANT, identity};
-use crate::support::send;
+use crate::support::{send, tests_on};
+
+tests_on!(
+    enabled: World::start() =>
+        provider_statuses_are_distinguished,
+        login_without_cached_keys_survives_a_busy_directory,
+        retry_delay_grows_and_follows_retry_after,
+        rejected_secret_is_reported,
+        server_without_secret_uses_its_machine_identity,
+        redirects_are_not_followed,
+        next_page_link_must_stay_at_the_provider,
+        unavailable_identity_page_is_503_not_403,
+        inconsistent_directory_documents_are_rejected,
+        oversized_response_is_rejected,
+        login_with_retries_ends_within_thirty_seconds,
+        outcomes_are_counted;
+    still: World::still(|builder| builder) =>
+        invalid_key_set_leaves_cached_keys_valid_for_a_day,
+        removed_key_is_rejected_after_a_configuration_write;
+);
 
 fn web() -> Value {
     json!({"vm_name": "web"})
 }
 
-#[actix_web::test]
-async fn provider_statuses_are_distinguished() {
-    let world = World::start().await;
+async fn provider_statuses_are_distinguished(world: &World) {
     let machine = world.machine().await;
     let claims = || json!({ "xms_mirid": machine });
     assert_eq!(world.at(claims(), web()).await.status, 200);
@@ -35,7 +52,7 @@ async fn provider_statuses_are_distinguished() {
         let before = world.provider.lock().count("/virtualMachines/");
         world.provider.fault(Fault::status("/virtualMachines/", times, status));
         let answer = world.at(claims(), web()).await;
-        assert_refused(&answer, expected, text);
+        answer.assert_error(expected, text);
         assert_eq!(answer.header("retry-after").is_empty(), expected != 503, "{status}");
         assert!(!answer.text.contains("canary"));
         assert_eq!(world.provider.lock().count("/virtualMachines/") - before, times, "{status}");
@@ -46,14 +63,12 @@ async fn provider_statuses_are_distinguished() {
     }
 }
 
-#[actix_web::test]
-async fn login_without_cached_keys_survives_a_busy_directory() {
-    let world = World::start().await;
+async fn login_without_cached_keys_survives_a_busy_directory(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for part in ["openid-configuration", "discovery/keys"] {
         for times in [1, 2] {
             // A new configuration has no cached keys.
-            assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
+            world.configure(config()).await;
             world.provider.fault(Fault::status(part, times, 503));
             let answer = world.with(json!({})).await;
             assert_eq!(answer.status, 200, "{part} {times}: {}", answer.text);
@@ -71,22 +86,20 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
     let token = world.provider.mint(json!({}));
     assert_eq!(world.login(json!({"role": "claims", "jwt": token})).await.status, 200);
     world.provider.fault(Fault { wait: Duration::from_secs(2), ..Fault::status("oauth2", 99, 401) });
-    let all = join_all((0..LOGINS).map(|_| world.at(json!({ "xms_mirid": machine }), web()))).await;
+    let all = join_all((0..LOGINS).map(|_| world.as_machine(&machine))).await;
     for answer in all {
-        assert_refused(&answer, 502, "cloudb: the directory refused the service's credential (status 401)");
+        answer.assert_error(502, "cloudb: the directory refused the service's credential (status 401)");
     }
     // A late login may have fetched again.
     let fetched = world.provider.lock().count("oauth2");
     assert!(fetched <= 3, "{fetched} for {LOGINS} logins");
 }
 
-#[actix_web::test]
-async fn retry_delay_grows_and_follows_retry_after() {
-    let world = World::start().await;
+async fn retry_delay_grows_and_follows_retry_after(world: &World) {
     let machine = world.machine().await;
     let slower = json!({"retry_delay": "100ms", "max_retry_delay": "1s"});
-    assert_eq!(world.app.client.post("auth/cloudb/config", slower).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    world.configure(slower).await;
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     for (fault, least) in [
         // 100, 200 and 400 ms, each ± 20 %.
         (Fault::status("/virtualMachines/", 3, 503), 560),
@@ -94,55 +107,47 @@ async fn retry_delay_grows_and_follows_retry_after() {
     ] {
         world.provider.fault(fault);
         let begun = Instant::now();
-        assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+        assert_eq!(world.as_machine(&machine).await.status, 200);
         let took = begun.elapsed().as_millis();
         assert!((least..least + 20_000).contains(&took), "{took} ms");
     }
 }
 
-#[actix_web::test]
-async fn rejected_secret_is_reported() {
-    let world = World::start().await;
+async fn rejected_secret_is_reported(world: &World) {
     let machine = world.machine().await;
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": "wrong"})).await.status, 204);
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 502, "cloudb: the directory refused the service's credential (status 401)");
+    world.configure(json!({"client_secret": "wrong"})).await;
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(502, "cloudb: the directory refused the service's credential (status 401)");
     assert_eq!(world.provider.lock().arm_calls(), 0);
 }
 
-#[actix_web::test]
-async fn server_without_secret_uses_its_machine_identity() {
-    let world = World::start().await;
+async fn server_without_secret_uses_its_machine_identity(world: &World) {
     let machine = world.machine().await;
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"client_secret": ""})).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    world.configure(json!({"client_secret": ""})).await;
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     let state = world.provider.lock();
     assert_eq!((state.count("metadata/identity"), state.count("oauth2/v2.0")), (1, 0));
 }
 
-#[actix_web::test]
-async fn redirects_are_not_followed() {
-    let world = World::start().await;
+async fn redirects_are_not_followed(world: &World) {
     let machine = world.machine().await;
     let location = || ("Location", format!("{}/evil", world.provider.url));
     world.provider.fault(Fault::header("openid-configuration", 1, 302, location()));
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 503, "cloudb: the issuer's configuration: answered with status 302");
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(503, "cloudb: the issuer's configuration: answered with status 302");
     assert_eq!(answer.header("retry-after").parse::<u64>().unwrap(), 1);
     // The failure is cached for ten seconds.
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
+    assert_eq!(world.as_machine(&machine).await.status, 503);
     assert_eq!(world.provider.lock().count("openid-configuration"), 1);
     // A new configuration has its own cache.
-    assert_eq!(world.app.client.post("auth/cloudb/config", json!({"max_retries": 1})).await.status, 204);
+    world.configure(json!({"max_retries": 1})).await;
     world.provider.fault(Fault::header("/virtualMachines/", 1, 302, location()));
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
+    assert_eq!(world.as_machine(&machine).await.status, 503);
     assert_eq!(world.provider.lock().count("evil"), 0);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    assert_eq!(world.as_machine(&machine).await.status, 200);
 }
 
-#[actix_web::test]
-async fn next_page_link_must_stay_at_the_provider() {
-    let world = World::start().await;
+async fn next_page_link_must_stay_at_the_provider(world: &World) {
     let machine = world.machine().await;
     let elsewhere = Provider::start();
     let pages = vec![vec![identity("c1")], vec![identity("c2")]];
@@ -150,7 +155,7 @@ async fn next_page_link_must_stay_at_the_provider() {
     world.provider.lock().next_link = Some(format!("{}/subscriptions/x", elsewhere.url));
     let with = |app: &str| json!({"oid": "o9", "appid": app, "xms_mirid": machine});
     let answer = world.at(with("c2"), web()).await;
-    assert_refused(&answer, 503, "cloudb: the provider: the link to the next page has another origin");
+    answer.assert_error(503, "cloudb: the provider: the link to the next page has another origin");
     assert!(elsewhere.lock().asked.is_empty());
     assert_eq!(world.at(with("c1"), web()).await.status, 200);
     // An endless list is abandoned.
@@ -162,9 +167,7 @@ async fn next_page_link_must_stay_at_the_provider() {
     assert_eq!(world.provider.lock().count("userAssignedIdentities") - before, 50);
 }
 
-#[actix_web::test]
-async fn unavailable_identity_page_is_503_not_403() {
-    let world = World::start().await;
+async fn unavailable_identity_page_is_503_not_403(world: &World) {
     let machine = world.machine().await;
     world.provider.lock().identities.insert(format!("{S1}/rg1"), vec![vec![identity("c1")]]);
     world.provider.fault(Fault::status("userAssignedIdentities", 9, 500));
@@ -172,9 +175,7 @@ async fn unavailable_identity_page_is_503_not_403() {
     assert_eq!(world.at(claims, web()).await.status, 503);
 }
 
-#[actix_web::test]
-async fn inconsistent_directory_documents_are_rejected() {
-    let world = World::start().await;
+async fn inconsistent_directory_documents_are_rejected(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     let sts = |tenant: &str| format!("https://sts.windows.net/{tenant}/");
     let elsewhere = Provider::start();
@@ -194,17 +195,14 @@ async fn inconsistent_directory_documents_are_rejected() {
             state.jwks_uri = jwks_uri;
             state.keys = if keyless { Vec::new() } else { vec![world.provider.key.public()] };
         }
-        let write = world.app.client.post("auth/cloudb/config", json!({"max_retries": at})).await;
-        assert_eq!(write.status, 204);
+        world.configure(json!({"max_retries": at})).await;
         let answer = world.with(json!({ "iss": issuer })).await;
         assert_eq!(answer.status, 503, "{at}: {}", answer.text);
     }
     assert!(elsewhere.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn invalid_key_set_leaves_cached_keys_valid_for_a_day() {
-    let world = World::still(|builder| builder).await;
+async fn invalid_key_set_leaves_cached_keys_valid_for_a_day(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     let new = TokenKey::rsa("k2", 2);
@@ -225,24 +223,20 @@ async fn invalid_key_set_leaves_cached_keys_valid_for_a_day() {
     assert_eq!(world.login(json!({"role": "r", "jwt": long})).await.status, 503);
 }
 
-#[actix_web::test]
-async fn removed_key_is_rejected_after_a_configuration_write() {
-    let world = World::still(|builder| builder).await;
+async fn removed_key_is_rejected_after_a_configuration_write(world: &World) {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     world.provider.lock().keys = vec![TokenKey::rsa("k2", 2).public()];
     assert_eq!(world.with(json!({})).await.status, 200, "nobody has asked since");
-    assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
-    assert_refused(&world.with(json!({})).await, 403, "the token is signed with a key that is not known");
+    world.configure(config()).await;
+    world.with(json!({})).await.assert_error(403, "the token is signed with a key that is not known");
 }
 
-#[actix_web::test]
-async fn oversized_response_is_rejected() {
-    let world = World::start().await;
+async fn oversized_response_is_rejected(world: &World) {
     let machine = world.machine().await;
     world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
-    let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
-    assert_refused(&answer, 503, "cloudb: the provider: its answer is larger than 1 MiB");
+    let answer = world.as_machine(&machine).await;
+    answer.assert_error(503, "cloudb: the provider: its answer is larger than 1 MiB");
 }
 
 #[actix_web::test]
@@ -251,14 +245,14 @@ async fn slow_provider_delays_only_logins_that_need_it() {
     let machine = world.machine().await;
     let role = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/cloudb/role/claims", role).await.status, 204);
-    assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
+    assert_eq!(world.as_machine(&machine).await.status, 200);
     world.provider.fault(Fault {
         wait: Duration::from_secs(8),
         told: None,
         ..Fault::status("/virtualMachines/", 1, 200)
     });
     let token = world.provider.mint(json!({}));
-    let slow = world.at(json!({ "xms_mirid": machine }), web());
+    let slow = world.as_machine(&machine);
     let others = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
@@ -272,19 +266,17 @@ async fn slow_provider_delays_only_logins_that_need_it() {
     assert_eq!(slow.status, 200);
 }
 
-#[actix_web::test]
-async fn login_with_retries_ends_within_thirty_seconds() {
-    let world = World::start().await;
+async fn login_with_retries_ends_within_thirty_seconds(world: &World) {
     let machine = world.machine().await;
     let patient = json!({"retry_delay": "60s", "max_retry_delay": "60s"});
-    assert_eq!(world.app.client.post("auth/cloudb/config", patient).await.status, 204);
+    world.configure(patient).await;
     world.provider.fault(Fault::status("/virtualMachines/", 9, 503));
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({ "xms_mirid": machine })), "subscription_id": S1,
         "resource_group_name": "rg1", "vm_name": "web"});
     let begun = Instant::now();
     let request = world.app.client.with_token("").request("POST", "auth/cloudb/login").json(&body);
     let answer = send(request.timeout(Duration::from_secs(60))).await;
-    assert_refused(&answer, 503, "cloudb: directory and provider did not answer in time");
+    answer.assert_error(503, "cloudb: directory and provider did not answer in time");
     assert!((29..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 
@@ -314,9 +306,7 @@ async fn cve_2026_46405_token_that_was_not_stored_is_not_returned() {
     assert_eq!(world.with(json!({})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn outcomes_are_counted() {
-    let world = World::start().await;
+async fn outcomes_are_counted(world: &World) {
     let machine = world.machine().await;
     let count = |text: &str, result: &str| {
         let series = format!("signet_cloudb_logins_total{{mount=\"auth/counted/\",result=\"{result}\"}} ");

@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{World, assert_refused};
-use crate::support::{Answer, send};
+use super::World;
+use crate::support::{Builder, tests_on};
+
+tests_on!(prepared: world() =>
+    renewal_uses_the_current_role,
+    tokens_are_revoked_with_their_mount_and_mounts_are_separate,
+    server_token_sent_with_a_login_is_ignored,
+);
 
 async fn world() -> World {
     let world = World::start().await;
@@ -13,72 +19,52 @@ async fn world() -> World {
     world
 }
 
-fn token(answer: &Answer) -> String {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.body["auth"]["client_token"].as_str().unwrap().to_owned()
-}
-
 #[actix_web::test]
 async fn logins_and_tokens_are_bound_to_the_role_networks() {
-    let proxy = |settings: &mut signet::http::settings::HttpSettings| {
-        settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
-    };
-    let world = World::built(|builder| builder.settings(proxy)).await;
+    let world = World::built(Builder::behind_proxy).await;
     world.role(json!({"bound_service_principal_ids": "o1", "token_bound_cidrs": "192.0.2.0/24"})).await;
-    let from = |address: &str, body: &Value| {
-        let request = world.app.client.with_token("").request("POST", "auth/cloudb/login").json(body);
-        send(request.header("X-Forwarded-For", address))
-    };
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
-    from("198.51.100.7", &body).await.assert_denied();
+    let from =
+        async |address: &str| world.app.client.with_token("").at(address).post("auth/cloudb/login", body.clone()).await;
+    from("198.51.100.7").await.assert_denied();
     assert!(world.provider.lock().asked.is_empty());
-    let token = token(&from("192.0.2.7", &body).await);
-    for (address, status) in [("192.0.2.8", 200), ("198.51.100.7", 403)] {
-        let request = world.app.client.with_token(&token).request("GET", "auth/token/lookup-self");
-        assert_eq!(send(request.header("X-Forwarded-For", address)).await.status, status, "{address}");
-    }
+    let own = world.app.client.holder(&from("192.0.2.7").await);
+    assert_eq!(own.at("192.0.2.8").get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(own.at("198.51.100.7").get("auth/token/lookup-self").await.status, 403);
 }
 
-#[actix_web::test]
-async fn renewal_uses_the_current_role() {
-    let world = world().await;
+async fn renewal_uses_the_current_role(world: &World) {
     let answer = world.with(json!({})).await;
     assert_eq!(answer.body["auth"]["lease_duration"], 7200);
-    let own = world.app.client.with_token(&token(&answer));
+    let own = world.app.client.holder(&answer);
     world.role(json!({"token_ttl": "30m"})).await;
     let renewed = own.post("auth/token/renew-self", json!({})).await;
     assert_eq!((renewed.status, &renewed.body["auth"]["lease_duration"]), (200, &json!(1800)), "{}", renewed.text);
     assert_eq!(world.app.client.delete("auth/cloudb/role/r").await.status, 204);
-    let renewed = own.post("auth/token/renew-self", json!({})).await;
-    assert_refused(&renewed, 400, "role r does not exist during renewal");
+    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role r does not exist during renewal");
     assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
 }
 
-#[actix_web::test]
-async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
-    let world = world().await;
+async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate(world: &World) {
     world.enable("team-b/cloudb").await;
     let role = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/team-b/cloudb/role/other", role).await.status, 204);
-    let here = world.app.client.with_token(&token(&world.with(json!({})).await));
+    let here = world.app.client.holder(&world.with(json!({})).await);
     let jwt = world.provider.mint(json!({}));
     let open = world.app.client.with_token("");
     let there = open.post("auth/team-b/cloudb/login", json!({"role": "other", "jwt": jwt})).await;
-    let there = world.app.client.with_token(&token(&there));
+    let there = world.app.client.holder(&there);
     let unknown = open.post("auth/team-b/cloudb/login", json!({"role": "r", "jwt": jwt})).await;
-    assert_refused(&unknown, 400, "invalid role name \"r\"");
+    unknown.assert_error(400, "invalid role name \"r\"");
     assert_eq!(world.app.client.delete("sys/auth/cloudb").await.status, 204);
     here.get("auth/token/lookup-self").await.assert_denied();
     assert_eq!(there.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(world.login(json!({"role": "r", "jwt": jwt})).await.status, 403);
 }
 
-#[actix_web::test]
-async fn server_token_sent_with_a_login_is_ignored() {
-    let world = world().await;
+async fn server_token_sent_with_a_login_is_ignored(world: &World) {
     let limited = json!({"policies": "default", "num_uses": 1});
-    let limited = world.app.client.post("auth/token/create", limited).await;
-    let limited = world.app.client.with_token(limited.body["auth"]["client_token"].as_str().unwrap());
+    let limited = world.app.client.with_new_token(limited).await;
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
     for client in [world.app.client.with_token("hvs.expired-long-ago"), limited.clone()] {
         assert_eq!(client.post("auth/cloudb/login", body.clone()).await.status, 200);
@@ -93,8 +79,7 @@ async fn roles_configuration_and_tokens_work_on_another_node() {
     let other = world.app.another().await;
     let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
     let there = other.client.with_token("").post("auth/cloudb/login", body.clone()).await;
-    let token = token(&there);
-    assert_eq!(world.app.client.with_token(&token).get("auth/token/lookup-self").await.status, 200);
+    assert_eq!(world.app.client.holder(&there).get("auth/token/lookup-self").await.status, 200);
     world.role(json!({"bound_service_principal_ids": "o2"})).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(other.client.with_token("").post("auth/cloudb/login", body).await.status, 403);
@@ -110,7 +95,7 @@ async fn role_with_batch_type_returns_batch_tokens() {
         (&auth["token_type"], &auth["accessor"], &auth["renewable"]),
         (&json!("batch"), &json!(""), &json!(false))
     );
-    let own = world.app.client.with_token(&token(&answer));
+    let own = world.app.client.holder(&answer);
     assert_eq!(own.get("auth/token/lookup-self").await.body["data"]["path"], "auth/cloudb/login");
     assert_eq!(world.app.client.delete("sys/auth/cloudb").await.status, 204);
     own.get("auth/token/lookup-self").await.assert_denied();

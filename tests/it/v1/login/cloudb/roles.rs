@@ -2,19 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::provider::S1;
+use crate::support::tests_on;
+
+tests_on!(enabled: World::start() =>
+    role_is_read_back_ignoring_letter_case,
+    role_without_effective_binding_is_rejected,
+    role_with_group_but_no_subscription_warns,
+    invalid_token_settings_are_rejected,
+    last_effective_binding_cannot_be_cleared,
+);
 
 const EMPTY: &str = "must have at least one bound constraint when creating/updating a role";
 const WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-#[actix_web::test]
-async fn role_is_read_back_ignoring_letter_case() {
-    let world = World::start().await;
+async fn role_is_read_back_ignoring_letter_case(world: &World) {
     let client = &world.app.client;
     let body = json!({"policies": "b,a", "bound_service_principal_ids": "o1,o2", "token_ttl": "1h"});
-    let written = client.post("auth/cloudb/role/DevRole", body).await;
-    assert_eq!(written.status, 204, "{}", written.text);
+    client.post("auth/cloudb/role/DevRole", body).await.assert_status(204);
     let data = client.get("auth/cloudb/role/devrole").await.body["data"].clone();
     assert_eq!((&data["policies"], &data["token_policies"]), (&json!(["a", "b"]), &json!(["a", "b"])));
     assert_eq!(data["bound_service_principal_ids"], json!(["o1", "o2"]));
@@ -30,16 +36,14 @@ async fn role_is_read_back_ignoring_letter_case() {
     assert_eq!(client.list("auth/cloudb/role").await.status, 404);
 }
 
-#[actix_web::test]
-async fn role_without_effective_binding_is_rejected() {
-    let world = World::start().await;
+async fn role_without_effective_binding_is_rejected(world: &World) {
     for (body, text) in [
         (json!({"token_policies": "a"}), EMPTY),
         (json!({"bound_service_principal_ids": ["*"]}), WIDE),
         (json!({"bound_service_principal_ids": "*", "bound_group_ids": ["*"]}), WIDE),
         (json!({"bound_group_ids": ["*"], "bound_service_principal_ids": []}), WIDE),
     ] {
-        assert_refused(&world.app.client.post("auth/cloudb/role/r", body).await, 400, text);
+        world.app.client.post("auth/cloudb/role/r", body).await.assert_error(400, text);
     }
     assert_eq!(world.app.client.get("auth/cloudb/role/r").await.status, 404);
 }
@@ -67,47 +71,37 @@ async fn stored_role_without_effective_binding_rejects_logins() {
     storage.shutdown().await.unwrap();
     let app = place.start().await;
     let world = World { app, provider };
-    assert_refused(&world.with(json!({})).await, 403, WIDE);
+    world.with(json!({})).await.assert_error(403, WIDE);
 }
 
-#[actix_web::test]
-async fn role_with_group_but_no_subscription_warns() {
-    let world = World::start().await;
+async fn role_with_group_but_no_subscription_warns(world: &World) {
     let client = &world.app.client;
     let both = json!({"bound_subscription_ids": [S1], "bound_resource_groups": ["rg1"]});
     assert_eq!(client.post("auth/cloudb/role/r", both).await.status, 204);
-    let answer = client.post("auth/cloudb/role/r2", json!({"bound_resource_groups": ["rg1"]})).await;
-    assert_eq!(answer.status, 200);
+    let answer = client.post("auth/cloudb/role/r2", json!({"bound_resource_groups": ["rg1"]})).await.assert_status(200);
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("bound_subscription_ids: is empty"));
 }
 
-#[actix_web::test]
-async fn invalid_token_settings_are_rejected() {
-    let world = World::start().await;
+async fn invalid_token_settings_are_rejected(world: &World) {
     for (name, value, text) in [
         ("token_max_ttl", json!("1h"), "ttl should not be greater than max_ttl"),
         ("token_policies", json!(["ROOT "]), "auth methods cannot create root tokens"),
         ("token_num_uses", json!(-1), "token num uses cannot be negative"),
     ] {
         let body = json!({"bound_group_ids": "g", "token_ttl": "2h", name: value});
-        assert_refused(&world.app.client.post("auth/cloudb/role/r", body).await, 400, text);
+        world.app.client.post("auth/cloudb/role/r", body).await.assert_error(400, text);
     }
     let body = json!({"bound_group_ids": "g", "token_max_ttl": "9000h"});
-    let answer = world.app.client.post("auth/cloudb/role/r", body).await;
-    assert_eq!(answer.status, 200);
+    let answer = world.app.client.post("auth/cloudb/role/r", body).await.assert_status(200);
     assert!(answer.body["warnings"][0].as_str().unwrap().starts_with("max_ttl is greater than the system"));
 }
 
-#[actix_web::test]
-async fn last_effective_binding_cannot_be_cleared() {
-    let world = World::start().await;
+async fn last_effective_binding_cannot_be_cleared(world: &World) {
     let client = &world.app.client;
     world.role(json!({"bound_group_ids": "g", "bound_service_principal_ids": "o1"})).await;
     world.role(json!({"bound_group_ids": ""})).await;
     let data = client.get("auth/cloudb/role/r").await.body["data"].clone();
     assert_eq!((&data["bound_group_ids"], &data["bound_service_principal_ids"]), (&json!([]), &json!(["o1"])));
-    let cleared = client.post("auth/cloudb/role/r", json!({"bound_service_principal_ids": []})).await;
-    assert_refused(&cleared, 400, EMPTY);
-    let any = client.post("auth/cloudb/role/r", json!({"bound_service_principal_ids": "*"})).await;
-    assert_refused(&any, 400, WIDE);
+    client.post("auth/cloudb/role/r", json!({"bound_service_principal_ids": []})).await.assert_error(400, EMPTY);
+    client.post("auth/cloudb/role/r", json!({"bound_service_principal_ids": "*"})).await.assert_error(400, WIDE);
 }

@@ -5,10 +5,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::faults::double;
 use crate::provider::{Application, CLIENT, Fault, SECRET};
-use crate::support::Builder;
+use crate::support::{Builder, tests_on, until};
+
+tests_on!(still: World::still(|builder| builder) =>
+    rotated_secret_is_used_after_a_minute_and_old_one_removed,
+    new_secret_is_not_used_before_the_directory_accepts_it,
+    rotation_error_names_missing_or_ambiguous_application,
+    a_directory_that_refuses_leaves_no_rotation_behind,
+);
 
 const ROTATE: &str = "auth/cloudb/rotate-root";
 const CONFIG: &str = "auth/cloudb/config";
@@ -20,8 +27,7 @@ impl World {
     }
 
     async fn rotate(&self) {
-        let answer = self.app.client.post(ROTATE, json!({})).await;
-        assert_eq!(answer.status, 204, "{}", answer.text);
+        self.app.client.post(ROTATE, json!({})).await.assert_status(204);
     }
 
     async fn date(&self) -> Value {
@@ -29,30 +35,18 @@ impl World {
     }
 }
 
-async fn until(is: impl AsyncFn() -> bool) {
-    for _ in 0..100 {
-        if is().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("it did not come to that");
-}
-
-#[actix_web::test]
-async fn rotated_secret_is_used_after_a_minute_and_old_one_removed() {
-    let world = World::still(|builder| builder).await;
+async fn rotated_secret_is_used_after_a_minute_and_old_one_removed(world: &World) {
     let machine = world.machine().await;
-    let login = async || world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await.status;
+    let login = async || world.as_machine(&machine).await.status;
     assert_eq!(login().await, 200);
     world.rotate().await;
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
-    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.client.post(ROTATE, json!({})).await.assert_error(400, "rotation already in progress");
     world.app.clock.advance(Duration::from_secs(59));
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!((world.date().await, login().await), (Value::Null, 200));
     world.app.clock.advance(Duration::from_secs(2));
-    until(async || world.date().await.is_string()).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
     // A manually created secret is not removed, but no longer needed.
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
     world.provider.lock().applications[0].secrets.remove(0);
@@ -62,7 +56,7 @@ async fn rotated_secret_is_used_after_a_minute_and_old_one_removed() {
     assert_eq!(world.keys(), ["made-1", "made-2"]);
     assert_eq!(login().await, 200);
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.keys() == ["made-2"]).await;
+    until("the rotation proceeds", async || world.keys() == ["made-2"]).await;
     assert_eq!(login().await, 200);
     assert!(world.date().await.as_str() > first.as_str());
     let shown = world.app.client.get(CONFIG).await.text;
@@ -75,7 +69,7 @@ async fn rotation_survives_a_restart() {
     world.rotate().await;
     world.app = world.app.restart().await;
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.date().await.is_string()).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
 }
 
 #[actix_web::test]
@@ -96,52 +90,46 @@ async fn secret_that_could_not_be_stored_is_removed_later() {
         }
         world.provider.lock().faults.clear();
         world.app.clock.advance(Duration::from_secs(301));
-        until(async || world.keys() == ["by-hand"]).await;
-        until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+        until("the rotation proceeds", async || world.keys() == ["by-hand"]).await;
+        until("the rotation proceeds", async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
         assert_eq!(world.keys().len(), 2);
     }
 }
 
-#[actix_web::test]
-async fn new_secret_is_not_used_before_the_directory_accepts_it() {
-    let world = World::still(|builder| builder).await;
+async fn new_secret_is_not_used_before_the_directory_accepts_it(world: &World) {
     world.rotate().await;
     // The directory does not accept the new secret.
     let made = world.provider.lock().applications[0].secrets.remove(1);
     world.app.clock.advance(Duration::from_secs(61));
     let before = world.provider.lock().count("oauth2");
-    until(async || world.provider.lock().count("oauth2") > before).await;
+    until("the rotation proceeds", async || world.provider.lock().count("oauth2") > before).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.date().await, Value::Null);
-    assert_eq!(world.app.client.post(CONFIG, json!({"client_secret": made.text})).await.status, 204);
+    world.configure(json!({"client_secret": made.text})).await;
     world.provider.lock().applications[0].secrets.push(made);
     world.rotate().await;
 }
 
-#[actix_web::test]
-async fn rotation_error_names_missing_or_ambiguous_application() {
-    let world = World::still(|builder| builder).await;
+async fn rotation_error_names_missing_or_ambiguous_application(world: &World) {
     let client = &world.app.client;
     world.provider.lock().applications[0].listed = false;
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "no application found");
+    client.post(ROTATE, json!({})).await.assert_error(400, "no application found");
     world.provider.lock().applications[0].listed = true;
     world.provider.lock().applications.push(Application::new(CLIENT, "other"));
     let text = "multiple applications found - double check your client_id";
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    client.post(ROTATE, json!({})).await.assert_error(400, text);
     world.provider.lock().applications.pop();
     assert_eq!(client.post(CONFIG, json!({"client_id": "a' or 1 eq 1"})).await.status, 204);
     let text = "client_id: is required, and must be a GUID";
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, text);
+    client.post(ROTATE, json!({})).await.assert_error(400, text);
     assert_eq!(client.post(CONFIG, json!({"client_id": CLIENT, "client_secret": ""})).await.status, 204);
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "client_secret is required");
+    client.post(ROTATE, json!({})).await.assert_error(400, "client_secret is required");
     assert_eq!(client.delete(CONFIG).await.status, 204);
-    assert_refused(&client.post(ROTATE, json!({})).await, 400, "config is nil");
+    client.post(ROTATE, json!({})).await.assert_error(400, "config is nil");
     assert_eq!(world.provider.lock().count("addPassword"), 0);
 }
 
-#[actix_web::test]
-async fn a_directory_that_refuses_leaves_no_rotation_behind() {
-    let world = World::still(|builder| builder).await;
+async fn a_directory_that_refuses_leaves_no_rotation_behind(world: &World) {
     for (status, expected) in [(403, 502), (400, 400)] {
         world.provider.fault(Fault::status("addPassword", 1, status));
         assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, expected, "{status}");
@@ -150,9 +138,9 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind() {
     world.provider.fault(Fault::status("addPassword", 1, 503));
     assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, 503);
     assert_eq!(world.provider.lock().count("addPassword"), 3);
-    assert_refused(&world.app.client.post(ROTATE, json!({})).await, 400, "rotation already in progress");
+    world.app.client.post(ROTATE, json!({})).await.assert_error(400, "rotation already in progress");
     world.app.clock.advance(Duration::from_secs(301));
-    until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
+    until("the rotation proceeds", async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
 }
 
 #[actix_web::test]
@@ -167,8 +155,7 @@ async fn two_nodes_rotate_once() {
     assert_eq!(statuses, [204, 400], "{} {}", first.text, second.text);
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
     world.app.clock.advance(Duration::from_secs(61));
-    until(async || world.date().await.is_string()).await;
-    let there = async || other.client.get(CONFIG).await.body["data"][DATE].is_string();
-    until(there).await;
+    until("the rotation proceeds", async || world.date().await.is_string()).await;
+    until("the other node sees it", async || other.client.get(CONFIG).await.body["data"][DATE].is_string()).await;
     assert_eq!(world.provider.lock().count("addPassword"), 1);
 }

@@ -2,8 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::provider::{S1, id};
+use crate::support::tests_on;
+
+tests_on!(prepared: world() =>
+    flexible_set_does_not_match_one_with_its_name_as_prefix,
+    uniform_set_and_its_machines_match_the_set,
+    set_takes_precedence_over_machine_and_bound_sets_need_one,
+    principals_of_flexible_set_identities_are_looked_up,
+);
 
 fn compute(rest: &str) -> String {
     id("rg1", &format!("Microsoft.Compute/{rest}"))
@@ -22,54 +30,43 @@ async fn world() -> World {
     world
 }
 
-#[actix_web::test]
-async fn flexible_set_does_not_match_one_with_its_name_as_prefix() {
-    let world = world().await;
+async fn flexible_set_does_not_match_one_with_its_name_as_prefix(world: &World) {
     let claims = || json!({"xms_mirid": compute("virtualMachines/web_b_1a2b")});
-    assert_refused(&world.at(claims(), vmss("web")).await, 403, "token claims do not match vmss_name");
+    world.at(claims(), vmss("web")).await.assert_error(403, "token claims do not match vmss_name");
     assert_eq!(world.provider.lock().arm_calls(), 0);
     let answer = world.at(claims(), vmss("web_b")).await;
     assert_eq!((answer.status, &answer.body["auth"]["metadata"]["vmss_name"]), (200, &json!("web_b")));
 }
 
-#[actix_web::test]
-async fn uniform_set_and_its_machines_match_the_set() {
-    let world = world().await;
+async fn uniform_set_and_its_machines_match_the_set(world: &World) {
     for rest in ["virtualMachineScaleSets/web", "virtualMachineScaleSets/web/virtualMachines/3"] {
         let answer = world.at(json!({"xms_mirid": compute(rest)}), vmss("web")).await;
         assert_eq!(answer.status, 200, "{rest}: {}", answer.text);
     }
 }
 
-#[actix_web::test]
-async fn set_takes_precedence_over_machine_and_bound_sets_need_one() {
-    let world = world().await;
+async fn set_takes_precedence_over_machine_and_bound_sets_need_one(world: &World) {
     let claims = || json!({"xms_mirid": compute("virtualMachineScaleSets/web")});
     let both = json!({"vmss_name": "web", "vm_name": "other"});
-    let answer = world.at(claims(), both).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = world.at(claims(), both).await.assert_status(200);
     assert!(answer.body["auth"]["metadata"]["vm_name"].is_null());
     world.role(json!({"bound_scale_sets": "x"})).await;
-    assert_refused(&world.at(claims(), vmss("web")).await, 403, "scale set not authorized");
+    world.at(claims(), vmss("web")).await.assert_error(403, "scale set not authorized");
     let machine = world.provider.machine("rg1", "web", "o1", "westus");
-    let answer = world.at(json!({ "xms_mirid": machine }), json!({"vm_name": "web"})).await;
-    assert_refused(&answer, 403, "bound scale set defined but this vm isn't in a scale set");
+    world.as_machine(&machine).await.assert_error(403, "bound scale set defined but this vm isn't in a scale set");
     let site = id("rg1", "Microsoft.Web/sites/a");
     let answer = world.at(json!({ "xms_mirid": site }), json!({ "resource_id": site })).await;
-    assert_refused(&answer, 400, "scale set requires the vmss_name field to be set");
+    answer.assert_error(400, "scale set requires the vmss_name field to be set");
 }
 
-#[actix_web::test]
-async fn principals_of_flexible_set_identities_are_looked_up() {
-    let world = world().await;
+async fn principals_of_flexible_set_identities_are_looked_up(world: &World) {
     let identity = id("rg-identities", "Microsoft.ManagedIdentity/userAssignedIdentities/i");
     let assigned = json!({ identity.clone(): {} });
     let set = json!({"location": "westus", "identity": {"userAssignedIdentities": assigned}});
     world.provider.resource(&compute("virtualMachineScaleSets/web"), set);
     world.provider.resource(&identity, json!({"properties": {"principalId": "o5", "clientId": "c5"}}));
     let claims = |oid: &str| json!({"oid": oid, "xms_mirid": compute("virtualMachines/web_1a2b")});
-    let answer = world.at(claims("o5"), vmss("web")).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    world.at(claims("o5"), vmss("web")).await.assert_status(200);
     assert_eq!(world.provider.lock().count("userAssignedIdentities"), 1);
     assert_eq!(world.at(claims("o6"), vmss("web")).await.status, 403);
 }

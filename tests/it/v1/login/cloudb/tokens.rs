@@ -5,9 +5,25 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{World, assert_refused};
+use super::World;
 use crate::directory::{TokenKey, encoded, now, unsigned};
 use crate::provider::{OTHER_TENANT, RESOURCE, TENANT};
+use crate::support::tests_on;
+
+tests_on!(
+    prepared: world() =>
+        role_with_principals_needs_only_the_token,
+        missing_or_invalid_parameters_are_named_in_order,
+        cve_2024_5798_audience_is_never_optional,
+        token_of_another_tenant_is_rejected_despite_valid_signature,
+        only_rs256_with_a_directory_key_is_accepted,
+        times_are_checked_without_leeway,
+        too_long_token_is_rejected,
+        token_without_principal_is_rejected;
+    enabled: World::start() =>
+        principals_and_groups_ignore_letter_case,
+        group_overage_is_reported;
+);
 
 async fn world() -> World {
     let world = World::start().await;
@@ -15,11 +31,8 @@ async fn world() -> World {
     world
 }
 
-#[actix_web::test]
-async fn role_with_principals_needs_only_the_token() {
-    let world = world().await;
-    let answer = world.with(json!({})).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+async fn role_with_principals_needs_only_the_token(world: &World) {
+    let answer = world.with(json!({})).await.assert_status(200);
     let auth = &answer.body["auth"];
     assert_eq!((&auth["policies"], &auth["renewable"]), (&json!(["default", "p"]), &json!(true)));
     let state = world.provider.lock();
@@ -27,19 +40,14 @@ async fn role_with_principals_needs_only_the_token() {
     assert_eq!(state.asked.len(), 2, "{:?}", state.asked);
 }
 
-#[actix_web::test]
-async fn principals_and_groups_ignore_letter_case() {
-    let world = World::start().await;
+async fn principals_and_groups_ignore_letter_case(world: &World) {
     world.role(json!({"bound_service_principal_ids": "O1,O2", "bound_group_ids": ["G1"]})).await;
     assert_eq!(world.with(json!({"groups": ["g0", "g1"]})).await.status, 200);
-    assert_refused(&world.with(json!({"groups": ["g10"]})).await, 403, "groups not authorized");
-    let other = world.with(json!({"oid": "o11", "groups": ["g1"]})).await;
-    assert_refused(&other, 403, "service principal not authorized");
+    world.with(json!({"groups": ["g10"]})).await.assert_error(403, "groups not authorized");
+    world.with(json!({"oid": "o11", "groups": ["g1"]})).await.assert_error(403, "service principal not authorized");
 }
 
-#[actix_web::test]
-async fn missing_or_invalid_parameters_are_named_in_order() {
-    let world = world().await;
+async fn missing_or_invalid_parameters_are_named_in_order(world: &World) {
     let jwt = world.provider.mint(json!({}));
     for (body, text) in [
         (json!({}), "jwt is required"),
@@ -51,18 +59,16 @@ async fn missing_or_invalid_parameters_are_named_in_order() {
         (json!({"jwt": jwt, "role": "r", "vmss_name": "9"}), "invalid vmss_name \"9\""),
         (json!({"jwt": jwt, "role": "r", "vm_name": "web\n"}), "invalid vm name \"web\\n\""),
     ] {
-        assert_refused(&world.login(body).await, 400, text);
+        world.login(body).await.assert_error(400, text);
     }
     for bad in ["a.b", "a.b.c.d", "a b.c.d", "....", "é.b.c", ".b.c"] {
         let answer = world.login(json!({"jwt": bad, "role": "r"})).await;
-        assert_refused(&answer, 400, "jwt: must be three parts of base64url, joined by dots");
+        answer.assert_error(400, "jwt: must be three parts of base64url, joined by dots");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn cve_2024_5798_audience_is_never_optional() {
-    let world = world().await;
+async fn cve_2024_5798_audience_is_never_optional(world: &World) {
     for audience in [json!(RESOURCE.trim_end_matches('/')), json!(null), json!([]), json!(""), json!(["api://other"])] {
         let answer = world.with(json!({ "aud": audience })).await;
         assert_eq!(answer.status, 403, "{audience}: {}", answer.text);
@@ -70,21 +76,17 @@ async fn cve_2024_5798_audience_is_never_optional() {
     assert_eq!(world.with(json!({"aud": ["api://other", RESOURCE]})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn token_of_another_tenant_is_rejected_despite_valid_signature() {
-    let world = world().await;
+async fn token_of_another_tenant_is_rejected_despite_valid_signature(world: &World) {
     let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");
-    assert_refused(&world.with(json!({ "iss": issuer })).await, 403, "the token is of another issuer");
+    world.with(json!({ "iss": issuer })).await.assert_error(403, "the token is of another issuer");
     assert_eq!(world.with(json!({"iss": null})).await.status, 403);
-    assert_refused(&world.with(json!({"tid": OTHER_TENANT})).await, 403, "the token is of another tenant");
+    world.with(json!({"tid": OTHER_TENANT})).await.assert_error(403, "the token is of another tenant");
     assert_eq!(world.with(json!({"tid": 7})).await.status, 403);
     assert_eq!(world.with(json!({"tid": TENANT.to_uppercase()})).await.status, 200);
     assert_eq!(world.with(json!({"tid": null})).await.status, 200);
 }
 
-#[actix_web::test]
-async fn only_rs256_with_a_directory_key_is_accepted() {
-    let world = world().await;
+async fn only_rs256_with_a_directory_key_is_accepted(world: &World) {
     let key = &world.provider.key;
     let claims = world.provider.claims(json!({}));
     let header = |more: Value| {
@@ -124,9 +126,7 @@ async fn only_rs256_with_a_directory_key_is_accepted() {
     assert_eq!(world.provider.lock().count("evil"), 0);
 }
 
-#[actix_web::test]
-async fn times_are_checked_without_leeway() {
-    let world = world().await;
+async fn times_are_checked_without_leeway(world: &World) {
     let now = now();
     for (claims, text) in [
         (json!({ "exp": now }), "the token is expired"),
@@ -136,7 +136,7 @@ async fn times_are_checked_without_leeway() {
         (json!({"iat": now + 600}), "the token is issued in the future"),
         (json!({"exp": (now + 60).to_string()}), "the token's exp is not a number"),
     ] {
-        assert_refused(&world.with(claims).await, 403, text);
+        world.with(claims).await.assert_error(403, text);
     }
     assert_eq!(world.with(json!({"exp": now as f64 + 60.5, "nbf": null, "iat": now + 60})).await.status, 200);
 }
@@ -162,31 +162,21 @@ async fn keys_are_fetched_once_in_ten_seconds_for_all_logins() {
     assert_eq!(world.provider.lock().count("discovery/keys"), 2);
 }
 
-#[actix_web::test]
-async fn group_overage_is_reported() {
-    let world = World::start().await;
+async fn group_overage_is_reported(world: &World) {
     world.role(json!({"bound_group_ids": "g1"})).await;
-    let answer = world.with(json!({"_claim_names": {"groups": "src1"}})).await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.error().contains("overage"), "{}", answer.text);
+    world.with(json!({"_claim_names": {"groups": "src1"}})).await.assert_error_has(403, "overage");
 }
 
-#[actix_web::test]
-async fn too_long_token_is_rejected() {
-    let world = world().await;
+async fn too_long_token_is_rejected(world: &World) {
     for octets in [65 << 10, 1 << 20] {
         let jwt = world.provider.mint(json!({"padding": "x".repeat(octets)}));
-        let answer = world.login(json!({"role": "r", "jwt": jwt})).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
-        assert!(answer.error().starts_with("jwt: "), "{}", answer.text);
+        world.login(json!({"role": "r", "jwt": jwt})).await.assert_error_begins(400, "jwt: ");
     }
     assert!(world.provider.lock().asked.is_empty());
 }
 
-#[actix_web::test]
-async fn token_without_principal_is_rejected() {
-    let world = world().await;
+async fn token_without_principal_is_rejected(world: &World) {
     for oid in [json!(null), json!("")] {
-        assert_refused(&world.with(json!({ "oid": oid })).await, 403, "token has no oid");
+        world.with(json!({ "oid": oid })).await.assert_error(403, "token has no oid");
     }
 }

@@ -20,16 +20,19 @@ async fn ways(client: &Client, name: &str) -> Vec<(&'static str, Answer)> {
     ]
 }
 
+/// A way, and the path and the right that it needs.
+const RIGHTS: [(&str, &str, &str); 5] = [
+    ("list", "sys/managed-keys/pkcs11/", "list"),
+    ("read", PATH, "read"),
+    ("update", PATH, "update"),
+    ("test", "sys/managed-keys/pkcs11/web/test/sign", "update"),
+    ("delete", PATH, "delete"),
+];
+
 #[actix_web::test]
 async fn one_right_lets_do_one_thing() {
-    for (way, path, capability, status) in [
-        ("list", "sys/managed-keys/pkcs11/", "list", 200),
-        ("read", PATH, "read", 200),
-        ("update", PATH, "update", 204),
-        // This key has no usable module.
-        ("test", "sys/managed-keys/pkcs11/web/test/sign", "update", 503),
-        ("delete", PATH, "delete", 204),
-    ] {
+    // This key has no usable module.
+    for ((way, path, capability), status) in RIGHTS.into_iter().zip([200, 200, 204, 503, 204]) {
         let app = with_key().await;
         let client = only(&app, "single", &granted(path, &[capability])).await;
         for (word, answer) in ways(&client, "web").await {
@@ -46,16 +49,9 @@ async fn one_right_lets_do_one_thing() {
 
 #[actix_web::test]
 async fn all_rights_but_one_do_all_but_one_thing() {
-    let rights = [
-        ("list", "sys/managed-keys/pkcs11/", "list"),
-        ("read", PATH, "read"),
-        ("update", PATH, "update"),
-        ("test", "sys/managed-keys/pkcs11/web/test/sign", "update"),
-        ("delete", PATH, "delete"),
-    ];
-    for (missing, ..) in rights {
+    for (missing, ..) in RIGHTS {
         let app = with_key().await;
-        let others = || rights.iter().filter(|(way, ..)| *way != missing);
+        let others = || RIGHTS.iter().filter(|(way, ..)| *way != missing);
         let on = |path: &str| others().filter(|(_, at, _)| *at == path).map(|(.., right)| *right).collect::<Vec<_>>();
         let paths = ["sys/managed-keys/pkcs11/", PATH, "sys/managed-keys/pkcs11/web/test/sign"];
         let paths = paths.into_iter().filter(|path| !on(path).is_empty());
@@ -71,7 +67,7 @@ async fn all_rights_but_one_do_all_but_one_thing() {
 #[actix_web::test]
 async fn a_rule_for_a_key_holds_in_every_spelling_of_its_name() {
     let app = with_key().await;
-    write(&app.client, "other", key()).await;
+    write(&app, "other", key()).await;
     let all = granted("sys/managed-keys/pkcs11/*", &["read", "update", "delete"]);
     for denied in ["web", "WEB", "We*"] {
         let rules = all.clone()
@@ -105,8 +101,7 @@ async fn rules_for_parameters_hold_and_other_namespaces_have_no_keys() {
     client.post("sys/managed-keys/pkcs11/new", key()).await.assert_denied();
     for header in ["X-Service-Namespace", "X-Vault-Namespace"] {
         let request = app.client.request("POST", "sys/managed-keys/pkcs11/new").header(header, "team");
-        let answer = crate::support::send(request.json(&with(key(), json!({})))).await;
-        assert_eq!((answer.status, answer.error()), (404, "namespace not found"));
+        crate::support::send(request.json(&with(key(), json!({})))).await.assert_error(404, "namespace not found");
     }
     assert_eq!(app.client.get("sys/managed-keys/pkcs11/new").await.status, 404);
     app.stop().await;

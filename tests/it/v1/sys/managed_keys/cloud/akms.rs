@@ -11,31 +11,29 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
-use super::super::{key as pkcs11, with};
-use super::{refused, shown_of_all, test, test_refused, tested, write};
+use super::super::{issue, refused, shown, test, test_refused, tested, with, write};
+use super::{shown_of_all, with_root};
 use crate::signers::cloud::key::Key;
 use crate::signers::cloud::ministack::Ministack;
 use crate::signers::cloud::server::{Told, serve};
 use crate::support::App;
 
 /// An EC key if `bits` is the size of a curve, else an RSA key.
-fn key(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
-    let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": kms_key, "endpoint": stack.url,
+fn key(url: &str, kms_key: &str, bits: u32) -> Value {
+    let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": kms_key, "endpoint": url,
         "region": "us-east-1" });
-    with(
-        body,
-        match bits {
-            256 | 384 | 521 => json!({ "key_type": "ecdsa", "curve": format!("P{bits}") }),
-            bits => json!({ "key_type": "RSA", "key_bits": bits.to_string() }),
-        },
-    )
+    let kind = match bits {
+        256 | 384 | 521 => json!({ "key_type": "ecdsa", "curve": format!("P{bits}") }),
+        bits => json!({ "key_type": "RSA", "key_bits": bits.to_string() }),
+    };
+    with(body, kind)
 }
 
-fn generated(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
-    with(key(stack, kms_key, bits), json!({ "allow_generate_key": "true", "any_mount": "true" }))
+fn generated(url: &str, kms_key: &str, bits: u32) -> Value {
+    with(key(url, kms_key, bits), json!({ "allow_generate_key": "true", "any_mount": "true" }))
 }
 
-/// The number of enabled keys, and of keys pending deletion.
+/// The number of enabled
 async fn count(stack: &Ministack) -> (usize, usize) {
     let client = stack.client();
     let mut enabled = 0;
@@ -57,9 +55,9 @@ async fn concurrent_requests_generate_each_key_once_per_alias() {
     let app = App::start().await;
     for bits in [2048, 3072, 4096, 256, 384, 521] {
         let key = format!("cloudakms/k{bits}");
-        write(&app, &key, generated(&stack, &format!("alias/k{bits}"), bits)).await;
+        write(&app, &key, generated(&stack.url, &format!("alias/k{bits}"), bits)).await;
         // Two configured keys are the same key at the service.
-        write(&app, &format!("{key}-too"), generated(&stack, &format!("alias/k{bits}"), bits)).await;
+        write(&app, &format!("{key}-too"), generated(&stack.url, &format!("alias/k{bits}"), bits)).await;
         let names = [key.clone(), format!("{key}-too")];
         let race = join_all((0..5).map(|n| test(&app, &names[n % 2], json!({})))).await;
         race.iter().for_each(|answer| assert_eq!(answer.status, 204, "{bits}: {}", answer.text));
@@ -90,7 +88,7 @@ async fn disabled_or_mismatched_key_is_rejected() {
         async move { request.send().await.unwrap().key_metadata.unwrap().key_id }
     };
     let id = make(KeyUsageType::EncryptDecrypt, KeySpec::Rsa2048).await;
-    write(&app, "cloudakms/web", key(&stack, &id, 2048)).await;
+    write(&app, "cloudakms/web", key(&stack.url, &id, 2048)).await;
     let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, and has to be SIGN_VERIFY";
     test_refused(&app, "cloudakms/web", json!({}), text).await;
     let id = make(KeyUsageType::SignVerify, KeySpec::Rsa3072).await;
@@ -169,13 +167,8 @@ impl Lagging {
 async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     let (url, state) = Lagging::start(Duration::from_millis(1500));
     let app = App::start().await;
-    let body = |alias: &str| {
-        json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": format!("alias/{alias}"),
-            "endpoint": url, "region": "us-east-1", "key_type": "ecdsa", "curve": "P256",
-            "allow_generate_key": "true", "any_mount": "true" })
-    };
     for alias in ["web", "late"] {
-        write(&app, &format!("cloudakms/{alias}"), body(alias)).await;
+        write(&app, &format!("cloudakms/{alias}"), generated(&url, &format!("alias/{alias}"), 256)).await;
     }
     let race = join_all((0..4).map(|_| test(&app, "cloudakms/web", json!({})))).await;
     race.iter().for_each(|answer| assert_eq!(answer.status, 204, "{}", answer.text));
@@ -197,20 +190,15 @@ async fn generated_key_that_is_not_yet_visible_is_generated_once() {
 async fn test_signature_uses_the_issuer_key_after_an_alias_move() {
     let (url, state) = Lagging::start(Duration::ZERO);
     let app = App::start().await;
-    let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": "alias/web", "endpoint": url,
-        "region": "us-east-1", "key_type": "ecdsa", "curve": "P256", "allow_generate_key": "true",
-        "any_mount": "true" });
-    write(&app, "cloudakms/web", body).await;
-    super::with_root(&app, json!({ "managed_key_name": "web" })).await;
+    write(&app, "cloudakms/web", generated(&url, "alias/web", 256)).await;
+    with_root(&app).await;
     let other = ("other".to_owned(), Key::generate(KeyKind::Ec(Curve::P256)));
     state.lock().unwrap().keys.push(other);
     state.lock().unwrap().aliases.insert("alias/web".to_owned(), "other".to_owned());
     tested(&app, "cloudakms/web", json!({})).await;
     state.lock().unwrap().keys.remove(0);
-    assert_eq!(super::issue(&app).await.status, 502);
-    let tested = test(&app, "cloudakms/web", json!({})).await;
-    assert_eq!(tested.status, 400, "{}", tested.text);
-    assert!(tested.error().starts_with("configuration: the key that a mount uses"), "{}", tested.text);
+    assert_eq!(issue(&app).await.status, 502);
+    test(&app, "cloudakms/web", json!({})).await.assert_error_begins(400, "configuration: the key that a mount uses");
     app.stop().await;
 }
 
@@ -220,13 +208,13 @@ async fn generated_key_must_be_named_by_an_own_alias() {
     let app = App::start().await;
     let text = "kms_key must be an alias when allow_generate_key is true";
     for id in ["1234abcd-12ab-34cd-56ef-1234567890ab", "arn:aws:kms:us-east-1:000000000000:key/1", "alias/aws/x"] {
-        refused(&app, "cloudakms/web", generated(&stack, id, 256), text).await;
+        refused(&app, "cloudakms/web", generated(&stack.url, id, 256), text).await;
     }
     for id in ["1234abcd-12ab-34cd-56ef-1234567890ab", "arn:aws:kms:us-east-1:000000000000:key/1"] {
-        write(&app, "cloudakms/web", key(&stack, id, 256)).await;
+        write(&app, "cloudakms/web", key(&stack.url, id, 256)).await;
     }
     refused(&app, "cloudakms/web", json!({ "allow_generate_key": "true" }), text).await;
-    write(&app, "cloudakms/web", generated(&stack, "alias/x", 256)).await;
+    write(&app, "cloudakms/web", generated(&stack.url, "alias/x", 256)).await;
     tested(&app, "cloudakms/web", json!({})).await;
     app.stop().await;
 }
@@ -250,18 +238,11 @@ async fn foreign_endpoint_does_not_get_the_process_credential() {
 }
 
 #[actix_web::test]
-async fn names_are_unique_over_types_and_secrets_are_redacted() {
+async fn secrets_are_redacted_and_kept_by_a_write_of_what_was_read() {
     let stack = Ministack::start();
     let app = App::start().await;
-    let other = app.client.post("sys/managed-keys/pkcs11/K1", pkcs11()).await;
-    assert_eq!(other.status, 200, "the spelling is warned of: {}", other.text);
-    let text = "a managed key named \"k1\" of type \"pkcs11\" already exists";
-    refused(&app, "cloudakms/k1", key(&stack, "alias/x", 256), text).await;
-    assert_eq!(app.client.list("sys/managed-keys/pkcs11").await.body["keys"], json!(["k1"]));
-    assert_eq!(app.client.list("sys/managed-keys/cloudakms").await.status, 404);
-
-    write(&app, "cloudakms/web", key(&stack, "alias/x", 2048)).await;
-    let shown = app.client.get("sys/managed-keys/cloudakms/web").await.body["data"].clone();
+    write(&app, "cloudakms/web", key(&stack.url, "alias/x", 2048)).await;
+    let shown = shown(&app.client, "cloudakms/web").await;
     let own = json!({ "access_key": "redacted", "secret_key": "redacted", "key_type": "RSA", "key_bits": "2048",
         "curve": "", "kms_key": "alias/x", "endpoint": stack.url, "region": "us-east-1" });
     assert_eq!(shown, shown_of_all("web", "cloudakms", &shown["UUID"], own));
@@ -269,7 +250,7 @@ async fn names_are_unique_over_types_and_secrets_are_redacted() {
     write(&app, "cloudakms/web", with(shown, json!({ "allow_generate_key": true }))).await;
     tested(&app, "cloudakms/web", json!({})).await;
     let text = "access_key: \"redacted\" is a placeholder without a stored secret; send the secret";
-    refused(&app, "cloudakms/other", with(key(&stack, "alias/x", 256), json!({ "access_key": "redacted" })), text)
+    refused(&app, "cloudakms/other", with(key(&stack.url, "alias/x", 256), json!({ "access_key": "redacted" })), text)
         .await;
     app.stop().await;
 }

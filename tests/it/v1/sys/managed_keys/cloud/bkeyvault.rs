@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::keys::{AzureSettings, CloudSettings};
 
-use super::super::with;
-use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
+use super::super::{issue, refused, shown, test, test_refused, tested, with, write};
+use super::{shown_of_all, with_root};
 use crate::signers::cloud::server::{Told, serve};
 use crate::signers::cloud::vault::{CLIENT, SECRET, TENANT, Vault};
-use crate::support::App;
+use crate::support::{App, until};
 
 const KEY: &str = "cloudbkeyvault/web";
 
@@ -46,7 +46,7 @@ async fn key_is_generated_once_and_foreign_authority_is_rejected() {
     tested(&app, KEY, json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
     let text = "configuration: hash algorithm not supported by cloudbkeyvault";
     test_refused(&app, KEY, json!({ "hash_algorithm": "sha3-256" }), text).await;
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    with_root(&app).await;
     assert_eq!(issue(&app).await.status, 200);
 
     vault.lock().closed = true;
@@ -71,7 +71,7 @@ async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     vault.lock().lag = Duration::from_millis(700);
     tested(&app, KEY, json!({})).await;
     assert_eq!(vault.lock().keys["key"].len(), 1);
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    with_root(&app).await;
 
     write(&app, "cloudbkeyvault/late", with(with(key(), generated), json!({ "key_name": "late" }))).await;
     vault.lock().lag = Duration::from_secs(600);
@@ -89,8 +89,7 @@ async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     let late = test(&app, "cloudbkeyvault/late", json!({})).await;
     assert_eq!((late.status, late.error()), (503, text));
     let app = app.restart().await;
-    let late = test(&app, "cloudbkeyvault/late", json!({})).await;
-    assert_eq!((late.status, late.error()), (503, text));
+    test(&app, "cloudbkeyvault/late", json!({})).await.assert_error(503, text);
     assert_eq!(vault.lock().keys["late"].len(), 1);
     vault.lock().hidden_until = None;
     tested(&app, "cloudbkeyvault/late", json!({})).await;
@@ -103,7 +102,7 @@ async fn retry_after_of_the_store_is_respected_and_passed_on() {
     let vault = Vault::start();
     let app = server(vault.settings()).await;
     write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    with_root(&app).await;
     vault.lock().instead.push_back(Told(429, json!({}), Some(("Retry-After", "3".to_owned()))));
     let begun = Instant::now();
     let asked = || vault.lock().asked.len();
@@ -117,10 +116,7 @@ async fn retry_after_of_the_store_is_respected_and_passed_on() {
         assert!(answer.error().contains("the service asked for a pause"), "{}", answer.text);
     }
     assert_eq!(asked(), before + 1, "nobody asked within the pause");
-    while issue(&app).await.status != 200 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the pause does not end");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("the pause ends", async || issue(&app).await.status == 200).await;
     assert!(begun.elapsed() >= Duration::from_secs(3));
     app.stop().await;
 }
@@ -130,7 +126,7 @@ async fn test_signature_uses_the_key_version_of_the_issuer_too() {
     let vault = Vault::start();
     let app = server(vault.settings()).await;
     write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
+    with_root(&app).await;
     vault.lock().make("key", "RSA-HSM", 2048);
     tested(&app, KEY, json!({})).await;
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
@@ -172,7 +168,7 @@ async fn resource_must_be_a_known_dns_suffix() {
     for resource in ["managedhsm.azure.net", "eu.vault.azure.net", "Stack.example", "a.stack.example", ""] {
         write(&app, KEY, with(key(), json!({ "resource": resource }))).await;
     }
-    let shown = app.client.get("sys/managed-keys/cloudbkeyvault/web").await.body["data"].clone();
+    let shown = shown(&app.client, KEY).await;
     let own = json!({ "tenant_id": TENANT, "client_id": CLIENT, "client_secret": "redacted", "vault_name": "store",
         "key_name": "key", "key_type": "RSA-HSM", "key_bits": "2048", "environment": "AZUREPUBLICCLOUD",
         "resource": "vault.azure.net" });

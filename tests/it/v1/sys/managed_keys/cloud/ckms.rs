@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use signet::keys::{CloudSettings, GoogleSettings};
 
-use super::super::with;
-use super::{issue, refused, shown_of_all, test, test_refused, tested, with_root, write};
+use super::super::{issue, refused, shown, test, test_refused, tested, with, write};
+use super::{shown_of_all, with_root};
 use crate::signers::cloud::kms::{Fault, Kms};
 use crate::support::App;
 use crate::v1::pki::foreign::csr;
@@ -40,9 +40,8 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     write(&app, KEY, generated("EC_SIGN_P256_SHA256")).await;
     tested(&app, KEY, json!({})).await;
     assert_eq!(kms.lock().keys["key"].pending, 0);
-    with_root(&app, json!({ "managed_key_name": "web" })).await;
-    let issued = issue(&app).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    with_root(&app).await;
+    issue(&app).await.assert_status(200);
     for (fault, text) in [
         (Fault::SignatureChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
         (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
@@ -50,8 +49,7 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     ] {
         kms.lock().fault = Some(fault);
         let certs = app.client.list("pki/certs").await.body["data"].clone();
-        let damaged = issue(&app).await;
-        assert_eq!((damaged.status, damaged.error()), (502, text));
+        issue(&app).await.assert_error(502, text);
         test_refused(&app, KEY, json!({}), &format!("configuration: {text}")).await;
         assert_eq!(app.client.list("pki/certs").await.body["data"], certs, "{fault:?}");
     }
@@ -74,7 +72,7 @@ async fn signature_scheme_follows_the_algorithm_of_the_key() {
         assert!(answer.error().starts_with(text), "{}", answer.text);
     }
     assert_eq!(kms.lock().keys.len(), 1);
-    let shown = app.client.get("sys/managed-keys/cloudckms/web").await.body["data"].clone();
+    let shown = shown(&app.client, KEY).await;
     let own = with(key("RSA_SIGN_PSS_2048_SHA256"), json!({ "credentials": "", "crypto_key_version": "1" }));
     let terms = json!({ "allow_generate_key": true, "any_mount": true });
     assert_eq!(shown, with(shown_of_all("web", "cloudckms", &shown["UUID"], own), terms));
@@ -91,17 +89,14 @@ async fn key_with_one_algorithm_issues_and_revokes_by_default() {
         let own = json!({ "crypto_key": name });
         write(&app, &format!("cloudckms/{}", name.to_lowercase()), with(generated(algorithm), own)).await;
         let root = json!({ "common_name": "Root", "issuer_name": name, "managed_key_name": name, "not_after": FAR });
-        let made = app.client.post("pki/root/generate/kms", root).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        app.client.post("pki/root/generate/kms", root).await.assert_status(200);
         // A role's defaults are those of RSA keys.
         let role = json!({ "allow_any_name": true, "issuer_ref": name, "ttl": "1h" });
         assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
         let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
-        let issued = app.client.post("pki/sign/r", signed).await;
-        assert_eq!(issued.status, 200, "{}", issued.text);
+        let issued = app.client.post("pki/sign/r", signed).await.assert_status(200);
         let serial = &issued.body["data"]["serial_number"];
-        let revoked = app.client.post("pki/revoke", json!({ "serial_number": serial })).await;
-        assert_eq!(revoked.status, 200, "{}", revoked.text);
+        app.client.post("pki/revoke", json!({ "serial_number": serial })).await.assert_status(200);
         let shown = app.client.get(&format!("pki/issuer/{name}")).await.body["data"].clone();
         assert_eq!(shown["revocation_signature_algorithm"], name);
     }
