@@ -20,7 +20,8 @@ use crate::crowd::{BEFORE, Crowd, Kind};
 use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
 use crate::ocsp::Asked;
 use crate::pace::Pace;
-use crate::preload::{self, Stock};
+use crate::plan::Stock;
+use crate::preload;
 use crate::run_context::is_interrupted;
 use crate::server::{MOUNT, Started};
 

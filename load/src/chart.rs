@@ -1,10 +1,9 @@
 //! Line charts over time as static SVG, without external resources or scripts. Colors come from the page's style, for
 //! light and dark mode; lines also differ in their dashes.
 
-use std::fmt::Write as _;
+use crate::format::{escape, number};
 
-use crate::html::escape;
-use crate::report::number;
+use std::fmt::Write as _;
 
 /// Size and margins of a chart in SVG units.
 const WIDTH: f64 = 640.0;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::process::Process;
 use crate::run_context;
-use crate::server::Process;
 
 /// Settings that override the cluster's own file: durability as by default, and sizes for a database of a few GB.
 const SETTINGS: &[&str] = &[

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use crate::anchors::{self, Anchors};
 use crate::drive::Figures;
 use crate::environment::environment;
+use crate::format::number;
 use crate::html::{Page, Run, Table};
 use crate::order::{self, Order};
-use crate::preload::Stock;
+use crate::plan::Stock;
 use crate::report::{self, Outputs};
 use crate::run_context::is_interrupted;
 use crate::scenario;
@@ -242,10 +243,10 @@ impl Ratio {
 
     fn texts(&self) -> [String; 4] {
         [
-            report::number(self.first),
-            report::number(self.other),
-            format!("{} ×", report::number(self.median)),
-            format!("{} – {}", report::number(self.min), report::number(self.max)),
+            number(self.first),
+            number(self.other),
+            format!("{} ×", number(self.median)),
+            format!("{} – {}", number(self.min), number(self.max)),
         ]
     }
 }
@@ -314,7 +315,7 @@ fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
         turns.iter().filter(|turn| (turn.server == first) == is_first).map(|turn| turn.figures.unsent).sum()
     };
     let both = [of(true), of(false)];
-    (both != [0, 0]).then(|| both.map(|count| report::number(count as f64)))
+    (both != [0, 0]).then(|| both.map(|count| number(count as f64)))
 }
 
 fn turn_json(turn: &Turn) -> Value {
@@ -349,8 +350,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::drive::{Answered, Cpu};
+    use crate::drive::Answered;
     use crate::histogram::Histogram;
+    use crate::proc::Cpu;
 
     fn measures(rate: f64, latency: [f64; 3], cpu: Option<f64>) -> Measures {
         Measures { rate: Some(rate), latency: latency.map(Some), cpu }

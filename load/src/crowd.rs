@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 
 use crate::Args;
 use crate::client::{Client, Peer, Wire};
-use crate::drive::{Answered, Bounds, Class, Place, Watched, drive};
+use crate::drive::{Answered, Bounds, Class, Place, drive};
 use crate::pace::Pace;
+use crate::proc::Watched;
 use crate::run_context::is_interrupted;
 use crate::server::Started;
 

@@ -16,6 +16,7 @@ use crate::client::{Client, Peer};
 use crate::histogram::Histogram;
 use crate::pace::{Pace, Pacer, Schedule};
 use crate::proc;
+use crate::proc::{Cpu, Watched};
 use crate::provision::Provisioner;
 use crate::run_context::{interrupted, is_interrupted};
 use crate::timeline::{Sample, Sampler, Timeline};
@@ -106,38 +107,6 @@ impl Place<'_> {
     /// Returns a path of the mount.
     pub(crate) fn path(&self, rest: &str) -> String {
         format!("/v1/{}/{rest}", self.mount)
-    }
-}
-
-/// Processes whose CPU time is measured.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Watched {
-    pub(crate) server: Option<u32>,
-    pub(crate) postgres: Option<u32>,
-}
-
-/// CPU seconds of the watched processes.
-#[derive(Clone, Copy)]
-pub(crate) struct Cpu {
-    pub(crate) server: Option<f64>,
-    pub(crate) postgres: Option<f64>,
-}
-
-impl Watched {
-    pub(crate) fn read(self) -> Cpu {
-        Cpu { server: self.server.and_then(proc::cpu_seconds), postgres: self.postgres.and_then(proc::cpu_seconds) }
-    }
-}
-
-impl Cpu {
-    pub(crate) fn since(self, before: Self) -> Self {
-        let spent = |after: Option<f64>, before: Option<f64>| after.zip(before).map(|(after, before)| after - before);
-        Self { server: spent(self.server, before.server), postgres: spent(self.postgres, before.postgres) }
-    }
-
-    /// Returns the sum; without a watched PostgreSQL the server alone.
-    pub(crate) fn sum(self) -> Option<f64> {
-        self.server.map(|server| server + self.postgres.unwrap_or(0.0))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::command_line;
-use crate::login::now;
 
 /// Name and text of each fact.
 pub(crate) type Facts = Vec<(String, String)>;
@@ -65,6 +65,12 @@ fn date(seconds: u64) -> String {
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest % 3600 / 60)
+}
+
+/// Returns the system time in seconds since 1970: the times in the JWT must be valid for the server.
+#[allow(clippy::disallowed_methods, reason = "the clocks of the server are the server's")]
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

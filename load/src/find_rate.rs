@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use crate::drive::{Figures, Place, drive};
 use crate::environment::environment;
+use crate::format::number;
 use crate::html::{Page, Run, Table};
 use crate::pace::Pace;
-use crate::report::{self, number};
+use crate::plan::Plan;
+use crate::report;
 use crate::run_context::{INTERRUPTED, is_interrupted};
-use crate::scenario::{self, Plan};
+use crate::scenario;
 use crate::{Args, Scenario};
 
 const MAX_STEPS: usize = 12;
@@ -175,7 +177,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 async fn steps(
     plan: &Plan,
     admin: &Place<'_>,
-    watched: crate::drive::Watched,
+    watched: crate::proc::Watched,
     limit: Duration,
     time: Duration,
 ) -> Result<(Vec<Step>, Search), String> {

@@ -12,8 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::anchors::thread_micros;
 use crate::client::{Peer, VAULT_HEADER};
-use crate::drive::{Bounds, Class, Place, Watched, drive};
+use crate::drive::{Bounds, Class, Place, drive};
 use crate::pace::Pace;
+use crate::proc::Watched;
 use crate::provision::Provisioner;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";

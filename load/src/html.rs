@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::chart::{Chart, Extent, Series};
 use crate::drive::{Answered, Figures};
-use crate::report::number;
+use crate::format::{escape, number};
 use crate::timeline;
 
 /// Styles for light and dark mode, used by the charts as well.
@@ -191,29 +191,14 @@ fn slots(timeline: &timeline::Timeline) -> impl Iterator<Item = (f64, &timeline:
     timeline.slots.iter().enumerate().map(move |(n, slot)| ((n + 1) as f64 * width, slot))
 }
 
-/// Escapes a text for HTML.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            _ => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
-    use crate::drive::Cpu;
     use crate::histogram::Histogram;
+    use crate::proc::Cpu;
     use crate::timeline::{Sample, Timeline};
 
     fn figures(errors: &[(&str, u64)]) -> Figures {

@@ -15,9 +15,12 @@ use serde_json::json;
 use crate::anchors::{self, Anchors};
 use crate::environment::environment;
 use crate::floor::{self, EmptyGet};
+use crate::format::number;
 use crate::html::{Page, Run, Table};
-use crate::preload::{self, Stock};
-use crate::report::{self, Outputs, number};
+use crate::plan::Stock;
+use crate::preload;
+use crate::report::{self, Outputs};
+use crate::run_context;
 use crate::run_context::is_interrupted;
 use crate::server::{Launch, Started};
 
@@ -114,7 +117,7 @@ impl Args {
 /// Measures and prints everything. Fails if a limit is exceeded.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     let stock = fill(args).await?;
-    report::begun(args.quiet, "what the machine does at best");
+    run_context::begun(args.quiet, "what the machine does at best");
     let anchors = anchors::measure(&args.data_dir, false)?;
     let empty = floor::empty_get(args.clients.into(), Duration::from_secs(args.seconds.min(5))).await?;
     let mut bench = Bench::start(args, stock).await?;
@@ -124,7 +127,7 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
         }
         let already = bench.rows.len();
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        report::begun(args.quiet, &format!("part {name}"));
+        run_context::begun(args.quiet, &format!("part {name}"));
         if let Err(cause) = Box::pin(bench.measure(*part)).await {
             bench.rows.push(Row::not_measured(name, cause));
         }
@@ -141,7 +144,7 @@ async fn fill(args: &Args) -> Result<Stock, String> {
     let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
     let stored = number(wanted.certificates as f64);
     let of_them = number(revoked as f64);
-    report::begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
+    run_context::begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
     let stock = preload::fill(&server.place(), wanted, None, args.quiet).await?;
     server.settle()?;
     Ok(stock)

@@ -3,8 +3,6 @@
 //! The server verifies with a configured key, so it contacts no other server. Every login creates a token, which is
 //! stored before the response is sent.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -17,8 +15,9 @@ use serde_json::{Value, json};
 
 use crate::drive::{Class, Place, drive};
 use crate::environment::environment;
+use crate::environment::now;
 use crate::html::{Page, Run};
-use crate::scenario::Plan;
+use crate::plan::Plan;
 use crate::{Args, Scenario, anchors, report};
 
 /// Default number of logins: enough for the embedded store's log to reach its full size and be reused, which is
@@ -90,11 +89,6 @@ pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class,
         ..Class::default()
     };
     Ok((class, signed.verify_us))
-}
-/// Returns the system time in seconds since 1970: the times in the JWT must be valid for the server.
-#[allow(clippy::disallowed_methods, reason = "the clocks of the server are the server's")]
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Creates a JWT like those of Kubernetes service accounts, with a new key.

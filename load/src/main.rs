@@ -21,6 +21,7 @@ mod drive;
 mod environment;
 mod find_rate;
 mod floor;
+mod format;
 mod histogram;
 mod html;
 mod limits;
@@ -33,8 +34,10 @@ mod ocsp;
 mod order;
 mod oversize;
 mod pace;
+mod plan;
 mod preload;
 mod proc;
+mod process;
 mod projects;
 mod provision;
 mod report;
@@ -58,7 +61,7 @@ use tokio::sync::watch;
 use ocsp::OcspReport;
 use order::Order;
 use pace::Pace;
-use preload::Stock;
+use plan::Stock;
 use report::{Outputs, Report};
 use run_context::{INTERRUPTED, Notes};
 use server::Launch;
@@ -285,10 +288,10 @@ impl Args {
     }
 
     /// Returns the plan. `serials` are the request bodies of a run that revokes.
-    fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
+    fn plan(&self, serials: Vec<bytes::Bytes>) -> plan::Plan {
         // `revoke` needs a finite number: its certificates exist before the run.
         let max = if self.rate.is_some() && self.scenario() != Scenario::Revoke { u64::MAX } else { REQUESTS };
-        scenario::Plan {
+        plan::Plan {
             scenario: self.scenario(),
             clients: self.clients.into(),
             rsa_clients: self.rsa_clients.into(),
@@ -422,9 +425,17 @@ async fn stop_on_signals(stop: &watch::Sender<bool>) -> Result<(), String> {
 async fn command_of(command: Option<Command>, args: Args) -> Result<(), String> {
     match command {
         Some(Command::Compare(args)) => compare::command(&args).await,
-        Some(Command::Run(args)) => order::command(&args).await,
+        Some(Command::Run(args)) => run_order(&order::read_plan(&args)?, &args.outputs).await,
         Some(Command::Limits(args)) => limits::command(&args).await,
         None => run(args).await,
+    }
+}
+
+/// Runs the order: a comparison if it has a second server.
+async fn run_order(order: &Order, outputs: &report::Outputs) -> Result<(), String> {
+    match &order.other {
+        Some(other) => compare::run(order, other, outputs).await,
+        None => one(order, outputs).await,
     }
 }
 
@@ -476,7 +487,7 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
 /// Opens the server of a run, reads its startup time and fills its store.
 pub(crate) async fn opened(
     target: &Target,
-    plan: &scenario::Plan,
+    plan: &plan::Plan,
     wanted: Stock,
 ) -> Result<(Open, Option<server::Start>, Option<Stock>), String> {
     let open = target.open(plan.scenario).await?;
@@ -523,7 +534,7 @@ async fn ocsp(args: &Args) -> Result<(), String> {
 }
 
 /// Fills the store if requested, and waits until its data is on disk.
-async fn filled(open: &Open, plan: &scenario::Plan, wanted: Stock) -> Result<Option<Stock>, String> {
+async fn filled(open: &Open, plan: &plan::Plan, wanted: Stock) -> Result<Option<Stock>, String> {
     if wanted.is_empty() {
         return Ok(None);
     }

@@ -8,10 +8,12 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::drive::{Figures, Place, Watched};
+use crate::drive::{Figures, Place};
 use crate::module::{self, Kind};
+use crate::plan::Plan;
+use crate::proc::Watched;
 use crate::run_context::{INTERRUPTED, is_interrupted};
-use crate::scenario::{self, Plan};
+use crate::scenario;
 use crate::server::{Launch, Started};
 use crate::{Args, Scenario};
 

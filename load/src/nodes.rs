@@ -7,12 +7,14 @@
 
 use serde_json::{Value, json};
 
-use crate::drive::{Figures, Place, Watched};
+use crate::drive::{Figures, Place};
 use crate::environment::environment;
 use crate::html::{Page, Run};
+use crate::plan::Plan;
+use crate::proc::Watched;
 use crate::report::median;
 use crate::run_context::is_interrupted;
-use crate::scenario::{self, Plan};
+use crate::scenario;
 use crate::server::Started;
 use crate::{Args, Scenario, report};
 

@@ -13,13 +13,15 @@ use serde_json::{Value, json};
 
 use crate::anchors::Anchors;
 use crate::client::Client;
-use crate::drive::{Class, Figures, Place, Watched, drive};
+use crate::drive::{Class, Figures, Place, drive};
 use crate::environment::environment;
 use crate::html::{Page, Run};
-use crate::preload::{Stock, visit};
+use crate::plan::Plan;
+use crate::plan::Stock;
+use crate::preload::visit;
+use crate::proc::Watched;
 use crate::report::{self, Report};
 use crate::run_context::is_interrupted;
-use crate::scenario::Plan;
 
 /// Maximum number of certificates: their requests are created before the run.
 const MAX_CERTIFICATES: usize = 100_000;
@@ -280,8 +282,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::drive::{Answered, Cpu};
+    use crate::drive::Answered;
     use crate::histogram::Histogram;
+    use crate::proc::Cpu;
 
     /// The expected bytes are those of `openssl ocsp -no_nonce -reqout` for these hashes and this serial number.
     #[test]

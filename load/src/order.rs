@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::pace::Pace;
-use crate::preload::Stock;
+use crate::plan::Plan;
+use crate::plan::Stock;
 use crate::report::Outputs;
-use crate::scenario::Plan;
 use crate::target::Target;
-use crate::{CLIENTS, REQUESTS, Scenario, compare};
+use crate::{CLIENTS, REQUESTS, Scenario};
 
 /// Scenarios for plans and comparisons; the others are separate commands.
 const SCENARIOS: [Scenario; 9] = [
@@ -65,14 +65,14 @@ pub(crate) struct Args {
     #[arg(long, env = "SIGNET_OTHER_TOKEN", default_value = "", hide_env_values = true)]
     other_token: String,
     #[command(flatten)]
-    outputs: Outputs,
+    pub(crate) outputs: Outputs,
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
 }
 
-/// Runs a plan file.
-pub(crate) async fn command(args: &Args) -> Result<(), String> {
+/// Reads a plan file.
+pub(crate) fn read_plan(args: &Args) -> Result<Order, String> {
     let failed = |cause: String| format!("{}: {cause}", args.plan.display());
     let text = std::fs::read_to_string(&args.plan).map_err(|e| failed(e.to_string()))?;
     let json = args.plan.extension().is_some_and(|end| end == "json");
@@ -82,20 +82,12 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
     if let Some(other) = &mut order.other {
         token(other, &args.other_token);
     }
-    run(&order, &args.outputs).await
+    Ok(order)
 }
 
 fn token(target: &mut Target, given: &str) {
     if target.token.is_empty() {
         given.clone_into(&mut target.token);
-    }
-}
-
-/// Runs the order: a comparison if it has a second server.
-pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> {
-    match &order.other {
-        Some(other) => compare::run(order, other, outputs).await,
-        None => crate::one(order, outputs).await,
     }
 }
 

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Figures};
+use crate::plan;
 use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::Started;
 use crate::{Args, Scenario, scenario};
@@ -80,7 +81,7 @@ fn refusal(answer: &str) -> bool {
 }
 
 async fn issue(args: &Args, server: &Started) -> Result<Figures, String> {
-    let plan = scenario::Plan { scenario: Scenario::Issue, ..args.plan(Vec::new()) };
+    let plan = plan::Plan { scenario: Scenario::Issue, ..args.plan(Vec::new()) };
     scenario::run(&plan, &server.place(), server.watched()).await
 }
 

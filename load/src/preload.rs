@@ -12,9 +12,11 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::drive::{Bounds, Class, Figures, Place, drive};
 use crate::pace::Pace;
-use crate::{report, scenario};
+use crate::plan::{self, Stock, TTL, issuing};
+use crate::proc::Watched;
+use crate::run_context;
 
 /// Connections for filling: more than in a run, so that commits are larger.
 const CLIENTS: usize = 256;
@@ -23,24 +25,8 @@ const PAGE: usize = 10_000;
 /// Time limit for filling: half an hour, or the time that this many requests per second take.
 const MIN_FILL_TIMEOUT: Duration = Duration::from_secs(1800);
 const SLOWEST: u64 = 2000;
-/// Lifetime of the certificates: a store that is reused later still holds valid ones.
-pub(crate) const TTL: &str = "8760h";
 const CRL_CONFIG: &str = "config/crl";
 const ROLE_SUFFIX: &str = "-preload";
-
-/// Required or actual contents of a mount.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Stock {
-    pub(crate) certificates: u64,
-    /// Number of revoked certificates among them.
-    pub(crate) revoked: u64,
-}
-
-impl Stock {
-    pub(crate) fn is_empty(self) -> bool {
-        self.certificates == 0 && self.revoked == 0
-    }
-}
 
 /// Issues and revokes certificates until the mount holds `wanted`; returns what it then holds. Without a `role` it
 /// creates one for them.
@@ -73,10 +59,10 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
 async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool) -> Result<(), String> {
     let own = format!("{}{ROLE_SUFFIX}", admin.provisioner.name());
     if role.is_none() {
-        admin.provisioner.role(admin.mount, &own, &scenario::role("ec", 256, false)).await?;
+        admin.provisioner.role(admin.mount, &own, &plan::role("ec", 256, false)).await?;
     }
-    report::begun(quiet, &format!("issuing {missing} certificates"));
-    let class = scenario::issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(&own), TTL);
+    run_context::begun(quiet, &format!("issuing {missing} certificates"));
+    let class = issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(&own), TTL);
     all(admin, class, missing, quiet).await
 }
 
@@ -108,7 +94,7 @@ async fn revoke(
     quiet: bool,
 ) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
-    report::begun(quiet, &format!("revoking {missing} certificates"));
+    run_context::begun(quiet, &format!("revoking {missing} certificates"));
     let class = revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies);
     if !may_configure {
         return all(admin, class, missing, quiet).await;
@@ -271,6 +257,7 @@ mod tests {
     use super::*;
     use crate::Scenario;
     use crate::double::{Double, Shape};
+    use crate::scenario;
     use crate::target::{Open, Target};
 
     async fn open(double: &Double) -> Open {

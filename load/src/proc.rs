@@ -135,6 +135,38 @@ fn thread_seconds(process: &Path) -> f64 {
     texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() as f64 / 1e9
 }
 
+/// Processes whose CPU time is measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) server: Option<u32>,
+    pub(crate) postgres: Option<u32>,
+}
+
+/// CPU seconds of the watched processes.
+#[derive(Clone, Copy)]
+pub(crate) struct Cpu {
+    pub(crate) server: Option<f64>,
+    pub(crate) postgres: Option<f64>,
+}
+
+impl Watched {
+    pub(crate) fn read(self) -> Cpu {
+        Cpu { server: self.server.and_then(cpu_seconds), postgres: self.postgres.and_then(cpu_seconds) }
+    }
+}
+
+impl Cpu {
+    pub(crate) fn since(self, before: Self) -> Self {
+        let spent = |after: Option<f64>, before: Option<f64>| after.zip(before).map(|(after, before)| after - before);
+        Self { server: spent(self.server, before.server), postgres: spent(self.postgres, before.postgres) }
+    }
+
+    /// Returns the sum; without a watched PostgreSQL the server alone.
+    pub(crate) fn sum(self) -> Option<f64> {
+        self.server.map(|server| server + self.postgres.unwrap_or(0.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

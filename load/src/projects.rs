@@ -10,12 +10,14 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::Args;
 use crate::client::{Client, Wire};
-use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::drive::{Bounds, Class, Figures, Place, drive};
 use crate::pace::Pace;
+use crate::proc::Watched;
+use crate::run_context;
 use crate::run_context::is_interrupted;
 use crate::server::Started;
-use crate::{Args, report};
 
 /// Default number of projects, and of workspaces.
 const MANY: u64 = 1_000_000;
@@ -152,7 +154,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 fn fill(server: &Started, many: u64, quiet: bool) -> Result<u64, String> {
     let there = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
     if server.psql(&there)?.is_empty() {
-        report::begun(quiet, &format!("making {many} projects"));
+        run_context::begun(quiet, &format!("making {many} projects"));
         // Statements that are sent together are one transaction.
         server.psql(&statements(many).join(";\n"))?;
     }

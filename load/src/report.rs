@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::anchors::Anchors;
 use crate::drive::{Answered, Figures};
 use crate::environment::{Facts, environment};
+use crate::format::number;
 use crate::html::{Page, Run};
-use crate::preload::Stock;
+use crate::plan::Plan;
+use crate::plan::Stock;
 use crate::run_context::{INTERRUPTED, ServerFacts, servers};
-use crate::scenario::Plan;
 use crate::server::Start;
 use crate::timeline;
 
@@ -333,27 +334,6 @@ pub(crate) fn machine_facts(anchors: &Anchors) -> Facts {
     vec![("machine at best".to_owned(), crypto), ("disk".to_owned(), disk)]
 }
 
-/// Formats a number with thousands separators and significant decimals.
-pub(crate) fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 100.0 || size == 0.0 => 0,
-        size if size >= 1.0 => 2,
-        _ => 4,
-    };
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
-    let groups: Vec<&str> = {
-        let first = digits.len() % 3;
-        let (head, tail) = digits.split_at(first);
-        let tail = (0..tail.len() / 3).map(|n| &tail[3 * n..3 * n + 3]);
-        std::iter::once(head).filter(|head| !head.is_empty()).chain(tail).collect()
-    };
-    let rest = rest.trim_end_matches('0');
-    let point = if rest.is_empty() { "" } else { "." };
-    format!("{sign}{}{point}{rest}", groups.join(","))
-}
-
 pub(crate) fn machine_json(anchors: &Anchors) -> Value {
     json!({
         "cores": anchors.cores,
@@ -381,14 +361,6 @@ pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
     Some(if of.len() % 2 == 1 { upper } else { (of[middle - 1] + upper) / 2.0 })
 }
 
-/// Prints the current step to standard error, unless `quiet` is set.
-#[allow(clippy::print_stderr, reason = "standard output is for the figures")]
-pub(crate) fn begun(quiet: bool, text: &str) {
-    if !quiet {
-        eprintln!("signet-load: {text}");
-    }
-}
-
 /// Prints an error to standard error.
 #[allow(clippy::print_stderr, reason = "a command's error goes to standard error")]
 pub(crate) fn complain(text: &str) {
@@ -399,9 +371,9 @@ pub(crate) fn complain(text: &str) {
 mod tests {
     use super::*;
     use crate::Scenario;
-    use crate::drive::Cpu;
     use crate::histogram::Histogram;
     use crate::pace::Pace;
+    use crate::proc::Cpu;
     use crate::timeline::Timeline;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -497,13 +469,6 @@ mod tests {
         assert_eq!(json["cpu_us_per_request"], json!({ "server": 50.0, "postgres": 25.0, "sum": 75.0 }));
         assert_eq!(json["classes"][0]["requests_per_second"], 1000.0);
         assert_eq!(json["rsa_share_of_limit"], Value::Null);
-    }
-
-    #[test]
-    fn numbers_are_rendered_with_three_digits_and_separators() {
-        let shown = [0.0, 0.012_34, 0.5, 1.0, 9.876, 123.4, 1_000.0, 21_300.4, 1_234_567.0, -2_500.0];
-        let texts = ["0", "0.0123", "0.5", "1", "9.88", "123", "1,000", "21,300", "1,234,567", "-2,500"];
-        assert_eq!(shown.map(number), texts.map(str::to_owned));
     }
 
     #[test]

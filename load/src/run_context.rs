@@ -132,6 +132,14 @@ pub(crate) fn servers() -> Vec<ServerFacts> {
     NOTES.try_with(|notes| notes.borrow().servers.clone()).unwrap_or_default()
 }
 
+/// Prints the current step to standard error, unless `quiet` is set.
+#[allow(clippy::print_stderr, reason = "standard output is for the figures")]
+pub(crate) fn begun(quiet: bool, text: &str) {
+    if !quiet {
+        eprintln!("signet-load: {text}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,18 +5,19 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::Signal;
 
 use crate::client::{OWN_HEADER, Peer};
 use crate::cluster::Cluster;
 use crate::crl;
-use crate::drive::{Place, Watched};
+use crate::drive::Place;
 use crate::log_file::LogFile;
-use crate::proc;
+use crate::proc::Watched;
+use crate::process::Process;
 use crate::provision::Provisioner;
 use crate::run_context::{self, ServerFacts};
 
@@ -25,59 +26,6 @@ pub(crate) const MOUNT: &str = "pki";
 /// Folder of a server's own data, below that of the run.
 const NODE: &str = "signet";
 const TOKEN: &str = "load-generator-root";
-/// Time limit for a process to stop.
-const STOP: Duration = Duration::from_secs(60);
-
-/// A child process. Drop signals it to stop and waits for it.
-pub(crate) struct Process {
-    child: Child,
-    stop: Signal,
-    /// `true`: it leads a process group, and signals go to the whole group.
-    group: bool,
-}
-
-impl Process {
-    pub(crate) fn new(child: Child, stop: Signal) -> Self {
-        Self { child, stop, group: false }
-    }
-
-    /// Wraps a process that was started as the leader of a group: a shell with its children.
-    pub(crate) fn group(child: Child, stop: Signal) -> Self {
-        Self { child, stop, group: true }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// `true` if it has ended, and all of its group.
-    pub(crate) fn ended(&mut self) -> bool {
-        let ended = !matches!(self.child.try_wait(), Ok(None));
-        ended && !(self.group && proc::group_lives(self.pid()))
-    }
-
-    /// Sends a signal to the process or its group, ignoring a process that has just ended.
-    fn signal(&self, signal: Signal) {
-        let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else { return };
-        let _ = if self.group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if !self.ended() {
-            self.signal(self.stop);
-        }
-        let until = Instant::now() + STOP;
-        while !self.ended() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if !self.ended() {
-            self.signal(Signal::KILL);
-            let _ = self.child.wait();
-        }
-    }
-}
 
 /// Launch options of a server.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::double::{Double, MADE, Shape};
-use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
+use crate::drive::{Bounds, Class, Figures, Place, drive};
 use crate::order::{self, Order};
 use crate::pace::Pace;
-use crate::preload::{self, Stock};
+use crate::plan::Stock;
+use crate::preload;
+use crate::proc::Watched;
 use crate::provision::Provisioner;
 use crate::report::Outputs;
 use crate::run_context::{self, INTERRUPTED, Notes};
@@ -120,7 +122,7 @@ async fn two_servers_alternate_and_ratios_and_runs_are_written() {
     );
     order.target.token = "root".to_owned();
     order.other.as_mut().unwrap().token = "root".to_owned();
-    order::run(&order, &outputs).await.unwrap();
+    crate::run_order(&order, &outputs).await.unwrap();
     assert_eq!((fast.asked("GET /v1/sys/health"), slow.asked("GET /v1/sys/health")), (81, 81));
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     let turns: Vec<&str> = json["runs"].as_array().unwrap().iter().filter_map(|run| run["server"].as_str()).collect();
@@ -142,7 +144,7 @@ async fn two_servers_alternate_and_ratios_and_runs_are_written() {
     assert!(html.contains("signet, round 2") && html.contains("other, round 2") && html.contains("abc123"));
     assert!(html.contains("a store of its own") && html.contains(&here));
     order.other.as_mut().unwrap().name = "signet".to_owned();
-    assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
+    assert!(crate::run_order(&order, &Outputs::default()).await.is_err_and(|cause| cause.starts_with("name: ")));
 }
 
 #[tokio::test]
@@ -162,7 +164,7 @@ async fn two_servers_can_be_loaded_concurrently() {
     order.other.as_mut().unwrap().token = "root".to_owned();
     let folder = tempfile::tempdir().unwrap();
     let outputs = Outputs { json: Some(folder.path().join("out.json")), ..Outputs::default() };
-    order::run(&order, &outputs).await.unwrap();
+    crate::run_order(&order, &outputs).await.unwrap();
     assert!(TOGETHER.load(Ordering::SeqCst), "the first one was done before the other was asked");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert_eq!((&json["at_once"], &json["runs"][0]["server"]), (&json!(true), &json!("signet")));
@@ -286,7 +288,7 @@ async fn comparison_that_misses_the_rate_fails_after_its_report() {
     order.plan.quiet = true;
     order.target.token = "root".to_owned();
     order.other.as_mut().unwrap().token = "root".to_owned();
-    let refused = order::run(&order, &outputs).await.err().unwrap();
+    let refused = crate::run_order(&order, &outputs).await.err().unwrap();
     assert!(refused.contains("other, round 1: rate not reached: "), "{refused}");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert!(json["runs"][1]["figures"]["due_and_not_sent"].as_u64().unwrap() > 50, "{}", json["runs"][1]);
@@ -305,7 +307,7 @@ async fn a_token_is_in_no_report() {
     let target = format!("addr = \"{}\"\ntoken_file = \"{}\"\n", double.addr, file.display());
     for other in [String::new(), format!("[other]\n{target}")] {
         let order = order("issue", "", &format!("{target}{other}"));
-        order::run(&order, &outputs).await.unwrap();
+        crate::run_order(&order, &outputs).await.unwrap();
         for path in [&json, &html] {
             let text = std::fs::read_to_string(path).unwrap();
             assert!(text.contains("issue") && !text.contains(TOKEN) && !text.contains(MADE), "{text}");
@@ -315,7 +317,7 @@ async fn a_token_is_in_no_report() {
     // The error for a rejected token does not contain it either.
     let mut order = order("issue", "", &target);
     order.target.token = format!("{TOKEN}-wrong");
-    let refused = order::run(&order, &Outputs::default()).await.err().unwrap();
+    let refused = crate::run_order(&order, &Outputs::default()).await.err().unwrap();
     assert!(refused.contains("403") && !refused.contains(TOKEN), "{refused}");
 }
 
@@ -409,7 +411,7 @@ async fn prepared_mount_is_not_reconfigured_even_while_it_is_filled() {
     let prepared = "mount = \"pki\"\nrole = \"web\"\nprepared = true";
     let mut order = order("revoke", "preload = 30\nrevoked = 10", &format!("addr = \"{}\"\n{prepared}", double.addr));
     order.target.token = "root".to_owned();
-    order::run(&order, &Outputs::default()).await.unwrap();
+    crate::run_order(&order, &Outputs::default()).await.unwrap();
     assert_eq!((double.configured(), double.stock("pki").1), (before, 50));
     assert_eq!(double.asked_within("config/crl"), 0);
 }
@@ -454,7 +456,7 @@ async fn interrupted_run_reports_its_figures_and_removes_its_objects() {
         order.plan.quiet = true;
         order.target.token = "root".to_owned();
         order.other.iter_mut().for_each(|other| "root".clone_into(&mut other.token));
-        let (result, notes) = supervised(&double, Some("/issue/"), order::run(&order, &outputs)).await;
+        let (result, notes) = supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
         assert!(result.is_err_and(|cause| cause.contains(INTERRUPTED)), "{more}");
         assert_eq!((double.configured(), notes.left().len()), (before.clone(), 0), "{more}");
         let json = read_json(outputs.json.as_ref().unwrap());
@@ -470,7 +472,7 @@ async fn objects_that_cannot_be_removed_are_named() {
     let double = Arc::new(Double::start(Shape { keeps_mounts: true, ..Shape::default() }));
     let mut order = order("issue", "", &format!("addr = \"{}\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, order::run(&order, &Outputs::default())).await;
+    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     let [left] = notes.left() else { panic!("{:?}", notes.left()) };
     assert!(left.starts_with("the mount signet-load-") && left.ends_with(": 403 Forbidden"), "{left}");
@@ -484,15 +486,17 @@ async fn objects_to_retain_stay_and_their_token_is_revoked() {
     let mut order =
         order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));
     order.target.token = "root".to_owned();
-    let (result, notes) = supervised(&double, None, order::run(&order, &Outputs::default())).await;
+    let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
     assert_eq!(notes.kept().len(), 3, "mount, role and policy: {:?}", notes.kept());
     let configured = double.configured();
     assert!(configured[0]["ca"][0]["web"].is_object() && configured[3] == json!(["root"]), "{configured}");
     // The role exists now: the same run is rejected, and succeeds with `prepared`.
-    assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.contains("the role web exists")));
+    assert!(
+        crate::run_order(&order, &Outputs::default()).await.is_err_and(|cause| cause.contains("the role web exists"))
+    );
     (order.target.keep, order.target.prepared) = (false, true);
-    assert_eq!(order::run(&order, &Outputs::default()).await, Ok(()));
+    assert_eq!(crate::run_order(&order, &Outputs::default()).await, Ok(()));
     assert_eq!(double.configured(), configured);
 }
 
@@ -513,7 +517,7 @@ async fn reports_name_the_server_its_address_and_its_version() {
     let html = folder.path().join("out.html");
     let outputs = Outputs { json: Some(json.clone()), html: Some(html.clone()), commit: None };
     let order = order("health", "", &format!("addr = \"{}\"", double.addr));
-    supervised(&double, None, order::run(&order, &outputs)).await.0.unwrap();
+    supervised(&double, None, crate::run_order(&order, &outputs)).await.0.unwrap();
     let servers = json!([{ "name": "signet", "address": double.addr, "version": "9.8.7" }]);
     assert_eq!(read_json(&json)["environment"]["servers"], servers);
     let page = std::fs::read_to_string(html).unwrap();

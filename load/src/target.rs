@@ -12,13 +12,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::client::{Client, OWN_HEADER, Peer, VAULT_HEADER};
-use crate::drive::{Place, Watched};
+use crate::drive::Place;
 use crate::log_file::LogFile;
-use crate::preload::Stock;
+use crate::plan::Plan;
+use crate::plan::Stock;
+use crate::proc::Watched;
+use crate::process::Process;
 use crate::provision::Provisioner;
 use crate::run_context::{self, ServerFacts};
-use crate::scenario::{self, Plan};
-use crate::server::{Launch, MOUNT, Process, Started};
+use crate::scenario;
+use crate::server::{Launch, MOUNT, Started};
 use crate::{Scenario, proc};
 
 /// Time limit for a command line to start a server.

@@ -5,9 +5,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::drive::Watched;
 use crate::histogram::Histogram;
 use crate::proc;
+use crate::proc::Watched;
 
 /// Maximum number of slots; beyond it, slots become twice as long.
 const SLOTS: usize = 600;

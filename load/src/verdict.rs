@@ -8,7 +8,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::drive::{Answered, Figures};
-use crate::preload::{self, Stock};
+use crate::plan::{Plan, Stock};
+use crate::preload;
 use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Args, crl, proc, report, scenario};
@@ -154,7 +155,7 @@ async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, u
 /// Sends each body once; all requests must succeed.
 async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Figures, String> {
     let requests = bodies.len();
-    let plan = scenario::Plan { requests: requests as u64, ..args.plan(bodies) };
+    let plan = Plan { requests: requests as u64, ..args.plan(bodies) };
     let figures = scenario::run(&plan, &server.place(), server.watched()).await?;
     let done: u64 = figures.classes.iter().map(Answered::count).sum();
     if done == requests as u64 {

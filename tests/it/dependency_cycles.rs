@@ -9,7 +9,7 @@ mod paths;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::paths::{named, resolved};
-use crate::source::{Source, sources};
+use crate::source::{Source, sources, sources_below};
 
 /// Folders whose parts may name their own module although it names them. Entries that are not needed must be removed.
 const FAMILIES: &[&str] = &[
@@ -140,6 +140,15 @@ fn folder_parts_have_no_dependency_cycles() {
     let of = |folder: &&str| circles(folder, &namings, !FAMILIES.contains(folder));
     let wrong: Vec<String> = folders(&sources).iter().flat_map(of).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The root of the load generator declares the command line, which its modules may name.
+#[test]
+fn load_generator_modules_have_no_dependency_cycles() {
+    let sources = sources_below("load/src");
+    let namings = namings(&sources);
+    let wrong: Vec<String> = folders(&sources).iter().flat_map(|folder| circles(folder, &namings, false)).collect();
+    assert!(sources.len() > 30 && wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -4,15 +4,21 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub struct Source {
-    /// Path below `src`, with `/`.
+    /// Path below the root of the crate, with `/`.
     pub path: String,
     pub text: String,
     /// The code without tests, comments and blank lines.
     pub code: String,
 }
 
+/// The files of the program.
 pub fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources_below("src")
+}
+
+/// The files of the crate whose root is in this folder of the project.
+pub fn sources_below(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths = Vec::new();
     collect(&root, &mut paths);
     let read: Vec<(String, String)> = paths

@@ -11,11 +11,14 @@ use super::{Args, Part};
 use crate::client::Client;
 use crate::drive::{Class, Figures, Place, drive};
 use crate::floor::EmptyGet;
+use crate::format::number;
 use crate::ocsp::Asked;
 use crate::pace::Pace;
-use crate::preload::{self, Stock};
-use crate::report::{median, number};
-use crate::scenario::{self, Plan};
+use crate::plan::Plan;
+use crate::plan::Stock;
+use crate::preload;
+use crate::report::median;
+use crate::scenario;
 use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Scenario, anchors, crl, projects, timeline};
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::drive::Figures;
-use crate::report::number;
+use crate::format::number;
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -88,7 +88,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::drive::{Answered, Cpu};
+    use crate::drive::Answered;
+    use crate::proc::Cpu;
     use crate::timeline;
 
     #[test]
