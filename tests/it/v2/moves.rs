@@ -44,8 +44,7 @@ async fn moved_workspace_updates_the_project_counts(world: &World) {
     let changed_at =
         async || world.value::<i64>(format!("SELECT updated_at FROM workspaces WHERE ext_id = '{moved}'")).await;
     let before = changed_at().await;
-    let answer = move_into(&admin.api, &two, &[&moved]).await;
-    assert_eq!((answer.status, &answer.text[..]), (204, ""));
+    move_into(&admin.api, &two, &[&moved]).await.assert_status(204);
     assert_eq!((count(world, &one).await, count(world, &two).await), (0, 1));
     let after = changed_at().await;
     assert!(project_of(world, &moved).await == two && after > before);

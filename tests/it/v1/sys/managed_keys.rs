@@ -45,13 +45,11 @@ async fn test(app: &App, key: &str, body: Value) -> Answer {
 }
 
 async fn tested(app: &App, key: &str, body: Value) {
-    let answer = test(app, key, body.clone()).await;
-    assert_eq!((answer.status, answer.text.as_str()), (204, ""), "{key} {body}");
+    test(app, key, body).await.assert_status(204);
 }
 
 async fn test_refused(app: &App, key: &str, body: Value, text: &str) {
-    let answer = test(app, key, body.clone()).await;
-    assert_eq!((answer.status, answer.error()), (400, text), "{key} {body}: {}", answer.text);
+    test(app, key, body).await.assert_error(400, text);
 }
 
 /// Writes the role `r` of the mount `pki`, with these further fields.
