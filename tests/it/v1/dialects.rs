@@ -5,7 +5,7 @@ use signet::x509::certificate::Certificate;
 
 use super::pki::foreign::{Ca, csr};
 use super::pki::mount::{Pki, parse};
-use crate::support::{App, send, tests_on};
+use crate::support::{Answer, App, send, tests_on};
 
 tests_on!(pki_mount: Pki::start() =>
     certificate_dates_are_numbers_with_the_peer_header_only,
@@ -19,12 +19,21 @@ tests_on!(pki_mount: Pki::start() =>
 type Sender<'a> = (&'a [(&'static str, String)], bool);
 type Headers = Vec<(&'static str, String)>;
 
-async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, String)], body: &Value) -> Value {
+fn request(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, String)]) -> reqwest::RequestBuilder {
     let request = pki.app.client.with_token("").request(method, &format!("pki/{path}"));
-    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
-    let request = if body.is_null() { request } else { request.json(body) };
-    let answer = send(request).await.assert_status(200);
-    answer.body["data"].clone()
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, value))
+}
+
+async fn ask(pki: &Pki, path: &str, headers: &[(&'static str, String)], body: &Value) -> Answer {
+    send(request(pki, "POST", path, headers).json(body)).await
+}
+
+async fn made(pki: &Pki, path: &str, headers: &[(&'static str, String)], body: &Value) -> Value {
+    ask(pki, path, headers, body).await.assert_status(200).body["data"].clone()
+}
+
+async fn read(pki: &Pki, path: &str, headers: &[(&'static str, String)]) -> Value {
+    send(request(pki, "GET", path, headers)).await.assert_status(200).body["data"].clone()
 }
 
 fn senders(token: &str) -> Vec<(Headers, bool)> {
@@ -70,7 +79,7 @@ async fn certificate_dates_are_numbers_with_the_peer_header_only(pki: &Pki) {
             ("sign-verbatim", &json!({ "csr": csr })),
             ("sign-verbatim/r", &json!({ "csr": csr })),
         ] {
-            let data = data(pki, "POST", path, headers, body).await;
+            let data = made(pki, path, headers, body).await;
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
             assert_date(&data, "not_before", certificate.not_before(), sender);
@@ -79,14 +88,14 @@ async fn certificate_dates_are_numbers_with_the_peer_header_only(pki: &Pki) {
         let request = json!({ "csr": csr, "common_name": "An Intermediate" });
         let root = json!({ "common_name": "Another Root", "key_type": "ec" });
         for (path, body) in [("root/sign-intermediate", request), ("root/generate/internal", root)] {
-            let data = data(pki, "POST", path, headers, &body).await;
+            let data = made(pki, path, headers, &body).await;
             let certificate = parse(data["certificate"].as_str().unwrap());
             assert_date(&data, "expiration", certificate.not_after(), sender);
             assert_renewal(&data, &certificate, sender);
             assert_eq!(data.get("not_before"), None, "{path}");
         }
         let own = json!({ "certificate": Ca::root("/CN=Own").pem });
-        let data = data(pki, "POST", "root/sign-self-issued", headers, &own).await;
+        let data = made(pki, "root/sign-self-issued", headers, &own).await;
         assert_renewal(&data, &parse(data["certificate"].as_str().unwrap()), sender);
     }
 }
@@ -95,14 +104,13 @@ async fn role_lifetimes_are_seconds_with_the_peer_header_only(pki: &Pki) {
     for (headers, peers) in &senders(&pki.app.client.token) {
         let (ttl, max_ttl) = if *peers { (json!(21_600), json!(86_400)) } else { (json!("6h"), json!("24h")) };
         let body = json!({ "ttl": "6h", "max_ttl": 86_400, "not_before_duration": "1m" });
-        let written = data(pki, "POST", "roles/r", headers, &body).await;
-        let read = data(pki, "GET", "roles/r", headers, &Value::Null).await;
+        let written = made(pki, "roles/r", headers, &body).await;
+        let read = read(pki, "roles/r", headers).await;
         assert_eq!(written, read);
         assert_eq!((&read["ttl"], &read["max_ttl"]), (&ttl, &max_ttl), "{headers:?}");
         assert_eq!(read["not_before_duration"], 60, "{headers:?}");
-        assert_eq!(data(pki, "POST", "roles/r", headers, &read).await, read);
-        let patch = pki.app.client.with_token("").request("PATCH", "pki/roles/r");
-        let patch = headers.iter().fold(patch, |request, (name, value)| request.header(*name, value));
+        assert_eq!(made(pki, "roles/r", headers, &read).await, read);
+        let patch = request(pki, "PATCH", "roles/r", headers);
         let patch = patch.header("Content-Type", "application/merge-patch+json").body("{\"ttl\":\"1h\"}");
         let ttl = if *peers { json!(3_600) } else { json!("1h") };
         assert_eq!(send(patch).await.body["data"]["ttl"], ttl, "{headers:?}");
@@ -122,13 +130,9 @@ async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected(pki: &Pki) {
             ("sign-verbatim", of_csr.clone(), 768),
             ("root/sign-intermediate", of_csr.clone(), 768),
         ] {
-            let request = pki.app.client.with_token("").request("POST", &format!("pki/{path}"));
-            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
-            let answer = send(request.json(&body)).await;
-            let above = format!(
-                "ttl: 2160h is above the {}, {limit}h",
-                if limit == 720 { "role's max_ttl" } else { "mount's max_lease_ttl" }
-            );
+            let answer = ask(pki, path, headers, &body).await;
+            let of = if limit == 720 { "role's max_ttl" } else { "mount's max_lease_ttl" };
+            let above = format!("ttl: 2160h is above the {of}, {limit}h");
             if *peers {
                 assert_eq!(answer.status, 200, "{path} {headers:?}: {}", answer.text);
                 let warnings = answer.body["warnings"].to_string();
@@ -137,7 +141,7 @@ async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected(pki: &Pki) {
                 let life = certificate.not_after() - certificate.not_before();
                 assert!((limit * 3600..=limit * 3600 + 60).contains(&life), "{path}: {life}");
             } else {
-                assert_eq!((answer.status, answer.error()), (400, &above[..]), "{path} {headers:?}");
+                answer.assert_error(400, &above);
             }
         }
         // A date and a contradictory role are rejected with every header.
@@ -145,9 +149,7 @@ async fn excessive_ttl_is_capped_with_the_peer_header_else_rejected(pki: &Pki) {
             ("issue/r", json!({ "common_name": "a.test", "not_after": "2090-01-01T00:00:00Z" })),
             ("roles/other", json!({ "ttl": "2h", "max_ttl": "1h" })),
         ] {
-            let request = pki.app.client.with_token("").request("POST", &format!("pki/{path}"));
-            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
-            assert_eq!(send(request.json(&body)).await.status, 400, "{path} {headers:?}");
+            ask(pki, path, headers, &body).await.assert_status(400);
         }
     }
 }
@@ -157,35 +159,31 @@ async fn without_compat_only_the_contract_types_are_used() {
     let pki = Pki::on(App::builder().settings(|settings| settings.compat = false).start().await).await;
     pki.role(&json!({ "allow_any_name": true, "ttl": "6h" })).await;
     let headers = [("X-Service-Token", pki.app.client.token.clone()), ("X-Vault-Request", "true".to_owned())];
-    let issued = data(&pki, "POST", "issue/r", &headers, &json!({ "common_name": "a.test" })).await;
+    let issued = made(&pki, "issue/r", &headers, &json!({ "common_name": "a.test" })).await;
     assert!(issued["expiration"].is_string() && issued["not_before"].is_string(), "{issued}");
-    assert_eq!(data(&pki, "GET", "roles/r", &headers, &Value::Null).await["ttl"], "6h");
+    assert_eq!(read(&pki, "roles/r", &headers).await["ttl"], "6h");
     pki.stop().await;
 }
 
 async fn common_number_fields_are_numbers_in_both_dialects(pki: &Pki) {
     pki.role(&json!({ "allow_any_name": true, "generate_lease": true })).await;
     for (headers, _) in &senders(&pki.app.client.token) {
-        let request = pki.app.client.with_token("").request("POST", "pki/issue/r");
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
-        let issued = send(request.json(&json!({ "common_name": "a.test" }))).await;
+        let issued = ask(pki, "issue/r", headers, &json!({ "common_name": "a.test" })).await;
         assert!(issued.body["lease_duration"].is_u64() && issued.body["warnings"].is_null(), "{}", issued.text);
         let serial = &issued.body["data"]["serial_number"];
-        let revoked = data(pki, "POST", "revoke", headers, &json!({ "serial_number": serial })).await;
+        let revoked = made(pki, "revoke", headers, &json!({ "serial_number": serial })).await;
         assert!(revoked["revocation_time"].is_u64(), "{revoked}");
-        let tidy = data(pki, "GET", "config/auto-tidy", headers, &Value::Null).await;
+        let tidy = read(pki, "config/auto-tidy", headers).await;
         assert_eq!((&tidy["interval_duration"], &tidy["pause_duration"]), (&json!(43_200), &json!("0s")));
-        assert_eq!(data(pki, "GET", "config/crl", headers, &Value::Null).await["expiry"], "72h");
+        assert_eq!(read(pki, "config/crl", headers).await["expiry"], "72h");
     }
 }
 
 #[actix_web::test]
 async fn mount_reads_repeat_their_data_at_the_top_level() {
     let app = App::start().await;
-    for path in
-        ["sys/mounts/pki", "sys/mounts/pki/tune", "sys/mounts/auth/token/tune", "sys/auth/token", "sys/auth/token/tune"]
-    {
-        let answer = app.client.get(path).await.assert_status(200);
+    for path in ["mounts/pki", "mounts/pki/tune", "mounts/auth/token/tune", "auth/token", "auth/token/tune"] {
+        let answer = app.client.get(&format!("sys/{path}")).await.assert_status(200);
         let members = answer.body["data"].as_object().unwrap();
         assert!(members.contains_key("description"), "{path}: {}", answer.text);
         for (name, value) in members {

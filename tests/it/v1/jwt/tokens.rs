@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Bed, auth};
 use crate::directory::{Issuer, TokenKey, encoded, unsigned};
-use crate::support::{App, send, tests_on, with};
+use crate::support::{App, tests_on, with};
 
 tests_on!(configured: Bed::start() =>
     login_returns_a_token_with_the_role_settings,
@@ -15,10 +15,7 @@ tests_on!(configured: Bed::start() =>
     algorithm_and_key_in_the_token_header_are_not_trusted,
     duplicate_members_are_rejected,
     login_from_another_network_is_rejected_before_any_fetch,
-    renewal_uses_the_current_role,
-    tokens_are_revoked_with_their_method,
     login_body_is_limited_to_64_kib,
-    server_token_sent_with_a_login_is_ignored,
 );
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that is not known";
@@ -232,23 +229,6 @@ async fn login_from_another_network_is_rejected_before_any_fetch(bed: &Bed) {
     assert_eq!(bed.issuer.lock().documents, asked);
 }
 
-async fn renewal_uses_the_current_role(bed: &Bed) {
-    bed.role("ci", json!({"token_ttl": "2h"})).await;
-    let own = bed.app.client.holder(&bed.with_claims(json!({})).await);
-    bed.role("ci", json!({"token_ttl": "10m"})).await;
-    let renewed = own.post("auth/token/renew-self", json!({})).await;
-    assert_eq!(renewed.body["auth"]["lease_duration"], json!(600), "{}", renewed.text);
-    assert_eq!(bed.app.client.delete("auth/jwt/role/ci").await.status, 204);
-    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role ci does not exist during renewal");
-}
-
-async fn tokens_are_revoked_with_their_method(bed: &Bed) {
-    let own = bed.app.client.holder(&bed.with_claims(json!({})).await);
-    assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
-    assert_eq!(bed.app.client.delete("sys/auth/jwt").await.status, 204);
-    own.get("auth/token/lookup-self").await.assert_denied();
-}
-
 async fn login_body_is_limited_to_64_kib(bed: &Bed) {
     let asked = bed.issuer.lock().documents;
     let padded = |octets: usize| bed.issuer.token(json!({"aud": "signet", "pad": "x".repeat(octets)}));
@@ -257,12 +237,4 @@ async fn login_body_is_limited_to_64_kib(bed: &Bed) {
         bed.log_in("ci", &padded(octets)).await.assert_error(400, "jwt: too long");
     }
     assert_eq!(bed.issuer.lock().documents, asked + 1, "for the one that was let in");
-}
-
-async fn server_token_sent_with_a_login_is_ignored(bed: &Bed) {
-    let body = json!({"role": "ci", "jwt": bed.token()});
-    bed.app.client.with_token("s.nonsense").post("auth/jwt/login", body.clone()).await.assert_status(200);
-    let limited = bed.app.client.with_new_token(json!({"policies": ["default"], "num_uses": 1})).await;
-    assert_eq!(send(limited.request("PUT", "auth/jwt/login").json(&body)).await.status, 200);
-    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
 }

@@ -9,7 +9,6 @@ use crate::support::{App, send, tests_on};
 
 tests_on!(method: approle() =>
     login_returns_a_token_with_the_role_settings,
-    token_sent_with_a_login_is_ignored_and_keeps_its_uses,
     wrong_credentials_get_one_error_and_missing_ones_are_named,
     role_is_written_read_and_deleted_ignoring_letter_case,
     a_role_that_breaks_a_rule_is_refused_with_the_field,
@@ -34,15 +33,6 @@ async fn login_returns_a_token_with_the_role_settings(app: &App) {
     assert_eq!((&found["path"], &found["display_name"]), (&json!("auth/approle/login"), &json!("approle")));
     assert_eq!(found["meta"], auth["metadata"]);
     assert_eq!(log_in(&app.client, "machine", &shown["secret_id"]).await.status, 200);
-}
-
-async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses(app: &App) {
-    let shown = role_with_secret_id(app, "machine", json!({})).await;
-    let limited = app.client.with_new_token(json!({ "policies": ["default"], "num_uses": 1 })).await;
-    let body = json!({ "role_id": "machine-id", "secret_id": shown["secret_id"] });
-    assert_eq!(limited.post("auth/approle/login", body.clone()).await.status, 200);
-    assert_eq!(limited.with_token("nonsense").post("auth/approle/login", body).await.status, 200);
-    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
 }
 
 async fn wrong_credentials_get_one_error_and_missing_ones_are_named(app: &App) {
@@ -240,19 +230,5 @@ async fn renewal_gives_the_role_ttl_up_to_the_max_ttl() {
     own.post("auth/token/renew-self", json!({})).await.assert_error(400, "past the max TTL, cannot renew");
     app.clock.advance(Duration::from_secs(3600));
     own.post("auth/token/renew-self", json!({})).await.assert_denied();
-    app.stop().await;
-}
-
-#[actix_web::test]
-async fn renewal_uses_the_current_role() {
-    let app = with_clock().await;
-    let shown = role_with_secret_id(&app, "machine", json!({ "token_ttl": "10m", "token_max_ttl": "1h" })).await;
-    let own = app.client.holder(&log_in(&app.client, "machine", &shown["secret_id"]).await);
-    role(&app, "machine", json!({ "token_ttl": "30m" })).await;
-    let renewed = own.post("auth/token/renew-self", json!({})).await;
-    assert_eq!(renewed.body["auth"]["lease_duration"], 1800, "{}", renewed.text);
-    app.client.delete("auth/approle/role/machine").await;
-    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role machine does not exist during renewal");
-    assert_eq!(own.get("auth/token/lookup-self").await.status, 200, "it lives to its end");
     app.stop().await;
 }

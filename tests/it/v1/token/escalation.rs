@@ -1,5 +1,6 @@
 //! Creating a token never gives more than the creator's own rights: no policies, period, longer lifetime or other
-//! networks. Tries every way to a token with many combinations of requested attributes.
+//! networks. Tries every way to a token with many combinations of requested attributes. Also, what holds for the logins
+//! of every method.
 
 use std::collections::BTreeSet;
 
@@ -300,6 +301,40 @@ async fn sudo_gives_everything_but_root() {
         }
     }
     assert!(made > 60, "{made}");
+    scene.app.stop().await;
+}
+
+#[actix_web::test]
+async fn token_sent_with_a_login_is_ignored_and_keeps_its_uses() {
+    let scene = Scene::new().await;
+    let limited = scene.app.client.with_new_token(json!({ "policies": ["default"], "num_uses": 1 })).await;
+    for way in WAYS.iter().filter(|way| way.role == Some("lived")) {
+        for client in [&limited.with_token("nonsense"), &limited] {
+            let body = scene.proved(way, &json!({})).await;
+            client.at(HERE).post(&format!("auth/{}", way.path), body).await.assert_status(200);
+        }
+    }
+    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200, "its one use is left");
+    scene.app.stop().await;
+}
+
+#[actix_web::test]
+async fn renewal_of_a_login_token_uses_the_current_role() {
+    let scene = Scene::new().await;
+    for way in WAYS.iter().filter(|way| way.role == Some("lived")) {
+        let auth = scene.made(way, &json!({}), false).await.unwrap();
+        assert_eq!(auth["lease_duration"], 3600, "{}", way.path);
+        let own = scene.app.client.with_token(auth["client_token"].as_str().unwrap()).at(HERE);
+        let role = format!("auth/{}/role/lived", way.kind());
+        scene.app.client.post(&role, json!({ "token_ttl": "30m" })).await.assert_status(204);
+        let renewed = own.post("auth/token/renew-self", json!({})).await;
+        assert_eq!(renewed.body["auth"]["lease_duration"], 1800, "{}: {}", way.path, renewed.text);
+        scene.app.client.delete(&role).await.assert_status(204);
+        own.post("auth/token/renew-self", json!({}))
+            .await
+            .assert_error(400, "role lived does not exist during renewal");
+        own.get("auth/token/lookup-self").await.assert_status(200);
+    }
     scene.app.stop().await;
 }
 

@@ -1,23 +1,11 @@
-//! Tokens from logins: renewal, networks, revocation, batch tokens.
+//! Tokens from logins: networks, revocation, batch tokens.
 
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::World;
-use crate::support::{Builder, assert_has, tests_on};
-
-tests_on!(prepared: world() =>
-    renewal_uses_the_current_role,
-    tokens_are_revoked_with_their_mount_and_mounts_are_separate,
-    server_token_sent_with_a_login_is_ignored,
-);
-
-async fn world() -> World {
-    let world = World::start().await;
-    world.role(json!({"bound_service_principal_ids": "o1", "token_ttl": "2h"})).await;
-    world
-}
+use crate::support::{Builder, assert_has};
 
 #[actix_web::test]
 async fn logins_and_tokens_are_bound_to_the_role_networks() {
@@ -33,19 +21,10 @@ async fn logins_and_tokens_are_bound_to_the_role_networks() {
     assert_eq!(own.at("198.51.100.7").get("auth/token/lookup-self").await.status, 403);
 }
 
-async fn renewal_uses_the_current_role(world: &World) {
-    let answer = world.with(json!({})).await;
-    assert_eq!(answer.body["auth"]["lease_duration"], 7200);
-    let own = world.app.client.holder(&answer);
-    world.role(json!({"token_ttl": "30m"})).await;
-    let renewed = own.post("auth/token/renew-self", json!({})).await;
-    assert_eq!((renewed.status, &renewed.body["auth"]["lease_duration"]), (200, &json!(1800)), "{}", renewed.text);
-    assert_eq!(world.app.client.delete("auth/cloudb/role/r").await.status, 204);
-    own.post("auth/token/renew-self", json!({})).await.assert_error(400, "role r does not exist during renewal");
-    assert_eq!(own.get("auth/token/lookup-self").await.status, 200);
-}
-
-async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate(world: &World) {
+#[actix_web::test]
+async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate() {
+    let world = World::start().await;
+    world.role(json!({"bound_service_principal_ids": "o1"})).await;
     world.enable("team-b/cloudb").await;
     let role = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/team-b/cloudb/role/other", role).await.status, 204);
@@ -60,16 +39,6 @@ async fn tokens_are_revoked_with_their_mount_and_mounts_are_separate(world: &Wor
     here.get("auth/token/lookup-self").await.assert_denied();
     assert_eq!(there.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(world.login(json!({"role": "r", "jwt": jwt})).await.status, 403);
-}
-
-async fn server_token_sent_with_a_login_is_ignored(world: &World) {
-    let limited = json!({"policies": "default", "num_uses": 1});
-    let limited = world.app.client.with_new_token(limited).await;
-    let body = json!({"role": "r", "jwt": world.provider.mint(json!({}))});
-    for client in [world.app.client.with_token("hvs.expired-long-ago"), limited.clone()] {
-        assert_eq!(client.post("auth/cloudb/login", body.clone()).await.status, 200);
-    }
-    assert_eq!(limited.get("auth/token/lookup-self").await.status, 200);
 }
 
 #[actix_web::test]
