@@ -228,6 +228,19 @@ impl World {
         self.execute(format!("UPDATE projects AS p SET team_count = team_count + 1 WHERE {condition}")).await;
     }
 
+    /// Inserts workspaces `ws-<number>`, named `many-<number>`, into a project.
+    pub async fn many_workspaces(&self, project: &str, count: i64) {
+        self.execute(format!(
+            "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
+             WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count})
+             SELECT 'ws-' || i, p.org_id, p.id, 'many-' || i, 'many-' || i, p.created_at, p.created_at
+             FROM n, projects p WHERE p.ext_id = '{project}'"
+        ))
+        .await;
+        let counted = format!("workspace_count = workspace_count + {count}");
+        self.execute(format!("UPDATE projects SET {counted} WHERE ext_id = '{project}'")).await;
+    }
+
     /// Creates a workspace in a project, or in the default project for an empty id.
     pub async fn workspace(&self, project: &str, name: &str) -> String {
         self.owner.create(WORKSPACES, in_project(project, json!({ "name": name }))).await

@@ -179,16 +179,7 @@ async fn longest_permitted_lists_are_accepted(world: &World) {
     let owner = &world.owner;
     let scene = Scene::new(world, 1).await;
     let ids: Vec<String> = (0..1000).map(|n| format!("ws-{n}")).collect();
-    let project = &scene.project;
-    world
-        .execute(format!(
-            "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
-             WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
-             SELECT 'ws-' || i, p.org_id, p.id, 'many-' || i, 'many-' || i, 0, 0
-             FROM n, projects p WHERE p.ext_id = '{project}'"
-        ))
-        .await;
-    world.execute(format!("UPDATE projects SET workspace_count = 1001 WHERE ext_id = '{project}'")).await;
+    world.many_workspaces(&scene.project, 1000).await;
     let destination = world.project("Destination").await;
     assert_eq!(move_into(owner, &destination, &ids).await.status, 204);
     assert_eq!(count(world, &destination).await, 1000);

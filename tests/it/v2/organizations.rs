@@ -273,19 +273,12 @@ async fn organization_is_deleted_with_its_contents(world: &World) {
         assert_eq!(tokens.last().unwrap().get(ACME).await.status, 200);
     }
     // More rows of both kinds than one transaction deletes.
-    world
-        .execute(
-            "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
-             WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 250)
-             SELECT 'ws-' || n, p.org_id, p.id, 'w' || n, 'w' || n, p.created_at, p.created_at
-             FROM projects p, numbers WHERE p.name = 'Net'",
-        )
-        .await;
+    world.many_workspaces(&project, 250).await;
     world
         .execute(
             "INSERT INTO tag_bindings (ext_id, workspace_id, key)
              WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1200)
-             SELECT 'tag-' || n, w.id, 'key' || n FROM workspaces w, numbers WHERE w.name = 'w7'",
+             SELECT 'tag-' || n, w.id, 'key' || n FROM workspaces w, numbers WHERE w.name = 'many-7'",
         )
         .await;
     owner.create(POOLS, resource("agent-pools", json!({ "name": "p" }))).await;
@@ -295,7 +288,7 @@ async fn organization_is_deleted_with_its_contents(world: &World) {
     }
     let team = format!("teams/{}", person.team);
     let project = format!("projects/{project}");
-    let gone = [ACME, &team, &project, "workspaces/ws-7", "organizations/acme/workspaces/w7"];
+    let gone = [ACME, &team, &project, "workspaces/ws-7", "organizations/acme/workspaces/many-7"];
     for path in gone {
         assert_eq!(owner.get(path).await.status, 200, "{path}");
     }
