@@ -190,7 +190,7 @@ where
     B: MessageBody + Unpin,
 {
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { length(request.headers()) };
+    let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { declared_body_bytes(request.headers()) };
     let exchange = request.conn_data::<Arc<Connection>>().map(|connection| BusyGuard::begin(connection, body));
     if let Some(exchange) = exchange.as_ref().filter(|_| body > 0) {
         request.extensions_mut().insert(exchange.connection().known());
@@ -219,7 +219,7 @@ where
 }
 
 /// Declared length of a body that is not chunked.
-fn length(headers: &HeaderMap) -> u64 {
+fn declared_body_bytes(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 

@@ -80,7 +80,7 @@ impl StagedFile {
     /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
-    /// `Conflict` for an existing file that stays; `Forbidden` behind another user's symbolic link; `Unavailable` when
+    /// `Conflict` if the file exists and must not be replaced; `Forbidden` behind another user's symbolic link; `Unavailable` when
     /// it cannot be created, its folder cannot be read, or its owner cannot be set.
     pub(super) fn new(file: &Path, content: FileContent, there: OnExisting) -> Result<Self> {
         let spot = ResolvedPath::of(file, matches!(there, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
@@ -144,7 +144,7 @@ impl StagedFile {
     /// Renames it to its final name.
     ///
     /// # Errors
-    /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
+    /// `Conflict` if a file that must not be replaced has appeared since, `Unavailable` when the system refuses.
     pub(in crate::cli) fn persist(self) -> Result<()> {
         let folder = self.spot.folder.as_fd();
         let [from, to] = [&self.temporary, &self.spot.name].map(Path::new);

@@ -12,7 +12,8 @@ impl Fixture {
         self.auth.token_role_write(name, &fields(body)).await.unwrap_err().text().to_owned()
     }
 
-    /// Returns the policies of a token that a token with the policies `parent`, without `sudo`, creates under a role.
+    /// Creates a token under a role and returns its policies. The creating token has the policies `parent` and no
+    /// `sudo` capability.
     async fn by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
         let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
         let made = self.create_on(CreatePath::Role(role), &parent, false, body).await;

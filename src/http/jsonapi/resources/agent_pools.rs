@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] =
     &["q", "sort", "include", "filter[allowed_workspaces][name]", "filter[allowed_projects][name]"];
 /// Supported `include` values.

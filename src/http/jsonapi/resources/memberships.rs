@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &["q", "filter[email]", "filter[status]", "include"];
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership)> {

@@ -29,7 +29,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", move_workspaces => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &[
     "q",
     "sort",

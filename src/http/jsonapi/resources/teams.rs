@@ -33,7 +33,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
         remove_memberships => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
 /// Maximum number of members that a response includes. Each may need two documents.
 const MAX_INCLUDED_MEMBERS: i64 = 2_000;

@@ -37,7 +37,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &[
     "search[name]",
     "search[wildcard-name]",
