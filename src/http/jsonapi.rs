@@ -372,8 +372,9 @@ async fn handle_in_session(
     call: Arc<ProjectsCall>,
     sender: &Sender,
 ) -> Result<(HandlerResult, Option<i64>), ApiRejection> {
-    let asker = caller_id(sender);
-    let access = if *route.method == Method::GET { SessionAccess::Read(asker) } else { SessionAccess::Write(asker) };
+    let caller_id = caller_id(sender);
+    let access =
+        if *route.method == Method::GET { SessionAccess::Read(caller_id) } else { SessionAccess::Write(caller_id) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {

@@ -135,10 +135,10 @@ impl KeyPool {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
-        let asker = QueueCaller::current().caller_id();
+        let caller_id = QueueCaller::current().caller_id();
         self.0.0.push(
             lane,
-            KeyGenerationJob { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer },
+            KeyGenerationJob { spec, mount, caller_id, caller: caller.clone(), queued_at: Instant::now(), answer },
         );
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
     }

@@ -192,10 +192,10 @@ async fn required_capability(
     asked: &ParsedRequest,
 ) -> Result<Option<Operation>> {
     let state = &call.state;
-    let asker = call.caller()?;
-    let is_own = Arc::ptr_eq(asker, &subject.caller);
+    let caller = call.caller()?;
+    let is_own = Arc::ptr_eq(caller, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
-    let may_read = || state.auth.decide(asker, Operation::Read, target.request_path(asked), None).allowed;
+    let may_read = || state.auth.decide(caller, Operation::Read, target.request_path(asked), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
         return target.needs(state, &subject.caller, asked).await.map(Some);
     }
