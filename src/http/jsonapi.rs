@@ -182,8 +182,8 @@ async fn run_pipeline(
     let query = Query::parse(request.query_string()).map_err(malformed)?;
     let if_match = EntityTags::of(headers, IF_MATCH).filter(|_| !reads);
     let route = found.route;
-    let asked = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
-    let call = Arc::new(ProjectsCall { caller, request: Arc::new(asked) });
+    let request_data = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
+    let call = Arc::new(ProjectsCall { caller, request: Arc::new(request_data) });
     state.answers.check(|| sender.clone())?;
     trail.intent().await?;
     let (answer, buried) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
@@ -248,11 +248,11 @@ async fn handle_read(
     let shared = Arc::clone(state.shared());
     let route = found.route;
     let query = Query::parse(request.query_string());
-    let asked = build_request(state, request, found);
-    let asked = query.map(|query| Arc::new(ProjectsRequest { query, ..asked }));
+    let request_data = build_request(state, request, found);
+    let request_data = query.map(|query| Arc::new(ProjectsRequest { query, ..request_data }));
     let found = state.projects.run(route.name, SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let shared = Arc::clone(&shared);
-        let asked = asked.clone();
+        let request_data = request_data.clone();
         let token = token.clone();
         async move {
             let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
@@ -262,7 +262,7 @@ async fn handle_read(
                     return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
                 }
             };
-            let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: asked.map_err(malformed)? }));
+            let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: request_data.map_err(malformed)? }));
             let call = match call {
                 Ok(call) => call,
                 Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),

@@ -94,11 +94,11 @@ pub(super) fn build_response(written: RenderedResponse, id: &RequestId, rate: Op
 /// Renders a 304 response if the client has the current document (RFC 9110, 13.1.2 and 15.4.5).
 pub(super) fn not_modified(
     written: &RenderedResponse,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     id: &RequestId,
     rate: Option<RemainingRate>,
 ) -> Option<HttpResponse> {
-    let sent = EntityTags::of(asked, IF_NONE_MATCH)?;
+    let sent = EntityTags::of(request_headers, IF_NONE_MATCH)?;
     let known = sent.known(written.tag.as_deref()?)?;
     let mut response = HttpResponse::NotModified().finish();
     let headers = response.headers_mut();

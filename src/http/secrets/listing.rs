@@ -482,11 +482,11 @@ mod tests {
             }
         }
         for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let (text, error) = pieces(answer(Ends(Arc::clone(&asked)), 0, Some(limit)).await.unwrap()).await;
+            let reads = Arc::new(AtomicUsize::new(0));
+            let (text, error) = pieces(answer(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
-            assert!(asked.load(Ordering::Relaxed) <= max, "{limit}: {asked:?} pages");
+            assert!(reads.load(Ordering::Relaxed) <= max, "{limit}: {reads:?} pages");
         }
     }
 
@@ -514,10 +514,10 @@ mod tests {
             type Place = u32;
             fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
-                let asked = self.0.fetch_add(1, Ordering::Relaxed) as u32;
-                let low = if infos && asked > 2 { 15 } else { 1 };
+                let reads = self.0.fetch_add(1, Ordering::Relaxed) as u32;
+                let low = if infos && reads > 2 { 15 } else { 1 };
                 let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
-                let rows = (after + 1..=(asked + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
+                let rows = (after + 1..=(reads + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
                 ready(Ok(ListPage::of(rows, max))).boxed()
             }
             fn max_page_rows(&self) -> usize {

@@ -55,7 +55,7 @@ pub struct IdempotentContent<'a> {
 impl IdempotentRequest {
     /// Hashes a request and its idempotency key. The time of a UUID version 7 becomes the prefix of the stored key, so
     /// that new rows are appended to the index.
-    pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, asked: IdempotentContent<'_>) -> Self {
+    pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, content: IdempotentContent<'_>) -> Self {
         let (kind, id) = match caller {
             IdempotencyCaller::Entity(id) => ("entity", id),
             IdempotencyCaller::Token(id) => ("token", id),
@@ -64,8 +64,8 @@ impl IdempotentRequest {
         hashed[..TIME_PREFIX_BYTES].copy_from_slice(&uuid_time_prefix(key).unwrap_or_default());
         Self {
             key: hashed,
-            request: hash_parts(&[asked.path.as_bytes(), asked.body]),
-            generates_key: asked.generates_key,
+            request: hash_parts(&[content.path.as_bytes(), content.body]),
+            generates_key: content.generates_key,
         }
     }
 

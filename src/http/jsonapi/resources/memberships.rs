@@ -72,7 +72,7 @@ struct MembershipIncludes {
 }
 
 struct MembershipPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Membership>,
     beside: Option<MembershipIncludes>,
@@ -81,7 +81,7 @@ struct MembershipPage {
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let includes = includes(call)?;
     let wanted = MembershipFilter {
         emails: query.list("filter[email]", MAX_FILTER_VALUES)?,
@@ -90,32 +90,32 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
         team: None,
         by_status: None,
     };
-    let listed = membership::list(tx, &member, &wanted, asked.page).await?;
+    let listed = membership::list(tx, &member, &wanted, list_request.page).await?;
     let beside = load_included(tx, &listed.items, &includes).await?;
-    Ok(MembershipPage { asked, member, listed, beside })
+    Ok(MembershipPage { list_request, member, listed, beside })
 }
 
-fn render_list(MembershipPage { asked, member, listed, beside }: MembershipPage) -> RenderedResult {
+fn render_list(MembershipPage { list_request, member, listed, beside }: MembershipPage) -> RenderedResult {
     let items = listed.items.iter().map(|membership| document(&member, membership));
-    asked.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
+    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
 }
 
 async fn list_own(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
 ) -> WorkResult<(ListRequest, ResultPage<(Member, Membership)>, bool)> {
-    let asked = ListRequest::read(call, &["include"])?;
+    let list_request = ListRequest::read(call, &["include"])?;
     let with_user = !call.query.include(&["user"], &["teams", "organization"])?.is_empty();
-    let listed = membership::list_own(tx, &call.caller, asked.page).await?;
-    Ok((asked, listed, with_user))
+    let listed = membership::list_own(tx, &call.caller, list_request.page).await?;
+    Ok((list_request, listed, with_user))
 }
 
 fn render_own_list(
-    (asked, listed, with_user): (ListRequest, ResultPage<(Member, Membership)>, bool),
+    (list_request, listed, with_user): (ListRequest, ResultPage<(Member, Membership)>, bool),
 ) -> RenderedResult {
     let items = listed.items.iter().map(|(member, membership)| document(member, membership));
     let user = || listed.items.first().map(|(_, membership)| users::document(&membership.user));
-    asked.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
+    list_request.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership, Option<MembershipIncludes>)> {

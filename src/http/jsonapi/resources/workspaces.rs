@@ -108,7 +108,7 @@ fn render_created((member, workspace): (Member, Workspace)) -> RenderedResult {
 }
 
 struct WorkspacePage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Workspace>,
     beside: Option<WorkspaceIncludes>,
@@ -117,7 +117,7 @@ struct WorkspacePage {
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     // Accepted without effect: there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
@@ -134,15 +134,15 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
     let listed = if query.text("filter[current-run][status]").is_some() {
         ResultPage::none()
     } else {
-        workspace::list(tx, &member, &wanted, asked.page).await?
+        workspace::list(tx, &member, &wanted, list_request.page).await?
     };
     let beside = load_included(tx, &member, &listed.items, &include).await?;
-    Ok(WorkspacePage { asked, member, listed, beside })
+    Ok(WorkspacePage { list_request, member, listed, beside })
 }
 
-fn render_list(WorkspacePage { asked, member, listed, beside }: WorkspacePage) -> RenderedResult {
+fn render_list(WorkspacePage { list_request, member, listed, beside }: WorkspacePage) -> RenderedResult {
     let (items, included) = render_items(&member, &listed.items, beside);
-    asked.document(items, listed.matching, None).including(included)
+    list_request.document(items, listed.matching, None).including(included)
 }
 
 fn read_wildcard(query: &Query) -> Result<Option<String>, ApiRejection> {

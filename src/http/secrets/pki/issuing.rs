@@ -128,8 +128,8 @@ pub(super) fn idempotency_record(call: &Call, generates_key: bool) -> Result<Opt
     };
     // The fields are sorted by name, so their order in the body has no effect.
     let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
-    let asked = IdempotentContent { path: &call.full_path, body: &body, generates_key };
-    Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, caller, key, asked))))
+    let content = IdempotentContent { path: &call.full_path, body: &body, generates_key };
+    Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, caller, key, content))))
 }
 
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
