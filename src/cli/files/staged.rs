@@ -80,8 +80,8 @@ impl StagedFile {
     /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
-    /// `Conflict` if the file exists and must not be replaced; `Forbidden` behind another user's symbolic link; `Unavailable` when
-    /// it cannot be created, its folder cannot be read, or its owner cannot be set.
+    /// `Conflict` if the file exists and must not be replaced; `Forbidden` behind another user's symbolic link;
+    /// `Unavailable` when it cannot be created, its folder cannot be read, or its owner cannot be set.
     pub(super) fn new(file: &Path, content: FileContent, there: OnExisting) -> Result<Self> {
         let spot = ResolvedPath::of(file, matches!(there, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
         match (there, &spot.found) {
