@@ -90,7 +90,7 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// `Busy` when the queue is full.
-    fn require_room(&self) -> Result<()>;
+    fn require_capacity(&self) -> Result<()>;
 
     /// Signs and returns the signature in the encoding of X.509 (ECDSA as DER) once it verifies under
     /// [`RemoteSigner::public`]. Dropping the future cancels a job that has not started. Needs a tokio

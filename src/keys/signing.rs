@@ -224,7 +224,7 @@ mod tests {
             Ok(self.wants)
         }
 
-        fn require_room(&self) -> Result<()> {
+        fn require_capacity(&self) -> Result<()> {
             Ok(())
         }
 

@@ -118,9 +118,9 @@ impl Connections {
             return None;
         }
         let mut closing = Vec::new();
-        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
+        let has_capacity = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
             && table.make_room(None, self.caps.total, now, &mut closing);
-        let connection = has_room.then(|| table.enter(source, self.began, now));
+        let connection = has_capacity.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
         // Outside the lock, because a woken task may need it.

@@ -86,7 +86,7 @@ impl PriorityQueues {
     }
 
     /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.
-    pub(super) fn has_room(&self, rank: JobPriority, max: usize) -> bool {
+    pub(super) fn has_capacity(&self, rank: JobPriority, max: usize) -> bool {
         let share = (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
         match rank {
             JobPriority::First => self.first.len() < max,
@@ -228,15 +228,15 @@ mod tests {
         let mut waiting = PriorityQueues::default();
         let mut kept = Vec::new();
         for _ in 0..2 {
-            assert!(waiting.has_room(JobPriority::Last, 16));
+            assert!(waiting.has_capacity(JobPriority::Last, 16));
             let (job, answered) = job(JobPriority::Last, LONG);
             waiting.push(job);
             kept.push(answered);
         }
         assert!(
-            !waiting.has_room(JobPriority::Last, 16)
-                && waiting.has_room(JobPriority::Lookup, 16)
-                && waiting.has_room(First, 1)
+            !waiting.has_capacity(JobPriority::Last, 16)
+                && waiting.has_capacity(JobPriority::Lookup, 16)
+                && waiting.has_capacity(First, 1)
         );
     }
 

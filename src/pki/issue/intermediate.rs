@@ -56,7 +56,7 @@ pub async fn sign(
         beside: IssueSideEffects::default(),
         repeatable: origin.repeatable.as_deref(),
     };
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;

@@ -106,8 +106,8 @@ impl IssuanceRecord<'_> {
     ///
     /// # Errors
     /// `Busy` when it does not.
-    pub(crate) fn require_room(&self, tools: &EngineDeps) -> Result<()> {
-        if self.store { tools.store.require_room() } else { Ok(()) }
+    pub(crate) fn require_capacity(&self, tools: &EngineDeps) -> Result<()> {
+        if self.store { tools.store.require_capacity() } else { Ok(()) }
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn issue(
     let started = Instant::now();
     let entry = find_role(&view, &request.role)?;
     let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
@@ -83,7 +83,7 @@ pub async fn sign(
     let started = Instant::now();
     let entry = find_role(&view, &request.role)?;
     let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;

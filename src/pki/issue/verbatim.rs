@@ -56,7 +56,7 @@ pub async fn sign(
     };
     let named = request.role.as_deref().map(|name| (name, &role));
     let record = IssuanceRecord::of(&origin, named, request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;

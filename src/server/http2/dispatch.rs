@@ -104,11 +104,11 @@ where
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
         let taken = if is_first { None } else { self.room.take() };
-        let has_room = is_first || taken.is_some();
-        if !has_room {
+        let has_capacity = is_first || taken.is_some();
+        if !has_capacity {
             connections::count_refused("requests");
         }
-        if !has_room || self.activity.connection.close_requested_at().is_some() {
+        if !has_capacity || self.activity.connection.close_requested_at().is_some() {
             // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }

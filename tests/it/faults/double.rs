@@ -328,8 +328,8 @@ impl PkiStore for Double {
         self.call("commit (pki)", |s| s.pki.commit(unit))
     }
 
-    fn require_room(&self) -> Result<()> {
-        self.0.real().pki.require_room()
+    fn require_capacity(&self) -> Result<()> {
+        self.0.real().pki.require_capacity()
     }
 
     fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {

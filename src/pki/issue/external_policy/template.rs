@@ -53,7 +53,7 @@ pub(super) async fn issue(
     let requester = &who.recorded_as;
     let watch = &who.watch;
     let record = IssuanceRecord { role: None, requester, watch, store: consent.store, beside, repeatable };
-    record.require_room(tools)?;
+    record.require_capacity(tools)?;
     let mut warnings = Warnings::default();
     let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
     let tools = with_first_serial(template_serial(&template, consent.store), tools);
