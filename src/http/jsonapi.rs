@@ -90,7 +90,7 @@ async fn respond(
         Err(refusal) => Err(refusal),
     };
     let mut recorded = trail.recorded(outcome).await;
-    let room = recorded.as_mut().map(|written| std::mem::take(&mut written.room)).unwrap_or_default();
+    let reservation = recorded.as_mut().map(|written| std::mem::take(&mut written.reservation)).unwrap_or_default();
     let response = match recorded {
         // A token appears only in the response that creates it, so reads have no secrets and may be compressed.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
@@ -111,7 +111,7 @@ async fn respond(
         }
     };
     line.end(response.status().as_u16());
-    response_budget::schedule_response(response, room, &times)
+    response_budget::schedule_response(response, reservation, &times)
 }
 
 async fn run_pipeline(
@@ -152,7 +152,7 @@ async fn run_pipeline(
         state.answers.check(|| sender.clone())?;
         times.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.room = state.answers.take(written.byte_len(), reads, || sender)?;
+        written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -197,7 +197,7 @@ async fn run_pipeline(
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.room = state.answers.take(written.byte_len(), reads, || sender)?;
+    written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 

@@ -133,7 +133,7 @@ async fn respond(
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
         Ok(mut answer) => {
-            let room = std::mem::take(&mut answer.room);
+            let reservation = std::mem::take(&mut answer.reservation);
             let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.name());
             let head = request.method() == Method::HEAD;
             let field_warnings = trail.field_warnings.texts;
@@ -144,7 +144,7 @@ async fn respond(
                 true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
-            response_budget::schedule_response(response, room, &times)
+            response_budget::schedule_response(response, reservation, &times)
         }
         Err(error) => {
             log_error(&error, &id);
@@ -255,7 +255,7 @@ async fn run_pipeline(
     let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
-    let ParsedBody { mut fields, body, media_type, room } = sent;
+    let ParsedBody { mut fields, body, media_type, reservation } = sent;
     trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
     let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
@@ -280,7 +280,7 @@ async fn run_pipeline(
         fields,
         media_type,
         body,
-        _reservation: room,
+        _reservation: reservation,
         caller: admitted.caller,
         dialect: Dialect::of(headers, settings.compat),
         token,
@@ -301,7 +301,7 @@ async fn run_pipeline(
             answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let bytes = answer.body.byte_len();
-        answer.room = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
+        answer.reservation = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.

@@ -76,8 +76,8 @@ impl StoreAdmission {
     }
 
     fn acquire(&self, caller_id: CallerId) -> Result<StorePermit> {
-        let mut room = Reservation::default();
-        room.grow_to(&self.permits, || caller_id, 1).map_err(|lack| match lack {
+        let mut reservation = Reservation::default();
+        reservation.grow_to(&self.permits, || caller_id, 1).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "too many requests at the project store, try again"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
@@ -85,7 +85,7 @@ impl StoreAdmission {
         })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(StorePermit { _reservation: room, queue })
+        Ok(StorePermit { _reservation: reservation, queue })
     }
 }
 

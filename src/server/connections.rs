@@ -47,7 +47,7 @@ pub(super) struct Connections {
     listener: &'static str,
     caps: ConnectionCaps,
     exempt: Vec<IpNet>,
-    room: RequestPermits,
+    request_permits: RequestPermits,
     began: Instant,
     table: Mutex<ConnectionTable>,
 }
@@ -89,9 +89,9 @@ impl Connections {
     pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        let room = RequestPermits::new(caps);
+        let request_permits = RequestPermits::new(caps);
         let began = Instant::now();
-        Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
+        Arc::new(Self { listener, caps, exempt, request_permits, began, table: Mutex::default() })
     }
 
     /// Most connections that may be open at any moment.
@@ -338,8 +338,8 @@ impl ConnectionSlot {
     }
 
     /// Permits for concurrent requests beyond the first of a connection.
-    pub(super) fn room(&self) -> RequestPermits {
-        self.connections.room.clone()
+    pub(super) fn request_permits(&self) -> RequestPermits {
+        self.connections.request_permits.clone()
     }
 
     /// `true` if the socket may close before the client does: the slot is needed, or no response

@@ -35,7 +35,7 @@ pub(super) struct RenderedResponse {
     pub(super) tag: Option<String>,
     location: Option<String>,
     /// The memory reservation, until the response is sent.
-    pub(super) room: SenderReservation,
+    pub(super) reservation: SenderReservation,
 }
 
 impl RenderedResponse {
@@ -45,7 +45,7 @@ impl RenderedResponse {
             body: None,
             tag: None,
             location: None,
-            room: SenderReservation::default(),
+            reservation: SenderReservation::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl RenderedResponse {
             tag: Some(entity_tag(body.as_bytes())),
             body: Some(body),
             location,
-            room: SenderReservation::default(),
+            reservation: SenderReservation::default(),
         }
     }
 

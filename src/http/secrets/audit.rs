@@ -43,11 +43,11 @@ impl AuditFields {
 
     /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
     pub(super) fn what(&mut self, sent: &mut ParsedBody) {
-        let room = std::mem::take(&mut sent.room);
+        let reservation = std::mem::take(&mut sent.reservation);
         let fields = sent.fields.clone();
         let body = sent.body.clone();
         let media_type = sent.media_type.clone();
-        self.sent = Some(ParsedBody { fields, body, media_type, room });
+        self.sent = Some(ParsedBody { fields, body, media_type, reservation });
     }
 
     /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.

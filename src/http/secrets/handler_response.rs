@@ -32,7 +32,7 @@ pub struct HandlerResponse {
     /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<Validators>,
     /// The memory reservation, until the response is sent.
-    pub room: SenderReservation,
+    pub reservation: SenderReservation,
 }
 
 /// Validators of a resource.

@@ -282,13 +282,17 @@ impl ResolvedRoute {
             return Ok(ParsedBody { fields: Fields::from_pairs(query), ..ParsedBody::default() });
         }
         let kept = body::read_limited(headers, payload, limit, share, time).await;
-        let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
+        let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
         times.wait_for_slice().await;
-        Ok(ParsedBody { fields: request::parse_fields(&body, headers, max_text_bytes)?, room, ..ParsedBody::default() })
+        Ok(ParsedBody {
+            fields: request::parse_fields(&body, headers, max_text_bytes)?,
+            reservation,
+            ..ParsedBody::default()
+        })
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
@@ -362,5 +366,5 @@ pub(super) struct ParsedBody {
     pub(super) body: Bytes,
     /// Media type of an unparsed body, without parameters.
     pub(super) media_type: String,
-    pub(super) room: SenderReservation,
+    pub(super) reservation: SenderReservation,
 }

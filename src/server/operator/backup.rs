@@ -104,9 +104,9 @@ mod tests {
         let looks = Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);
-            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no room")) }
+            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
         };
         let never = std::future::pending::<Result<()>>();
-        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no room");
+        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no space");
     }
 }
