@@ -166,14 +166,14 @@ impl CertificatePair {
     fn of(file: &Path, arguments: &RenewArguments) -> Result<Self> {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = name.strip_suffix(".pem").unwrap_or(name);
-        let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
-        let ca = [beside("-ca"), file.with_file_name("ca.pem")];
+        let in_folder = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
+        let ca = [in_folder("-ca"), file.with_file_name("ca.pem")];
         if stem.is_empty() {
             return Err(Error::invalid(format!("FILE: {} is not a certificate file", file.display())));
         }
         Ok(Self {
             certificate: file.to_owned(),
-            key: arguments.key.clone().unwrap_or_else(|| beside("-key")),
+            key: arguments.key.clone().unwrap_or_else(|| in_folder("-key")),
             ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
             renew_after: None,
             failures: 0,

@@ -238,7 +238,7 @@ mod tests {
             sent
         });
         let mut max = 0;
-        let beside = async {
+        let background = async {
             let mut before = 0;
             while made.get() < 64 {
                 max = max.max(made.get() - before);
@@ -246,7 +246,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let (sent, ()) = futures_util::future::join(send, beside).await;
+        let (sent, ()) = futures_util::future::join(send, background).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
         assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
     }

@@ -278,10 +278,10 @@ mod tests {
             HttpResponse::Ok().finish()
         };
         let pair = connected(&table(10), app).await;
-        let (beside, mut body) = pair.begin("").await;
+        let (concurrent, mut body) = pair.begin("").await;
         assert_eq!(pair.ask("panic").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
         body.send_data(Bytes::new(), true).unwrap();
-        assert_eq!(beside.await.unwrap().status(), 200);
+        assert_eq!(concurrent.await.unwrap().status(), 200);
         assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
     }
 

@@ -112,16 +112,16 @@ impl ResponseBody {
 /// Approximate length of the JSON text of a value.
 fn estimate_json_len(value: &Value) -> usize {
     /// Quotes and a comma or a colon.
-    const BESIDE: usize = 4;
+    const DELIMITER_BYTES: usize = 4;
     let within = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(estimate_json_len).sum(),
         Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + BESIDE + estimate_json_len(value)).sum()
+            members.iter().map(|(name, value)| name.len() + DELIMITER_BYTES + estimate_json_len(value)).sum()
         }
     };
-    within + BESIDE
+    within + DELIMITER_BYTES
 }
 
 /// A body whose pieces are produced, or shared, while they are sent.

@@ -98,9 +98,10 @@ impl PriorityQueues {
     /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its rank. A
     /// call takes at least `least`, the elapsed time of the calls in progress.
     pub(super) fn wait(&self, rank: JobPriority, running: usize, max_calls: usize, least: Duration) -> Duration {
-        let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
+        let interleaved =
+            self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
         let before = match rank {
-            JobPriority::First => self.first.len() + beside,
+            JobPriority::First => self.first.len() + interleaved,
             JobPriority::Lookup => self.look.len(),
             // At most one lookup goes before each of them.
             JobPriority::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),

@@ -385,9 +385,9 @@ impl CrlBuilder {
     }
 
     /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
-    fn unlisted_revoked_issuers(&self, group: &IssuerGroup, beside: &[&CrlEntries]) -> CrlEntryBatch {
+    fn unlisted_revoked_issuers(&self, group: &IssuerGroup, newer: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
-        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
+        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(newer.iter().copied());
         let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
             if !lists().any(|entries| entries.has(&row.serial)) {

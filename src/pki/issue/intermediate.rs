@@ -53,7 +53,7 @@ pub async fn sign(
         requester: &who.recorded_as,
         watch: &who.watch,
         store: true,
-        beside: IssueSideEffects::default(),
+        side_effects: IssueSideEffects::default(),
         repeatable: origin.repeatable.as_deref(),
     };
     record.require_capacity(&tools)?;

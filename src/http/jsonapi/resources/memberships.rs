@@ -75,7 +75,7 @@ struct MembershipPage {
     list_request: ListRequest,
     member: Member,
     listed: ResultPage<Membership>,
-    beside: Option<MembershipIncludes>,
+    included_rows: Option<MembershipIncludes>,
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage> {
@@ -91,13 +91,13 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
         by_status: None,
     };
     let listed = membership::list(tx, &member, &wanted, list_request.page).await?;
-    let beside = load_included(tx, &listed.items, &includes).await?;
-    Ok(MembershipPage { list_request, member, listed, beside })
+    let included_rows = load_included(tx, &listed.items, &includes).await?;
+    Ok(MembershipPage { list_request, member, listed, included_rows })
 }
 
-fn render_list(MembershipPage { list_request, member, listed, beside }: MembershipPage) -> RenderedResult {
+fn render_list(MembershipPage { list_request, member, listed, included_rows }: MembershipPage) -> RenderedResult {
     let items = listed.items.iter().map(|membership| document(&member, membership));
-    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
+    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, included_rows))
 }
 
 async fn list_own(
@@ -121,12 +121,12 @@ fn render_own_list(
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership, Option<MembershipIncludes>)> {
     let (member, membership) = membership::find_visible(tx, &call.caller, call.param("membership_id")).await?;
     let includes = includes(call)?;
-    let beside = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
-    Ok((member, membership, beside))
+    let included_rows = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
+    Ok((member, membership, included_rows))
 }
 
-fn render_one((member, membership, beside): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
-    let included = included(&member, std::slice::from_ref(&membership), beside);
+fn render_one((member, membership, included_rows): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
+    let included = included(&member, std::slice::from_ref(&membership), included_rows);
     RenderedResult::resource(document(&member, &membership)).including(included)
 }
 
@@ -158,8 +158,12 @@ async fn load_included(
 }
 
 /// Renders the included resources, each once: first users, then teams.
-fn included(member: &Member, memberships: &[Membership], beside: Option<MembershipIncludes>) -> Option<Vec<Rendered>> {
-    let MembershipIncludes { users, teams } = beside?;
+fn included(
+    member: &Member,
+    memberships: &[Membership],
+    included_rows: Option<MembershipIncludes>,
+) -> Option<Vec<Rendered>> {
+    let MembershipIncludes { users, teams } = included_rows?;
     let shown = memberships.iter().filter(|_| users);
     let users = shown.map(|membership| users::document(&membership.user));
     Some(users.chain(teams.iter().map(|team| teams::document(member, team))).collect())
