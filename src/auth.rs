@@ -278,7 +278,7 @@ impl Auth {
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.enter(Queued::SERVER.caller_id()).await;
-        self.reload_held().await
+        self.reload_locked().await
     }
 
     /// Reloads the views if the outcome of a write is unknown. Returns `true` if it did. Called periodically.
@@ -305,7 +305,7 @@ impl Auth {
     async fn write_permit(&self) -> Result<Permit> {
         let one_writer = self.acquire_write_permit().await?;
         if self.write_outcome_unknown.load(Ordering::Relaxed) {
-            self.reload_held().await?;
+            self.reload_locked().await?;
         }
         Ok(one_writer)
     }
@@ -314,12 +314,12 @@ impl Auth {
     /// If the reload fails, [`Auth::catch_up`] repeats it.
     async fn recheck(&self, error: &Error) {
         // A write that was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
+        if error.kind() != Kind::Busy && self.reload_locked().await.is_err() {
             self.write_outcome_unknown.store(true, Ordering::Relaxed);
         }
     }
 
-    async fn reload_held(&self) -> Result<()> {
+    async fn reload_locked(&self) -> Result<()> {
         self.reload_policies().await?;
         self.reload_mounts().await?;
         self.reload_token_roles().await?;

@@ -266,7 +266,7 @@ pub(super) mod entities {
 
 pub(super) mod secret_ids {
     pub(crate) const ROLE_HAS_ENDED: &str = "SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2";
-    pub(crate) const ROLE_STANDS: &str = "SELECT 1 FROM mount
+    pub(crate) const ROLE_EXISTS: &str = "SELECT 1 FROM mount
         WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2)";
     pub(crate) const FREE: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash = $2 AND expires_at_micros <= $3";
     pub(crate) const INSERT: &str =

@@ -115,7 +115,7 @@ struct TokenLeaseSource {
 }
 
 impl RowSource for TokenLeaseSource {
-    type Place = String;
+    type Position = String;
 
     /// Large, because each page reads all tokens. A page has some megabytes.
     fn max_page_rows(&self) -> usize {
@@ -144,7 +144,7 @@ struct CertificateLeaseSource {
 
 impl RowSource for CertificateLeaseSource {
     /// The last lease id that was read, or the end of its segment.
-    type Place = String;
+    type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         /// The segment for leases of tokens, and its end: `0` follows `/`.

@@ -206,7 +206,7 @@ pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(f
         let step = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
         assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
         assert_eq!(fixture.number(orphans), left + 1);
-        assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it stands");
+        assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it still exists");
     }
     let last = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
     assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
