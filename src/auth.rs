@@ -431,10 +431,10 @@ impl Auth {
     }
 
     /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
-    async fn caller_of(&self, record: TokenRecord, held: TokenState) -> Result<Arc<Caller>> {
+    async fn caller_of(&self, record: TokenRecord, token_state: TokenState) -> Result<Arc<Caller>> {
         let entity = self.enabled_entity(&record.entity_id).await?;
         let began = Instant::now();
-        let caller = self.caller_with(record, held, entity).await?;
+        let caller = self.caller_with(record, token_state, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
             self.recheck_after_wait(&caller).await?;
         }
@@ -460,7 +460,7 @@ impl Auth {
     async fn caller_with(
         &self,
         record: TokenRecord,
-        held: TokenState,
+        token_state: TokenState,
         entity: Option<EntityRef>,
     ) -> Result<Arc<Caller>> {
         let names = match &entity {
@@ -481,21 +481,21 @@ impl Auth {
         }
         Ok(Arc::new(Caller {
             accessor: record.accessor,
-            recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
-            requester: requester::render_requester(&held.recorded_as, &record.entity_id, &record.display_name),
+            recorded_as: token_state.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
+            requester: requester::render_requester(&token_state.recorded_as, &record.entity_id, &record.display_name),
             display_name: record.display_name,
             entity_id: record.entity_id,
             entity,
             policies: record.policies,
             metadata: record.meta,
             created_at: record.created_at,
-            expires_at: held.expires_at,
+            expires_at: token_state.expires_at,
             login: record.login,
             bound_cidrs: record.bound_cidrs,
             counts_as: record.counts_as,
-            hash: held.hash,
-            uses_left: held.uses,
-            batch: held.batch,
+            hash: token_state.hash,
+            uses_left: token_state.uses,
+            batch: token_state.batch,
             acl,
             generation: policies.generation(),
             derived: DerivedValues::default(),
