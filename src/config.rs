@@ -690,7 +690,7 @@ mod tests {
         #[test]
         fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
             let name = SETTINGS[n].env();
-            if let Err(error) = parse("data_dir = \"d\"", |asked| (asked == name).then(|| value.clone())) {
+            if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));
             }
         }

@@ -22,7 +22,7 @@ pub trait Device: Send + Sync {
     }
 
     /// Accepts an entry; it is durable in the sense of the device when the future completes. `request_part` is the
-    /// result of [`Device::render_request`]. Only the request itself waits for the future, and drops it at its deadline.
+    /// result of [`Device::render_request`]. Only the request waits for the future, and drops it at its deadline.
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.

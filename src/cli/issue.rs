@@ -160,7 +160,7 @@ impl CertificateOrder {
     async fn certified(&self, arguments: &IssueArguments, own: &mut Option<ClientKey>) -> Result<ReceivedCertificate> {
         let authority = &arguments.authority;
         for _ in 0..MAX_KEY_TYPE_ATTEMPTS {
-            let asked = match (&self.request, &*own) {
+            let response = match (&self.request, &*own) {
                 (Some(request), _) => authority.certify(&ClientKeySource::Request(request), &self.names).await,
                 (None, Some((key, _))) => {
                     let request = ClientCsr::new(key, &self.names.subject(), &self.names.extension())?;
@@ -168,7 +168,7 @@ impl CertificateOrder {
                 }
                 (None, None) => authority.certify(&ClientKeySource::ServerKey, &self.names).await,
             };
-            let refused = match asked {
+            let refused = match response {
                 Ok(issued) => return Ok(issued),
                 Err(refusal) => refusal.error,
             };

@@ -226,8 +226,8 @@ impl CertificatePair {
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
         let role = RenewalRole::find(&arguments.authority, old).await?;
-        let asked = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
-        let mut issued = asked.map_err(|refusal| role.explain(refusal))?;
+        let response = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
+        let mut issued = response.map_err(|refusal| role.explain(refusal))?;
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;

@@ -57,8 +57,8 @@ async fn issue_through_server(
     command: &Value,
     show: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
-    let mut asked = server.ask(command)?;
-    let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
+    let mut reply = server.ask(command)?;
+    let question = serde_json::from_value(reply["question"].take()).map_err(Error::internal)?;
     // A caller without the seal replies anyway, so that the server records the attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),

@@ -152,8 +152,8 @@ mod tests {
                     ended.set(true);
                 }
             };
-            let asked = admission.run(1, |_| job.boxed_local());
-            assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+            let run = admission.run(1, |_| job.boxed_local());
+            assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
             assert_eq!((ended.get(), admission.permits.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
             go_on.notify_one();
             for _ in 0..10 {
@@ -170,11 +170,11 @@ mod tests {
             let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
             let many: Vec<StorePermit> = std::iter::from_fn(|| admission.acquire(1).ok()).collect();
-            let asked = |caller_id| admission.run(caller_id, |_| async { "done" }.boxed_local());
-            assert_eq!((many.len(), asked(1).await.unwrap_err().kind()), (102, Kind::Quota));
-            assert_eq!(asked(2).await.unwrap(), "done", "others find a permit");
+            let run = |caller_id| admission.run(caller_id, |_| async { "done" }.boxed_local());
+            assert_eq!((many.len(), run(1).await.unwrap_err().kind()), (102, Kind::Quota));
+            assert_eq!(run(2).await.unwrap(), "done", "others find a permit");
             let full: Vec<StorePermit> = (2..).map_while(|caller_id| admission.acquire(caller_id).ok()).collect();
-            assert_eq!(asked(1).await.unwrap_err().kind(), Kind::Busy);
+            assert_eq!(run(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));
             assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");
         });

@@ -262,9 +262,9 @@ async fn overloaded_backend_works_at_full_capacity() {
             // One job every 5 ms, even if the sleep takes longer on a busy machine.
             let due = usize::try_from(begun.elapsed().as_millis() / 5).unwrap();
             while jobs.len() <= due {
-                let asked = signer.sign(P256, message());
+                let signature = signer.sign(P256, message());
                 jobs.push(tokio::spawn(async move {
-                    asked.await.map(drop).map_err(|error| (error.kind(), Instant::now()))
+                    signature.await.map(drop).map_err(|error| (error.kind(), Instant::now()))
                 }));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -295,10 +295,10 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
         let signer = actor.signer(known(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |low_priority: bool| {
-            let asked = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
+            let signature = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
             let order = Arc::clone(&order);
             tokio::spawn(async move {
-                asked.await.unwrap();
+                signature.await.unwrap();
                 order.lock().unwrap().push(low_priority);
             })
         };

@@ -248,7 +248,7 @@ impl TidyRun {
         let mut cancelled = self.signals.stopping();
         for outcome in outcomes {
             match outcome {
-                PkiOutcome::TidyRenewed { cancelled: asked } => cancelled |= asked,
+                PkiOutcome::TidyRenewed { cancelled: is_cancelled } => cancelled |= is_cancelled,
                 PkiOutcome::Removed(removed) => sum = removed,
                 _ => {}
             }

@@ -121,9 +121,9 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
             })
             .count()
     });
-    let asked = Instant::now();
+    let started_at = Instant::now();
     while database.psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "0" {
-        assert!(asked.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
+        assert!(started_at.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let unit = || vec![WriteUnit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];

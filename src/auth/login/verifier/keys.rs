@@ -126,7 +126,7 @@ impl IssuerKey {
 
     fn could_be(&self, header: &JwtHeader, needs_kid: bool) -> bool {
         let is_named = match (&self.kid, &header.kid) {
-            (Some(own), Some(asked)) => own == asked,
+            (Some(own), Some(requested)) => own == requested,
             (None, _) | (_, None) => !needs_kid,
         };
         let is_for_it = self.algorithm.as_deref().is_none_or(|own| own == header.algorithm.name());

@@ -181,8 +181,8 @@ async fn batch_token_role_refuses_settings_of_service_tokens() {
 #[tokio::test]
 async fn a_role_may_have_the_last_word_on_the_type() {
     let f = Fixture::new().await;
-    let kind = async |role: &str, asked: Value| {
-        let body = json!({"policies": ["web"], "type": asked});
+    let kind = async |role: &str, requested: Value| {
+        let body = json!({"policies": ["web"], "type": requested});
         f.create_on(CreatePath::Role(role), &f.root, true, body).await.unwrap().0["token_type"].clone()
     };
     for (role, none, service, batch) in [
@@ -192,8 +192,8 @@ async fn a_role_may_have_the_last_word_on_the_type() {
         ("batch", "batch", "batch", "batch"),
     ] {
         f.role(role, json!({"token_type": role, "orphan": true, "renewable": false})).await;
-        for (asked, want) in [(Value::Null, none), (json!("service"), service), (json!("batch"), batch)] {
-            assert_eq!(kind(role, asked.clone()).await, want, "{role} {asked}");
+        for (requested, want) in [(Value::Null, none), (json!("service"), service), (json!("batch"), batch)] {
+            assert_eq!(kind(role, requested.clone()).await, want, "{role} {requested}");
         }
     }
     assert!(f.role_refused("r", json!({"token_type": "other"})).await.contains("'token_type'"));
