@@ -219,7 +219,7 @@ impl Mask {
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
-    fn name(&self, out: &mut Vec<u8>, name: &str) {
+    fn push_name(&self, out: &mut Vec<u8>, name: &str) {
         if name.len() <= MAX_NAME_BYTES { json(out, name) } else { self.text(out, name) }
     }
 
@@ -303,7 +303,7 @@ impl MaskingNode<'_> {
         if self.is_secret() {
             self.mask.text(self.out, name)
         } else {
-            self.mask.name(self.out, name)
+            self.mask.push_name(self.out, name)
         }
         self.out.push(b':');
         self.clear |= self.exceptions.clear.iter().any(|clear| clear == name);

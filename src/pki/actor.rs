@@ -362,7 +362,7 @@ impl ControlActor {
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
-                actor.look_again(built.next_look, ctx);
+                actor.look_again(built.next_check, ctx);
                 built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));

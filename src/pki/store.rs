@@ -296,7 +296,7 @@ pub struct RemovalResult {
     /// Removed metadata.
     pub metadata: u32,
     /// Visited rows; fewer than the limit when none are left.
-    pub looked: u32,
+    pub visited: u32,
     /// Last certificate visited, for [`Removal::Certificates`].
     pub last: Option<(i64, Serial)>,
 }

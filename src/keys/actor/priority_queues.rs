@@ -44,7 +44,7 @@ pub(super) struct PriorityQueues {
     /// Calls of the first queue since the last call of another.
     passed: u8,
     /// `true` if the last call of another queue was a lookup.
-    looked: bool,
+    last_was_lookup: bool,
     pace: Duration,
 }
 
@@ -81,8 +81,8 @@ impl PriorityQueues {
             return self.first.pop_front();
         }
         self.passed = 0;
-        self.looked = may_look && !(may_last && self.looked);
-        if self.looked { self.look.pop_front() } else { self.last.pop_front() }
+        self.last_was_lookup = may_look && !(may_last && self.last_was_lookup);
+        if self.last_was_lookup { self.look.pop_front() } else { self.last.pop_front() }
     }
 
     /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.

@@ -18,8 +18,8 @@ use crate::x509::public_key::PublicKey;
 const MAX_QUOTED_CHARACTERS: usize = 128;
 
 impl ManagedKeys {
-    /// Returns the key if it exists and the mount may use it. `requested` is its name in the error, which does not reveal
-    /// which of the two failed.
+    /// Returns the key if it exists and the mount may use it. `requested` is its name in the error, which does not
+    /// reveal which of the two failed.
     fn granted(
         &self,
         mount: MountId,

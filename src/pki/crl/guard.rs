@@ -15,8 +15,8 @@ pub(super) struct CrlSummary<'a> {
 }
 
 /// Rejects the next edition if its number does not increase, if it covers fewer revocations, or if it lost the entry of
-/// a valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost entries, which
-/// are then only logged. `compare` is `true` if the new entries do not extend the old ones.
+/// a valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost
+/// entries, which are then only logged. `compare` is `true` if the new entries do not extend the old ones.
 ///
 /// # Errors
 /// `Internal`, with the figures.

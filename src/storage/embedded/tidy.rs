@@ -64,11 +64,11 @@ pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32
         Removal::Revocations(listed) => remove_revocations(db, mount, *listed, limit),
         Removal::Metadata { before } => {
             let metadata = count(prepare(db, sql::DELETE_METADATA)?.execute(params![mount.0, before, limit])?);
-            Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
+            Ok(RemovalResult { metadata, visited: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
             let certificates = delete_each(db, DELETE_REVOKED_CERTIFICATE, mount, serials, *revoked_before)?;
-            Ok(RemovalResult { certificates, looked: count(serials.len()), ..RemovalResult::default() })
+            Ok(RemovalResult { certificates, visited: count(serials.len()), ..RemovalResult::default() })
         }
     }
 }
@@ -89,7 +89,7 @@ fn remove_certificates(
     let serials: Vec<Serial> = page.iter().filter(goes).map(|(serial, ..)| *serial).collect();
     let certificates = delete_each(db, DELETE_CERTIFICATE, mount, &serials, before)?;
     let last = page.last().map(|(serial, end, _)| (*end, *serial));
-    Ok(RemovalResult { certificates, looked: count(page.len()), last, ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, visited: count(page.len()), last, ..RemovalResult::default() })
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
@@ -117,7 +117,7 @@ fn remove_revocations(
     for serial in &serials {
         revocations += count(statement.execute(params![mount.0, serial.octets()])?);
     }
-    Ok(RemovalResult { certificates, revocations, looked: count(serials.len()), ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, revocations, visited: count(serials.len()), ..RemovalResult::default() })
 }
 
 /// Runs a removal for each serial; returns the number of removed rows.

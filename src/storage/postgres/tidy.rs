@@ -57,13 +57,13 @@ pub(super) async fn remove(
         Removal::Revocations(listed) => remove_revocations(db, mount, *listed, limit).await,
         Removal::Metadata { before } => {
             let metadata = count(execute(db, sql::DELETE_METADATA, &[&mount.0, before, &i64::from(limit)]).await?);
-            Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
+            Ok(RemovalResult { metadata, visited: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
             let bytes: Vec<&[u8]> = serials.iter().map(Serial::octets).collect();
             let certificates =
                 count(execute(db, DELETE_REVOKED_CERTIFICATES, &[&mount.0, &bytes, revoked_before]).await?);
-            Ok(RemovalResult { certificates, looked: count(serials.len() as u64), ..RemovalResult::default() })
+            Ok(RemovalResult { certificates, visited: count(serials.len() as u64), ..RemovalResult::default() })
         }
     }
 }
@@ -87,7 +87,7 @@ async fn remove_certificates(
     }
     let certificates = count(execute(db, DELETE_CERTIFICATES, &[&mount.0, &going, &before]).await?);
     let last = page.last().map(|found| Ok::<_, PostgresError>((found.try_get(1)?, serial(found, 0)?))).transpose()?;
-    Ok(RemovalResult { certificates, looked: count(page.len() as u64), last, ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, visited: count(page.len() as u64), last, ..RemovalResult::default() })
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
@@ -111,5 +111,5 @@ async fn remove_revocations(
     let going = page.iter().map(|found| found.try_get(0)).collect::<Result<Vec<&[u8]>, _>>()?;
     let certificates = count(execute(db, DELETE_CERTIFICATES, &[&mount.0, &going, &listed.before]).await?);
     let revocations = count(execute(db, DELETE_REVOCATIONS, &[&mount.0, &going]).await?);
-    Ok(RemovalResult { certificates, revocations, looked: count(page.len() as u64), ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, revocations, visited: count(page.len() as u64), ..RemovalResult::default() })
 }

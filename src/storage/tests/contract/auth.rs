@@ -308,7 +308,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the one of no mount");
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
     assert!(w.auth.token(hash(1)).await.unwrap().is_some());
 }
 
