@@ -96,7 +96,7 @@ impl Audit {
 
     /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
     /// without devices stay small.
-    fn tell<'e>(
+    fn send<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
         request: &'e AuditRequest<'e>,
@@ -170,7 +170,7 @@ async fn record_on_device(device: &dyn Device, request_part: &[u8], entry: &Audi
 
 impl AuditRecord<'_> {
     /// `true` if there are devices; otherwise callers need not collect data for entries.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.audit.is_some()
     }
 
@@ -190,7 +190,7 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         let Some((audit, request)) = self.audit.and_then(|audit| Some((audit, request()?))) else { return Ok(()) };
-        self.ask(audit, &request, AuditStep::Intent, until).await
+        self.record_request(audit, &request, AuditStep::Intent, until).await
     }
 
     /// Records the outcome. Call it before the response is sent; after an error, send that error instead. If the
@@ -207,15 +207,15 @@ impl AuditRecord<'_> {
         let Some(audit) = self.audit else { return Ok(()) };
         if let RequestEntryState::NotRecorded = self.request_entry {
             let step = outcome.answer.as_ref().map_or_else(AuditStep::Refusal, |_| AuditStep::Intent);
-            self.ask(audit, request, step, until).await?;
+            self.record_request(audit, request, step, until).await?;
         }
         let RequestEntryState::Recorded(request_parts) = &self.request_entry else { return Ok(()) };
         audit
-            .tell(request_parts, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME))
+            .send(request_parts, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME))
             .await
     }
 
-    async fn ask(
+    async fn record_request(
         &mut self,
         audit: &Audit,
         request: &AuditRequest<'_>,
@@ -225,7 +225,7 @@ impl AuditRecord<'_> {
         // Applies if this future is dropped before it completes.
         self.request_entry = RequestEntryState::Failed;
         let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
-        audit.tell(&request_parts, request, step, until).await?;
+        audit.send(&request_parts, request, step, until).await?;
         self.request_entry = RequestEntryState::Recorded(request_parts);
         Ok(())
     }
@@ -283,7 +283,7 @@ mod tests {
     fn audit_without_devices_does_no_work() {
         let audit = Audit::new(Vec::new(), Vec::new(), Clock::system());
         let mut record = audit.record();
-        assert!(!record.is_kept());
+        assert!(!record.is_enabled());
         let work = record.intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
         assert!(size_of::<AuditRecord<'_>>() <= 4 * size_of::<usize>());

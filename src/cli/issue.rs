@@ -375,11 +375,11 @@ pub(super) fn format_time(seconds: i64) -> String {
 }
 
 fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has_key: bool) -> Result<()> {
-    let mut told = issued.to_json();
-    told["certificate"] = json!(files.certificate);
-    told["key"] = if has_key { json!(files.key) } else { json!(null) };
-    told["authority"] = json!(ca);
-    told["kept"] = false.into();
+    let mut result_json = issued.to_json();
+    result_json["certificate"] = json!(files.certificate);
+    result_json["key"] = if has_key { json!(files.key) } else { json!(null) };
+    result_json["authority"] = json!(ca);
+    result_json["kept"] = false.into();
     let mut lines = vec![("certificate:", files.certificate.display().to_string())];
     if has_key {
         lines.push(("key:", files.key.display().to_string()));
@@ -388,12 +388,12 @@ fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has
     lines.push(("valid until:", format_time(issued.leaf.certificate.not_after())));
     lines.extend(issued.renew_after.map(|at| ("renew after:", format_time(at))));
     let lines: Vec<String> = lines.iter().map(|(name, text)| format!("{name:<12} {text}")).collect();
-    output::print_result_with_warnings(&told, lines.join("\n"), &issued.warnings)
+    output::print_result_with_warnings(&result_json, lines.join("\n"), &issued.warnings)
 }
 
 fn print_kept(files: &IssueFiles, leaf: &PemCertificate, warnings: &[String]) -> Result<()> {
     let not_after = format_time(leaf.certificate.not_after());
-    let told = json!({
+    let result_json = json!({
         "certificate": files.certificate,
         "serial_number": leaf.certificate.serial().to_string(),
         "not_after": not_after,
@@ -401,5 +401,5 @@ fn print_kept(files: &IssueFiles, leaf: &PemCertificate, warnings: &[String]) ->
         "warnings": warnings,
     });
     let text = format!("{} is kept; valid until {not_after}", files.certificate.display());
-    output::print_result_with_warnings(&told, text, warnings)
+    output::print_result_with_warnings(&result_json, text, warnings)
 }

@@ -71,9 +71,9 @@ async fn issue_through_server(
     let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
     let shown = show(token);
     // The server revokes the token unless this confirms its receipt.
-    let heard = server.ask(&json!({ "taken": shown.is_ok() }));
+    let reply = server.ask(&json!({ "taken": shown.is_ok() }));
     shown?;
-    match heard?["taken"] == true {
+    match reply?["taken"] == true {
         true => Ok(()),
         false => Err(Error::new(Kind::Unavailable, "the token's receipt was not confirmed in time; it was revoked")),
     }

@@ -331,15 +331,15 @@ mod tests {
     #[tokio::test]
     async fn a_job_whose_caller_left_is_not_run_and_a_panic_is_an_error() {
         let queue = CpuQueue::of(1);
-        let (tell, told) = mpsc::channel();
-        let mut left = Box::pin(queue.run(with("a"), move || tell.send(()).unwrap()));
+        let (sender, receiver) = mpsc::channel();
+        let mut left = Box::pin(queue.run(with("a"), move || sender.send(()).unwrap()));
         assert!(poll!(&mut left).is_pending());
         drop(left);
         queue.start(1);
         let panicked = queue.run(with("b"), || panic!("a defect")).await;
         assert_eq!(panicked.err().map(|error: Error| error.kind()), Some(Kind::Internal));
         assert_eq!(queue.run(with("b"), || 7).await.unwrap(), 7);
-        assert!(told.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
+        assert!(receiver.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
     }
 
     #[cfg(target_os = "linux")]

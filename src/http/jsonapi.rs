@@ -139,7 +139,7 @@ async fn run_pipeline(
     times.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
     if reads
-        && !trail.is_kept()
+        && !trail.is_enabled()
         && let Ok(token) = token
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;

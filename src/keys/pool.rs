@@ -162,10 +162,10 @@ impl KeyPoolQueue {
 
     fn push(&self, lane: PoolLane, job: KeyGenerationJob) {
         let mut state = self.lock();
-        let turned_away = state.lines[lane as usize].push(job, lane.max_queued(), lane.max_queued_per_caller());
+        let rejected = state.lines[lane as usize].push(job, lane.max_queued(), lane.max_queued_per_caller());
         update_queue_gauge(&state, lane);
         drop(state);
-        if let Some(job) = turned_away {
+        if let Some(job) = rejected {
             job.turn_away();
         }
         // All threads, because not every thread serves this lane.

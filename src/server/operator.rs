@@ -125,7 +125,7 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
 }
 
 async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
-    let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.hear()).await;
+    let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.receive()).await;
     let line = first.map_err(|_| Error::malformed("timeout: no command received"))??;
     let name = line["command"].as_str().unwrap_or_default();
     let known = COMMANDS.iter().find(|(known, ..)| *known == name);

@@ -236,7 +236,7 @@ impl AsyncRead for ConnectionStream {
                 this.ahead += connection.took(read as u64) as usize;
                 this.behind = true;
             }
-            connection.heard();
+            connection.note_input();
             let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);
             if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
                 && mismatch::is_tls(first)

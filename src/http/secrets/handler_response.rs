@@ -163,7 +163,7 @@ impl HandlerResponse {
     }
 
     /// 200 with raw bytes and validators for conditional requests.
-    pub fn kept(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
+    pub fn cacheable(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
         let validators = Validators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
         Self::raw(media_type, bytes).with_validators(validators)

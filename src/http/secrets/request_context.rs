@@ -50,7 +50,7 @@ impl<'a> RequestContext<'a> {
         line: AccessLogEntry,
     ) -> Self {
         let record = state.audit.record();
-        let seen = record.is_kept().then(|| {
+        let seen = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(AuditFields::from(address.ok().flatten()))
         });

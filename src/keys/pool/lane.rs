@@ -169,10 +169,10 @@ impl LaneQueue {
         if self.waiting_of(&job) >= max_queued_per_caller {
             return Some(job);
         }
-        let mut turned_away = None;
+        let mut rejected = None;
         if self.len() >= max_queued {
-            turned_away = self.take_excess(&job);
-            if turned_away.is_none() {
+            rejected = self.take_excess(&job);
+            if rejected.is_none() {
                 return Some(job);
             }
         }
@@ -185,7 +185,7 @@ impl LaneQueue {
                 self.mounts.push_back((mount, jobs));
             }
         }
-        turned_away
+        rejected
     }
 
     pub(super) fn next(&mut self) -> Option<KeyGenerationJob> {

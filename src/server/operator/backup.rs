@@ -35,7 +35,7 @@ pub(super) fn run<'a>(
         let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
         let started = Instant::now();
         writer.send(&json!({ "result": { "held": true } })).await?;
-        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_disk_space(), reader.hear()).await?;
+        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_disk_space(), reader.receive()).await?;
         if line["release"] != true {
             return Err(Error::malformed("release: must be true after a copy"));
         }
