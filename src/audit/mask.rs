@@ -71,7 +71,7 @@ pub(super) struct Exceptions<'a> {
     pub(super) counts_lists: bool,
     /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
-    /// Most bytes that may be written; a longer value is not written at all.
+    /// Maximum number of bytes that may be written; a longer value is not written at all.
     pub(super) max_bytes: Option<usize>,
 }
 
@@ -87,7 +87,8 @@ impl Mask {
         self.raw
     }
 
-    /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
+    /// Maximum number of bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot
+    /// expand then.
     pub(super) fn max_bytes(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }

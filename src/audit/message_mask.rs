@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::entry::AuditData;
 use super::mask::Mask;
 
-/// Most text of a request that is searched, in bytes.
+/// Maximum length of the texts of a request that are searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
 /// Words with fewer letters and digits occur in too many texts to be meaningful.
 const MIN_WORD_CHARS: usize = 3;

@@ -27,7 +27,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Most bytes in the queue, which the last accepted entry may exceed.
+/// Maximum number of bytes in the queue, which the last accepted entry may exceed.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Maximum duration of a write by a worker.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);

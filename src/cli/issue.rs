@@ -80,7 +80,7 @@ enum ExistingPolicy {
 }
 
 impl ExistingPolicy {
-    fn there(self) -> OnExisting {
+    fn on_existing(self) -> OnExisting {
         match self {
             Self::Refuse => OnExisting::Reject,
             Self::Keep => OnExisting::RejectUnlessEmpty,
@@ -286,14 +286,14 @@ impl IssueFiles {
 
     async fn attempt(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
         let lock = FolderLock::of(&self.certificate).await?;
-        let there = existing.there();
-        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, there)?];
+        let on_existing = existing.on_existing();
+        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, on_existing)?];
         if has_key {
-            tried.push(lock.stage(&self.key, FileContent::Secret, there)?);
+            tried.push(lock.stage(&self.key, FileContent::Secret, on_existing)?);
         }
-        let (ca, there) =
+        let (ca, on_existing) =
             if path_exists(&self.ca) { (&self.own_ca, OnExisting::Replace) } else { (&self.ca, OnExisting::Reject) };
-        tried.push(lock.stage(ca, FileContent::Public, there)?);
+        tried.push(lock.stage(ca, FileContent::Public, on_existing)?);
         Ok(())
     }
 
@@ -307,7 +307,7 @@ impl IssueFiles {
         arguments: &IssueArguments,
     ) -> Result<PathBuf> {
         let lock = FolderLock::awaited(&self.certificate).await?;
-        let there = arguments.existing.there();
+        let on_existing = arguments.existing.on_existing();
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
@@ -317,14 +317,15 @@ impl IssueFiles {
         // Everything is written before any file is placed.
         let mut staged = Vec::new();
         if let Some(key) = key {
-            staged.push(lock.stage(&self.key, FileContent::Secret, there)?.filled(&[key.expose(), b"\n"])?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.filled(&[key.expose(), b"\n"])?);
         }
         let certificates = issued.certificates(arguments.chain);
-        staged.push(lock.stage(&self.certificate, FileContent::Public, there)?.filled(&[certificates.as_bytes()])?);
+        staged
+            .push(lock.stage(&self.certificate, FileContent::Public, on_existing)?.filled(&[certificates.as_bytes()])?);
         let authorities = issued.authorities();
-        let (ca, there) = self.authority(authorities.as_bytes(), arguments.existing);
-        if let Some(there) = there {
-            staged.push(lock.stage(ca, FileContent::Public, there)?.filled(&[authorities.as_bytes()])?);
+        let (ca, on_existing) = self.authority(authorities.as_bytes(), arguments.existing);
+        if let Some(on_existing) = on_existing {
+            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.filled(&[authorities.as_bytes()])?);
         }
         staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())

@@ -94,7 +94,7 @@ impl Connections {
         Arc::new(Self { listener, caps, exempt, request_permits, began, table: Mutex::default() })
     }
 
-    /// Most connections that may be open at any moment.
+    /// Maximum number of connections that may be open at any moment.
     pub(super) fn max_connections(&self) -> usize {
         self.caps.total + self.caps.spare()
     }

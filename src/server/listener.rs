@@ -48,7 +48,7 @@ const DRAIN_TIMEOUT_SECONDS: u64 = 7;
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
 const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
-/// Most connections that the kernel queues until they are accepted.
+/// Maximum number of connections that the kernel queues until they are accepted.
 const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
 pub(super) struct ListenerSetup {

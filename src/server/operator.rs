@@ -36,7 +36,7 @@ pub use token_issue::open_audit;
 pub use user_token::{delete_user_token, new_user_token};
 use wire::OperatorConnection;
 
-/// Most concurrent connections; further ones are rejected.
+/// Maximum number of concurrent connections; further ones are rejected.
 const MAX_OPERATOR_CONNECTIONS: usize = 8;
 /// Time limit for the first line.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use super::mismatch;
 
 /// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
 const INPUT_BYTES_PER_SLICE: usize = 4 << 10;
-/// The same for a request body. HTTP's read buffer keeps this size.
+/// As above, for a request body. HTTP's read buffer keeps this size.
 const BODY_BYTES_PER_SLICE: usize = 16 << 10;
 /// Bytes that HTTP gets beyond a request that has no response yet.
 const MAX_PIPELINED_BYTES: usize = 8 << 10;

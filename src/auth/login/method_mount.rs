@@ -32,7 +32,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     /// Reloads and publishes the stored state.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// The same, if the outcome of an earlier write is unknown.
+    /// Reloads and publishes the stored state if the outcome of an earlier write is unknown.
     fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Returns the token settings of a role; `None` if it does not exist.

@@ -14,7 +14,7 @@ use crate::fair_queue::QueueCaller;
 const FIRST_QUEUE_CALLS_PER_OTHER: u8 = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
-/// Maximum duration of a call that is learned while there is no estimate.
+/// Maximum of the first estimate of a call's duration.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 
 /// The queue of a job.

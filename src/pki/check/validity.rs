@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_the_roles_else_the_requests_else_backdated() {
+    fn not_before_is_from_role_then_request_then_backdating() {
         assert_eq!(
             leaf(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
             (-2 * HOUR, HOUR),
