@@ -91,10 +91,10 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
     };
     let one = async || {
         let request = request();
-        let asked = writer.asked(&request);
+        let request_part = writer.render_request(&request);
         for step in [AuditStep::Intent, AuditStep::Outcome(&outcome)] {
             let entry = AuditEntry { time: clock.now(), request: &request, step };
-            writer.record(&asked, &entry).await.expect("taken");
+            writer.record(&request_part, &entry).await.expect("taken");
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

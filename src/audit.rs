@@ -55,7 +55,7 @@ pub struct Audit {
 pub struct AuditRecord<'a> {
     /// `None` if there are no devices.
     audit: Option<&'a Audit>,
-    asked: RequestEntryState,
+    request_entry: RequestEntryState,
 }
 
 /// The state of the request's first entry.
@@ -91,25 +91,25 @@ impl Audit {
 
     /// Starts the record of a request.
     pub fn record(&self) -> AuditRecord<'_> {
-        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), asked: RequestEntryState::NotRecorded }
+        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), request_entry: RequestEntryState::NotRecorded }
     }
 
     /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
     /// without devices stay small.
-    fn tell<'e>(
+    fn send<'e>(
         &'e self,
-        asked: &'e [Vec<u8>],
+        request_parts: &'e [Vec<u8>],
         request: &'e AuditRequest<'e>,
         step: AuditStep<'e>,
         until: Instant,
     ) -> BoxFuture<'e, Result<()>> {
         async move {
             let entry = AuditEntry { time: self.clock.now(), request, step };
-            let told = match &self.devices[..] {
-                [device] => record_on_device(&**device, &asked[0], &entry, until).await,
-                _ => self.record_on_any(asked, &entry, until).await,
+            let is_recorded = match &self.devices[..] {
+                [device] => record_on_device(&**device, &request_parts[0], &entry, until).await,
+                _ => self.record_on_any(request_parts, &entry, until).await,
             };
-            if told {
+            if is_recorded {
                 return Ok(());
             }
             metrics::counter!(telemetry::AUDIT_LOST).increment(1);
@@ -120,11 +120,18 @@ impl Audit {
 
     /// `true` if one of several devices accepted an entry. Untrusted devices also get the entry, but are waited for
     /// only if no trusted one accepted it.
-    async fn record_on_any<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e AuditEntry<'e>, until: Instant) -> bool {
-        let all = self.devices.iter().zip(asked);
+    async fn record_on_any<'e>(
+        &'e self,
+        request_parts: &'e [Vec<u8>],
+        entry: &'e AuditEntry<'e>,
+        until: Instant,
+    ) -> bool {
+        let all = self.devices.iter().zip(request_parts);
         let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
         let each = |some: Vec<(&'e Arc<dyn Device>, &'e Vec<u8>)>| {
-            join_all(some.into_iter().map(|(device, asked)| record_on_device(&**device, asked, entry, until)))
+            join_all(
+                some.into_iter().map(|(device, request_part)| record_on_device(&**device, request_part, entry, until)),
+            )
         };
         let mut others = each(others);
         let early = poll!(&mut others);
@@ -138,8 +145,8 @@ impl Audit {
     }
 }
 
-async fn record_on_device(device: &dyn Device, asked: &[u8], entry: &AuditEntry<'_>, until: Instant) -> bool {
-    let work = AssertUnwindSafe(device.record(asked, entry)).catch_unwind();
+async fn record_on_device(device: &dyn Device, request_part: &[u8], entry: &AuditEntry<'_>, until: Instant) -> bool {
+    let work = AssertUnwindSafe(device.record(request_part, entry)).catch_unwind();
     let until = until.min(Instant::now() + ENTRY_TIMEOUT);
     let taken = tokio::time::timeout_at(until.into(), work).await;
     let why = match taken {
@@ -163,7 +170,7 @@ async fn record_on_device(device: &dyn Device, asked: &[u8], entry: &AuditEntry<
 
 impl AuditRecord<'_> {
     /// `true` if there are devices; otherwise callers need not collect data for entries.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.audit.is_some()
     }
 
@@ -183,7 +190,7 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         let Some((audit, request)) = self.audit.and_then(|audit| Some((audit, request()?))) else { return Ok(()) };
-        self.ask(audit, &request, AuditStep::Intent, until).await
+        self.record_request(audit, &request, AuditStep::Intent, until).await
     }
 
     /// Records the outcome. Call it before the response is sent; after an error, send that error instead. If the
@@ -198,15 +205,17 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         let Some(audit) = self.audit else { return Ok(()) };
-        if let RequestEntryState::NotRecorded = self.asked {
+        if let RequestEntryState::NotRecorded = self.request_entry {
             let step = outcome.answer.as_ref().map_or_else(AuditStep::Refusal, |_| AuditStep::Intent);
-            self.ask(audit, request, step, until).await?;
+            self.record_request(audit, request, step, until).await?;
         }
-        let RequestEntryState::Recorded(asked) = &self.asked else { return Ok(()) };
-        audit.tell(asked, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME)).await
+        let RequestEntryState::Recorded(request_parts) = &self.request_entry else { return Ok(()) };
+        audit
+            .send(request_parts, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME))
+            .await
     }
 
-    async fn ask(
+    async fn record_request(
         &mut self,
         audit: &Audit,
         request: &AuditRequest<'_>,
@@ -214,10 +223,10 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         // Applies if this future is dropped before it completes.
-        self.asked = RequestEntryState::Failed;
-        let asked = audit.devices.iter().map(|device| device.asked(request)).collect::<Vec<_>>();
-        audit.tell(&asked, request, step, until).await?;
-        self.asked = RequestEntryState::Recorded(asked);
+        self.request_entry = RequestEntryState::Failed;
+        let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
+        audit.send(&request_parts, request, step, until).await?;
+        self.request_entry = RequestEntryState::Recorded(request_parts);
         Ok(())
     }
 }
@@ -265,8 +274,8 @@ mod tests {
         let device = Arc::new(Hung::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
         let until = Instant::now() + Duration::from_millis(20);
-        let told = audit.record().intent(|| Some(request()), until).await;
-        assert_eq!(told.unwrap_err().kind(), Kind::Unavailable);
+        let recorded = audit.record().intent(|| Some(request()), until).await;
+        assert_eq!(recorded.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(device.0.load(Ordering::Relaxed), 1);
     }
 
@@ -274,25 +283,25 @@ mod tests {
     fn audit_without_devices_does_no_work() {
         let audit = Audit::new(Vec::new(), Vec::new(), Clock::system());
         let mut record = audit.record();
-        assert!(!record.is_kept());
+        assert!(!record.is_enabled());
         let work = record.intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
         assert!(size_of::<AuditRecord<'_>>() <= 4 * size_of::<usize>());
     }
-    struct Told {
+    struct TestDevice {
         down: bool,
         trusted: bool,
         hangs: bool,
-        asked: AtomicUsize,
+        calls: AtomicUsize,
     }
 
-    impl Device for Told {
+    impl Device for TestDevice {
         fn name(&self) -> &str {
-            "told"
+            "test"
         }
 
         fn record<'e>(&'e self, _: &'e [u8], _: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.calls.fetch_add(1, Ordering::Relaxed);
             let Self { down, hangs, .. } = *self;
             async move {
                 if hangs {
@@ -313,11 +322,11 @@ mod tests {
         }
     }
 
-    fn told(down: bool, trusted: bool, hangs: bool) -> Arc<Told> {
-        Arc::new(Told { down, trusted, hangs, asked: AtomicUsize::new(0) })
+    fn test_device(down: bool, trusted: bool, hangs: bool) -> Arc<TestDevice> {
+        Arc::new(TestDevice { down, trusted, hangs, calls: AtomicUsize::new(0) })
     }
 
-    async fn is_told(devices: Vec<Arc<dyn Device>>) -> bool {
+    async fn is_recorded(devices: Vec<Arc<dyn Device>>) -> bool {
         let audit = Audit::new(Vec::new(), devices, Clock::system());
         let until = Instant::now() + Duration::from_secs(20);
         audit.record().intent(|| Some(request()), until).await.is_ok()
@@ -325,22 +334,22 @@ mod tests {
 
     #[tokio::test]
     async fn audit_does_not_wait_for_a_trial_device_if_another_wrote() {
-        let well = told(false, true, false);
-        let trial = told(false, false, false);
-        let hung = told(false, false, true);
+        let well = test_device(false, true, false);
+        let trial = test_device(false, false, false);
+        let hung = test_device(false, false, true);
         let begun = Instant::now();
-        assert!(is_told(vec![hung.clone(), well.clone(), trial.clone()]).await);
+        assert!(is_recorded(vec![hung.clone(), well.clone(), trial.clone()]).await);
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        assert_eq!([&hung, &well, &trial].map(|device| device.asked.load(Ordering::Relaxed)), [1; 3]);
-        let down = told(true, false, false);
-        assert!(is_told(vec![down.clone(), trial.clone()]).await, "it is waited for where there is no other");
-        assert!(!is_told(vec![down.clone(), down]).await);
+        assert_eq!([&hung, &well, &trial].map(|device| device.calls.load(Ordering::Relaxed)), [1; 3]);
+        let down = test_device(true, false, false);
+        assert!(is_recorded(vec![down.clone(), trial.clone()]).await, "it is waited for where there is no other");
+        assert!(!is_recorded(vec![down.clone(), down]).await);
     }
 
     #[test]
     fn an_audit_is_down_when_all_of_its_devices_are() {
         let is_down = |devices: &[bool]| {
-            let device = |down: &bool| told(*down, !down, false) as Arc<dyn Device>;
+            let device = |down: &bool| test_device(*down, !down, false) as Arc<dyn Device>;
             Audit::new(Vec::new(), devices.iter().map(device).collect(), Clock::system()).is_down()
         };
         assert!(is_down(&[true]) && is_down(&[true, true]));

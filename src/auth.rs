@@ -278,7 +278,7 @@ impl Auth {
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.enter(Queued::SERVER.caller_id()).await;
-        self.reload_held().await
+        self.reload_locked().await
     }
 
     /// Reloads the views if the outcome of a write is unknown. Returns `true` if it did. Called periodically.
@@ -305,7 +305,7 @@ impl Auth {
     async fn write_permit(&self) -> Result<Permit> {
         let one_writer = self.acquire_write_permit().await?;
         if self.write_outcome_unknown.load(Ordering::Relaxed) {
-            self.reload_held().await?;
+            self.reload_locked().await?;
         }
         Ok(one_writer)
     }
@@ -314,12 +314,12 @@ impl Auth {
     /// If the reload fails, [`Auth::catch_up`] repeats it.
     async fn recheck(&self, error: &Error) {
         // A write that was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_held().await.is_err() {
+        if error.kind() != Kind::Busy && self.reload_locked().await.is_err() {
             self.write_outcome_unknown.store(true, Ordering::Relaxed);
         }
     }
 
-    async fn reload_held(&self) -> Result<()> {
+    async fn reload_locked(&self) -> Result<()> {
         self.reload_policies().await?;
         self.reload_mounts().await?;
         self.reload_token_roles().await?;
@@ -431,10 +431,10 @@ impl Auth {
     }
 
     /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
-    async fn caller_of(&self, record: TokenRecord, held: TokenState) -> Result<Arc<Caller>> {
+    async fn caller_of(&self, record: TokenRecord, token_state: TokenState) -> Result<Arc<Caller>> {
         let entity = self.enabled_entity(&record.entity_id).await?;
         let began = Instant::now();
-        let caller = self.caller_with(record, held, entity).await?;
+        let caller = self.caller_with(record, token_state, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
             self.recheck_after_wait(&caller).await?;
         }
@@ -460,7 +460,7 @@ impl Auth {
     async fn caller_with(
         &self,
         record: TokenRecord,
-        held: TokenState,
+        token_state: TokenState,
         entity: Option<EntityRef>,
     ) -> Result<Arc<Caller>> {
         let names = match &entity {
@@ -481,21 +481,21 @@ impl Auth {
         }
         Ok(Arc::new(Caller {
             accessor: record.accessor,
-            recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
-            requester: requester::render_requester(&held.recorded_as, &record.entity_id, &record.display_name),
+            recorded_as: token_state.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
+            requester: requester::render_requester(&token_state.recorded_as, &record.entity_id, &record.display_name),
             display_name: record.display_name,
             entity_id: record.entity_id,
             entity,
             policies: record.policies,
             metadata: record.meta,
             created_at: record.created_at,
-            expires_at: held.expires_at,
+            expires_at: token_state.expires_at,
             login: record.login,
             bound_cidrs: record.bound_cidrs,
             counts_as: record.counts_as,
-            hash: held.hash,
-            uses_left: held.uses,
-            batch: held.batch,
+            hash: token_state.hash,
+            uses_left: token_state.uses,
+            batch: token_state.batch,
             acl,
             generation: policies.generation(),
             derived: DerivedValues::default(),

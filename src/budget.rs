@@ -192,8 +192,8 @@ mod tests {
     fn budget_limits_a_caller_to_a_quarter_of_what_remains() {
         let budget = Budget::new(512);
         let take = |of: u64| {
-            let mut room = Reservation::default();
-            room.grow_to(&budget, || of, 1).map(|()| room)
+            let mut reservation = Reservation::default();
+            reservation.grow_to(&budget, || of, 1).map(|()| reservation)
         };
         let all_of = |of| std::iter::from_fn(|| take(of).ok()).collect::<Vec<_>>();
         let mut first = all_of(1);

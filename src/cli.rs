@@ -190,6 +190,6 @@ fn exit_with_usage(error: &clap::Error) -> ! {
 /// Removes the empty environment variables from the definition, so that clap ignores them.
 fn ignore_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
-    let heard = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
-    command.mut_args(heard).mut_subcommands(ignore_empty_variables)
+    let with_environment = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
+    command.mut_args(with_environment).mut_subcommands(ignore_empty_variables)
 }

@@ -63,7 +63,7 @@ impl Clock {
     }
 
     /// `true` if `now`, which must be fresh, is within the limit of the reference, or there is none.
-    fn agrees(&self, now: Time) -> bool {
+    fn is_near_reference(&self, now: Time) -> bool {
         let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
         if at_begin == NO_REFERENCE {
             return true;
@@ -75,7 +75,7 @@ impl Clock {
 
     /// `true` if this clock is within the limit of its reference, or has none.
     pub fn is_synchronized(&self) -> bool {
-        self.agrees(self.now())
+        self.is_near_reference(self.now())
     }
 
     /// Checks that this clock may decide expiry and date signed objects.
@@ -101,7 +101,7 @@ impl Clock {
     /// As [`Clock::require_agreed`].
     pub fn synchronized_now(&self) -> Result<Time> {
         let now = self.now();
-        self.agrees(now).then_some(now).ok_or_else(clock_skew_error)
+        self.is_near_reference(now).then_some(now).ok_or_else(clock_skew_error)
     }
 
     /// Moves a manual clock forward; no effect on the system clock.

@@ -59,13 +59,13 @@ pub struct Config {
     pub seal_key: SealKeySource,
     /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
-    /// Most connections; 0 means as many as the limit of open files allows.
+    /// Maximum number of connections; 0 means as many as the limit of open files allows.
     pub max_connections: usize,
-    /// Most connections from one address; 0 means half of the total.
+    /// Maximum number of connections from one address; 0 means half of the total.
     pub max_connections_per_address: usize,
-    /// Most connections of the public listener; 0 means a quarter of the total.
+    /// Maximum number of connections of the public listener; 0 means a quarter of the total.
     pub public_max_connections: usize,
-    /// Most write units in progress.
+    /// Maximum number of write units in progress.
     pub commit_queue: usize,
     /// Numbers of RSA keys that are generated in advance.
     pub rsa_key_stock: StockSizes,
@@ -690,7 +690,7 @@ mod tests {
         #[test]
         fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
             let name = SETTINGS[n].env();
-            if let Err(error) = parse("data_dir = \"d\"", |asked| (asked == name).then(|| value.clone())) {
+            if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));
             }
         }

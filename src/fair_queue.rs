@@ -45,7 +45,7 @@ enum CallerClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCaller {
     class: CallerClass,
-    asker: CallerId,
+    caller_id: CallerId,
     /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
     must_run: bool,
     /// The trace of the request, which outbound calls continue.
@@ -61,16 +61,16 @@ tokio::task_local! {
 
 impl QueueCaller {
     /// The server, for work that belongs to no request.
-    pub const SERVER: Self = Self { class: CallerClass::Server, asker: 0, must_run: false, trace: None };
+    pub const SERVER: Self = Self { class: CallerClass::Server, caller_id: 0, must_run: false, trace: None };
 
     /// A caller with a valid token.
     pub fn with_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: CallerClass::WithToken, asker: caller_id(caller), must_run: false, trace: None }
+        Self { class: CallerClass::WithToken, caller_id: caller_id(caller), must_run: false, trace: None }
     }
 
     /// A caller without a valid token.
     pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
-        Self { class: CallerClass::WithoutToken, asker: caller_id(caller), must_run: false, trace: None }
+        Self { class: CallerClass::WithoutToken, caller_id: caller_id(caller), must_run: false, trace: None }
     }
 
     /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
@@ -80,7 +80,7 @@ impl QueueCaller {
 
     /// A part of the server with a queue of its own, such as the changes of one mount.
     pub fn server(part: &(impl Hash + ?Sized)) -> Self {
-        Self { class: CallerClass::Server, asker: caller_id(part), must_run: false, trace: None }
+        Self { class: CallerClass::Server, caller_id: caller_id(part), must_run: false, trace: None }
     }
 
     /// The caller of the request that the current task handles; [`QueueCaller::SERVER`] outside of requests.
@@ -111,7 +111,7 @@ impl QueueCaller {
 
     /// Returns the id of the caller.
     pub fn caller_id(self) -> CallerId {
-        self.asker
+        self.caller_id
     }
 }
 
@@ -182,17 +182,17 @@ impl<T> FairQueue<T> {
     }
 
     /// Appends a job to the queue of its caller.
-    pub fn push(&mut self, asker: CallerId, one: T) {
+    pub fn push(&mut self, caller_id: CallerId, one: T) {
         self.waiting += 1;
-        match self.waiting_by_caller.iter_mut().find(|(other, _)| *other == asker) {
+        match self.waiting_by_caller.iter_mut().find(|(other, _)| *other == caller_id) {
             Some((_, waiting)) => waiting.push_back(one),
-            None => self.waiting_by_caller.push_back((asker, VecDeque::from([one]))),
+            None => self.waiting_by_caller.push_back((caller_id, VecDeque::from([one]))),
         }
     }
 
     /// Number of waiting jobs of a caller.
-    pub fn waiting_of(&self, asker: CallerId) -> usize {
-        self.waiting_by_caller.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
+    pub fn waiting_of(&self, caller_id: CallerId) -> usize {
+        self.waiting_by_caller.iter().find(|(other, _)| *other == caller_id).map_or(0, |(_, waiting)| waiting.len())
     }
 
     /// Removes and returns the waiting jobs for which `keep` is false.
@@ -218,27 +218,27 @@ impl<T> FairQueue<T> {
     /// [`QueueFull`] when no job may be removed.
     pub fn admit(
         &mut self,
-        asker: CallerId,
+        caller_id: CallerId,
         max: usize,
         has_left: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let is_full = |queue: &Self| queue.waiting_of(asker) >= MAX_WAITING_PER_CALLER || queue.waiting() >= max;
+        let is_full = |queue: &Self| queue.waiting_of(caller_id) >= MAX_WAITING_PER_CALLER || queue.waiting() >= max;
         let mut left = Vec::new();
         if is_full(self) {
             left = self.remove_unless(|job| !has_left(job));
         }
         let refused = match is_full(self) {
             false => None,
-            true if self.waiting_of(asker) >= MAX_WAITING_PER_CALLER => return Err(QueueFull),
-            true => Some(self.take_excess(asker).ok_or(QueueFull)?),
+            true if self.waiting_of(caller_id) >= MAX_WAITING_PER_CALLER => return Err(QueueFull),
+            true => Some(self.take_excess(caller_id).ok_or(QueueFull)?),
         };
         Ok(DisplacedJobs { left, refused })
     }
 
     /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
     /// `caller_id`.
-    pub fn take_excess(&mut self, asker: CallerId) -> Option<T> {
-        let own = self.waiting_of(asker);
+    pub fn take_excess(&mut self, caller_id: CallerId) -> Option<T> {
+        let own = self.waiting_of(caller_id);
         let longest = self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len()).max()?;
         if longest > own + 1 { self.evict_newest() } else { None }
     }
@@ -257,8 +257,8 @@ impl<T> FairQueue<T> {
 
     /// Takes the next job and does not count it as running, for users that need only the order.
     pub fn take_next(&mut self) -> Option<T> {
-        let (asker, job) = self.take()?;
-        self.ended(asker);
+        let (caller_id, job) = self.take()?;
+        self.ended(caller_id);
         Some(job)
     }
 
@@ -272,7 +272,7 @@ impl<T> FairQueue<T> {
         if self.running.len() >= self.max_running {
             return None;
         }
-        let running = |(asker, _): &(CallerId, _)| self.running.iter().filter(|one| *one == asker).count();
+        let running = |(caller_id, _): &(CallerId, _)| self.running.iter().filter(|one| *one == caller_id).count();
         let (at, fewest) =
             self.waiting_by_caller.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
         (fewest < self.max_running_per_caller).then_some(at)
@@ -280,19 +280,19 @@ impl<T> FairQueue<T> {
 
     /// Starts the next job. Its caller moves to the end of the round-robin order.
     pub fn take(&mut self) -> Option<(CallerId, T)> {
-        let (asker, mut waiting) = self.waiting_by_caller.remove(self.next()?)?;
+        let (caller_id, mut waiting) = self.waiting_by_caller.remove(self.next()?)?;
         let one = waiting.pop_front()?;
         if !waiting.is_empty() {
-            self.waiting_by_caller.push_back((asker, waiting));
+            self.waiting_by_caller.push_back((caller_id, waiting));
         }
         self.waiting -= 1;
-        self.running.push(asker);
-        Some((asker, one))
+        self.running.push(caller_id);
+        Some((caller_id, one))
     }
 
     /// Ends a job of a caller.
-    pub fn ended(&mut self, asker: CallerId) {
-        if let Some(at) = self.running.iter().position(|one| *one == asker) {
+    pub fn ended(&mut self, caller_id: CallerId) {
+        if let Some(at) = self.running.iter().position(|one| *one == caller_id) {
             self.running.swap_remove(at);
         }
     }
@@ -322,7 +322,7 @@ pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 
 /// A permit. Dropping it wakes the next waiting caller.
 pub struct Permit {
-    asker: CallerId,
+    caller_id: CallerId,
     /// `None` if the permit was granted to a disconnected caller.
     entrance: Option<FairSemaphore>,
 }
@@ -330,7 +330,7 @@ pub struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(entrance) = self.entrance.take() {
-            entrance.lock_queue().ended(self.asker);
+            entrance.lock_queue().ended(self.caller_id);
             entrance.grant_permits();
         }
     }
@@ -354,27 +354,27 @@ impl FairSemaphore {
     pub async fn enter_bounded(&self, busy: &'static str) -> Result<Permit> {
         let caller = QueueCaller::current();
         if caller.is_bounded() {
-            let admitted = self.lock_queue().admit(caller.asker, usize::MAX, oneshot::Sender::is_closed);
+            let admitted = self.lock_queue().admit(caller.caller_id, usize::MAX, oneshot::Sender::is_closed);
             admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy))?;
         }
-        Ok(self.enter(caller.asker).await)
+        Ok(self.enter(caller.caller_id).await)
     }
 
     /// Waits for a permit.
-    pub async fn enter(&self, asker: CallerId) -> Permit {
+    pub async fn enter(&self, caller_id: CallerId) -> Permit {
         let (give, given) = oneshot::channel();
-        self.lock_queue().push(asker, give);
+        self.lock_queue().push(caller_id, give);
         self.grant_permits();
         // A sender is dropped only after a permit was granted, so the channel does not fail.
-        given.await.unwrap_or(Permit { asker, entrance: None })
+        given.await.unwrap_or(Permit { caller_id, entrance: None })
     }
 
     /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
     fn grant_permits(&self) {
-        while let Some((asker, give)) = self.next() {
-            if let Err(mut untaken) = give.send(Permit { asker, entrance: Some(self.clone()) }) {
+        while let Some((caller_id, give)) = self.next() {
+            if let Err(mut untaken) = give.send(Permit { caller_id, entrance: Some(self.clone()) }) {
                 untaken.entrance = None;
-                self.lock_queue().ended(asker);
+                self.lock_queue().ended(caller_id);
             }
         }
     }
@@ -418,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn fair_semaphore_serves_a_new_caller_before_a_busy_one() {
         let entrance = FairSemaphore::new(8);
-        let enter = |asker| entrance.enter(asker).now_or_never();
+        let enter = |caller_id| entrance.enter(caller_id).now_or_never();
         let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
         let mut waits = Box::pin(entrance.enter(1));
         assert!(poll!(&mut waits).is_pending(), "one caller has six slots of eight");
@@ -465,7 +465,7 @@ mod tests {
     async fn fair_semaphore_cancelled_waiter_takes_no_permit() {
         let entrance = FairSemaphore::new(1);
         let permit = entrance.enter(1).await;
-        let left: Vec<_> = (0..100).map(|asker| entrance.enter(asker)).collect();
+        let left: Vec<_> = (0..100).map(|caller_id| entrance.enter(caller_id)).collect();
         for mut waiting in left.into_iter().map(Box::pin) {
             assert!(poll!(&mut waiting).is_pending());
         }

@@ -228,7 +228,7 @@ impl Follower {
     /// Reads changes and has them applied. After an error the next read starts at the same point.
     async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
         let changes = read_log(&*self.log, state.point, &self.skew).await?;
-        let asked = Instant::now();
+        let queried_at = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
         {
@@ -243,7 +243,7 @@ impl Follower {
         for change in &changes.mounts {
             self.note_outdated_crls(state, change);
             if !changes.is_other_timeline {
-                self.measure_lag(state, change, &changes, asked);
+                self.measure_lag(state, change, &changes, queried_at);
             }
             state.seen.insert(change.mount, SeenMount { version: change.version, crls: change.crls });
         }
@@ -297,13 +297,13 @@ impl Follower {
         state: &FollowerState,
         change: &LoggedMountChange,
         changes: &ChangeLogResponse,
-        asked: Instant,
+        queried_at: Instant,
     ) {
         let seen = state.seen.get(&change.mount);
         if seen.is_some_and(|seen| seen.version == change.version && seen.crls == change.crls) {
             return;
         }
         let age = Duration::try_from(changes.at - change.changed_at).unwrap_or_default();
-        histogram!(telemetry::CHANGES_LAG_SECONDS).record((age + asked.elapsed()).as_secs_f64());
+        histogram!(telemetry::CHANGES_LAG_SECONDS).record((age + queried_at.elapsed()).as_secs_f64());
     }
 }

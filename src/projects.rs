@@ -76,8 +76,8 @@ pub struct Projects {
 
 impl SessionAccess {
     fn caller_id(self) -> CallerId {
-        let (Self::Read(asker) | Self::Write(asker)) = self;
-        asker
+        let (Self::Read(caller_id) | Self::Write(caller_id)) = self;
+        caller_id
     }
 }
 
@@ -182,8 +182,8 @@ impl Projects {
             .boxed_local()
         });
         let ran = self.admission.run(access.caller_id(), move |store| match access {
-            SessionAccess::Read(asker) => store.read(name, asker, in_session),
-            SessionAccess::Write(asker) => store.write(name, asker, in_session),
+            SessionAccess::Read(caller_id) => store.read(name, caller_id, in_session),
+            SessionAccess::Write(caller_id) => store.write(name, caller_id, in_session),
         });
         match ran.await? {
             Ok(()) | Err(SqlError::Rejected) => {

@@ -17,13 +17,13 @@ pub trait Device: Send + Sync {
     fn name(&self) -> &str;
 
     /// Renders the part of an entry that describes the request. It is used in all entries of the request.
-    fn asked(&self, _: &AuditRequest<'_>) -> Vec<u8> {
+    fn render_request(&self, _: &AuditRequest<'_>) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Accepts an entry; it is durable in the sense of the device when the future completes. `asked` is the result of
-    /// [`Device::asked`]. Only the request itself waits for this, and drops it when its time is up.
-    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
+    /// Accepts an entry; it is durable in the sense of the device when the future completes. `request_part` is the
+    /// result of [`Device::render_request`]. Only the request waits for the future, and drops it at its deadline.
+    fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
     fn missed(&self) -> bool {

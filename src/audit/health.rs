@@ -134,20 +134,20 @@ mod tests {
     fn flapping_device_gets_longer_trials_and_few_log_lines() {
         let mut health = DeviceHealth::default();
         let start = Instant::now();
-        let mut told = 0;
+        let mut logged = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
             match health.due(now) {
                 DeviceHealthTask::Attempt => health.took(now),
-                DeviceHealthTask::Recovered(_) => told += 1,
+                DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
             // It works for three seconds at a time.
             if second % 4 == 3 {
-                told += u32::from(health.failed(now));
+                logged += u32::from(health.failed(now));
             }
         }
-        assert_eq!(told, 1);
+        assert_eq!(logged, 1);
         // It works for longer than the shortest trial.
         let mut health = DeviceHealth::default();
         let mut fails = 0;

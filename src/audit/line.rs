@@ -75,7 +75,7 @@ impl EntryFormat {
     }
 
     /// Renders what both entries of a request have in common.
-    pub(super) fn asked(&self, request: &AuditRequest<'_>) -> Vec<u8> {
+    pub(super) fn render_request(&self, request: &AuditRequest<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
         let unknown = CallerJsonCache::default();
@@ -85,28 +85,28 @@ impl EntryFormat {
             .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
             .of(self.id, || self.caller_json(request));
         line.object("auth", |auth| auth.rendered_members(&caller_json.auth));
-        line.object("request", |asked| {
-            asked.json("id", request.id);
+        line.object("request", |object| {
+            object.json("id", request.id);
             if let Some(trace_id) = request.trace_id {
-                asked.json("trace_id", trace_id);
+                object.json("trace_id", trace_id);
             }
-            asked.json("operation", request.operation);
-            asked.mount(request);
-            asked.rendered_members(&caller_json.request);
-            asked.object("namespace", |namespace| namespace.json("id", "root"));
-            self.path(asked.name("path"), request.path);
+            object.json("operation", request.operation);
+            object.mount(request);
+            object.rendered_members(&caller_json.request);
+            object.object("namespace", |namespace| namespace.json("id", "root"));
+            self.path(object.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.data(asked, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
+            self.data(object, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
             if let Some(address) = request.remote_address {
-                asked.json("remote_address", &address);
+                object.json("remote_address", &address);
             }
         });
         out
     }
 
-    /// Renders an entry; `asked` is the result of [`EntryFormat::asked`] for its request.
-    pub(super) fn line(&self, asked: &[u8], entry: &AuditEntry<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(asked.len() + 2048);
+    /// Renders an entry; `request_part` is the result of [`EntryFormat::render_request`] for its request.
+    pub(super) fn line(&self, request_part: &[u8], entry: &AuditEntry<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(request_part.len() + 2048);
         out.push(b'{');
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
         line.name("time").push(b'"');
@@ -115,7 +115,7 @@ impl EntryFormat {
         let word = if matches!(entry.step, AuditStep::Outcome(_)) { "response" } else { "request" };
         line.json("type", word);
         line.out.push(b',');
-        line.out.extend_from_slice(asked);
+        line.out.extend_from_slice(request_part);
         match entry.step {
             AuditStep::Intent => {}
             AuditStep::Refusal(refused) => self.error(&mut line, entry.request, refused),
@@ -139,7 +139,7 @@ impl EntryFormat {
         let text = format!("audit: no entry was taken since {}", format_rfc3339(since));
         let refused = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
         let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refused) };
-        self.line(&self.asked(&request), &entry)
+        self.line(&self.render_request(&request), &entry)
     }
 
     /// Renders a path, with hashes of tokens and accessors.
@@ -177,9 +177,9 @@ impl EntryFormat {
         if let Some(caller) = caller {
             self.caller(&mut auth, caller);
         }
-        let mut asked = JsonObjectWriter { out: &mut caller_json.request, empty: true };
-        asked.rendered("client_token", token.as_deref());
-        asked.rendered("client_token_accessor", accessor.as_deref());
+        let mut request_json = JsonObjectWriter { out: &mut caller_json.request, empty: true };
+        request_json.rendered("client_token", token.as_deref());
+        request_json.rendered("client_token_accessor", accessor.as_deref());
         caller_json
     }
 
@@ -203,11 +203,11 @@ impl EntryFormat {
     }
 
     fn outcome(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, outcome: &AuditOutcome<'_>) {
-        line.object("response", |told| {
-            told.json("status", &outcome.status);
-            told.mount(request);
+        line.object("response", |object| {
+            object.json("status", &outcome.status);
+            object.mount(request);
             if let Ok(response) = &outcome.answer {
-                self.response(told, request, response);
+                self.response(object, request, response);
             }
         });
         if let Err(refused) = &outcome.answer {
@@ -215,28 +215,28 @@ impl EntryFormat {
         }
     }
 
-    fn response(&self, told: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, response: &AuditResponse<'_>) {
+    fn response(&self, object: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, response: &AuditResponse<'_>) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
         self.data(
-            told,
+            object,
             response.data,
             Exceptions { clear, counts_lists, repeats: true, max_bytes: None },
             BodyOrigin::Server,
         );
         if let Some(given) = response.auth {
-            told.object("auth", |auth| self.token_response(auth, given));
+            object.object("auth", |auth| self.token_response(auth, given));
         }
         if let Some(lease) = response.lease {
-            told.object("secret", |secret| secret.json("lease_id", lease));
+            object.object("secret", |secret| secret.json("lease_id", lease));
         }
         if let Some(wrapping) = response.wrapping {
-            told.object("wrap_info", |info| self.wrapping(info, wrapping));
+            object.object("wrap_info", |info| self.wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
             let sent = RequestTexts::of(request.data);
             let warnings: Vec<_> = response.warnings.iter().map(|warning| sent.hidden(&self.mask, warning)).collect();
-            told.json("warnings", &warnings);
+            object.json("warnings", &warnings);
         }
     }
 
@@ -451,7 +451,7 @@ mod tests {
         let forms = [form(1, false), form(2, false), form(2, true)];
         let policies = ["web".to_owned()];
         let derived = DerivedValues::default();
-        let asked = |form: &EntryFormat, derived| {
+        let render = |form: &EntryFormat, derived| {
             let caller =
                 AuditCaller { accessor: "handle", policies: &policies, derived, ..AuditCaller::named("token") };
             let id = "1";
@@ -463,11 +463,21 @@ mod tests {
             let data = AuditData::None;
             let trace_id = None;
             let caller = Some(caller);
-            form.asked(&AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data })
+            form.render_request(&AuditRequest {
+                id,
+                trace_id,
+                operation,
+                path,
+                mount,
+                remote_address,
+                token,
+                caller,
+                data,
+            })
         };
-        let new = forms.each_ref().map(|form| asked(form, None));
+        let new = forms.each_ref().map(|form| render(form, None));
         for _ in 0..2 {
-            assert_eq!(forms.each_ref().map(|form| asked(form, Some(&derived))), new);
+            assert_eq!(forms.each_ref().map(|form| render(form, Some(&derived))), new);
         }
         assert!(new[0] != new[1] && new[1] != new[2]);
         let line: serde_json::Value = serde_json::from_slice(&[b"{", &new[0][..], b"}"].concat()).unwrap();
@@ -484,7 +494,7 @@ mod tests {
         let mount = None;
         let remote_address = None;
         let request = AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data };
-        serde_json::from_slice(&[b"{", &form.asked(&request)[..], b"}"].concat()).unwrap()
+        serde_json::from_slice(&[b"{", &form.render_request(&request)[..], b"}"].concat()).unwrap()
     }
 
     #[test]

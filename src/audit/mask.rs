@@ -71,7 +71,7 @@ pub(super) struct Exceptions<'a> {
     pub(super) counts_lists: bool,
     /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
-    /// Most bytes that may be written; a longer value is not written at all.
+    /// Maximum number of bytes that may be written; a longer value is not written at all.
     pub(super) max_bytes: Option<usize>,
 }
 
@@ -87,7 +87,8 @@ impl Mask {
         self.raw
     }
 
-    /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
+    /// Maximum number of bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot
+    /// expand then.
     pub(super) fn max_bytes(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }
@@ -219,7 +220,7 @@ impl Mask {
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
-    fn name(&self, out: &mut Vec<u8>, name: &str) {
+    fn push_name(&self, out: &mut Vec<u8>, name: &str) {
         if name.len() <= MAX_NAME_BYTES { json(out, name) } else { self.text(out, name) }
     }
 
@@ -303,7 +304,7 @@ impl MaskingNode<'_> {
         if self.is_secret() {
             self.mask.text(self.out, name)
         } else {
-            self.mask.name(self.out, name)
+            self.mask.push_name(self.out, name)
         }
         self.out.push(b':');
         self.clear |= self.exceptions.clear.iter().any(|clear| clear == name);

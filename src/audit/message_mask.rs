@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::entry::AuditData;
 use super::mask::Mask;
 
-/// Most text of a request that is searched, in bytes.
+/// Maximum length of the texts of a request that are searched, in bytes.
 const MAX_SEARCHED_BYTES: usize = 64 * 1024;
 /// Words with fewer letters and digits occur in too many texts to be meaningful.
 const MIN_WORD_CHARS: usize = 3;
@@ -21,7 +21,7 @@ pub(super) struct RequestTexts(Option<Vec<String>>);
 
 impl RequestTexts {
     pub(super) fn of(data: AuditData<'_>) -> Self {
-        let mut texts = TextCollector { all: Vec::new(), room: MAX_SEARCHED_BYTES };
+        let mut texts = TextCollector { all: Vec::new(), remaining_bytes: MAX_SEARCHED_BYTES };
         let whole = match data {
             AuditData::None | AuditData::Streamed { .. } => true,
             AuditData::Fields(fields) => fields.iter().all(|(_, value)| texts.take(value)),
@@ -94,7 +94,7 @@ fn normalize(text: &str) -> String {
 
 struct TextCollector {
     all: Vec<String>,
-    room: usize,
+    remaining_bytes: usize,
 }
 
 impl TextCollector {
@@ -109,7 +109,7 @@ impl TextCollector {
     }
 
     fn read(&mut self, bytes: &[u8]) -> bool {
-        if bytes.len() > self.room {
+        if bytes.len() > self.remaining_bytes {
             return false;
         }
         match serde_json::from_slice(bytes) {
@@ -119,8 +119,8 @@ impl TextCollector {
     }
 
     fn push(&mut self, text: &str) -> bool {
-        let Some(room) = self.room.checked_sub(text.len()) else { return false };
-        self.room = room;
+        let Some(remaining_bytes) = self.remaining_bytes.checked_sub(text.len()) else { return false };
+        self.remaining_bytes = remaining_bytes;
         self.all.push(normalize(text));
         true
     }

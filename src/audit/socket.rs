@@ -121,9 +121,9 @@ fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     const READS: usize = 16;
     stream.set_nonblocking(true)?;
     let mut said = [0; 4096];
-    let heard = (0..READS).map(|_| stream.read(&mut said)).find(|heard| !matches!(heard, Ok(1..)));
+    let end = (0..READS).map(|_| stream.read(&mut said)).find(|end| !matches!(end, Ok(1..)));
     stream.set_nonblocking(false)?;
-    match heard {
+    match end {
         None => Ok(()),
         Some(Ok(_)) => Err(io::ErrorKind::ConnectionAborted.into()),
         Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

@@ -27,7 +27,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Most bytes in the queue, which the last accepted entry may exceed.
+/// Maximum number of bytes in the queue, which the last accepted entry may exceed.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Maximum duration of a write by a worker.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub struct AuditWriter {
 struct AuditQueue {
     state: Mutex<AuditQueueState>,
     work: Condvar,
-    room: Notify,
+    space_freed: Notify,
 }
 
 #[derive(Default)]
@@ -214,10 +214,10 @@ impl AuditWriter {
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, guard) = loop {
             // Created before the check, so that no notification is missed.
-            let room = self.work.queue.room.notified();
+            let space_freed = self.work.queue.space_freed.notified();
             match self.work.put(line)? {
                 Some(put) => break put,
-                None => room.await,
+                None => space_freed.await,
             }
         };
         if let Some(guard) = guard {
@@ -243,12 +243,12 @@ impl Device for AuditWriter {
         &self.settings.name
     }
 
-    fn asked(&self, request: &AuditRequest<'_>) -> Vec<u8> {
-        self.form.asked(request)
+    fn render_request(&self, request: &AuditRequest<'_>) -> Vec<u8> {
+        self.form.render_request(request)
     }
 
-    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
-        async move { self.write(&self.form.line(asked, entry)).await }.boxed()
+    fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
+        async move { self.write(&self.form.line(request_part, entry)).await }.boxed()
     }
 
     fn missed(&self) -> bool {
@@ -305,7 +305,7 @@ impl AuditQueue {
         let batch = state.take_collected(of)?;
         state.writing = Some(now);
         drop(state);
-        self.room.notify_waiters();
+        self.space_freed.notify_waiters();
         Some(batch)
     }
 
@@ -338,7 +338,7 @@ impl AuditQueue {
                     let batch = std::mem::replace(&mut state.queued_batch, empty);
                     state.writing = Some(now);
                     drop(state);
-                    self.room.notify_waiters();
+                    self.space_freed.notify_waiters();
                     return AuditWriterTask::Write(batch);
                 }
                 if state.closed {
@@ -384,7 +384,7 @@ impl AuditQueue {
             waiting.append(&mut batch.waiting);
         }
         drop(state);
-        self.room.notify_waiters();
+        self.space_freed.notify_waiters();
         is_news
     }
 }
@@ -423,7 +423,7 @@ impl AuditWriterShared {
         if state.waiting() > MAX_QUEUED_BYTES {
             return Ok(None);
         }
-        let (reply, told) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let waiting = QueuedEntry { since: Instant::now(), reply, trial: !state.health.is_up() };
         let of = thread::current().id();
         let known = state.collected.iter().position(|(whose, _)| *whose == of);
@@ -436,7 +436,7 @@ impl AuditWriterShared {
         batch.lines.extend_from_slice(line);
         batch.waiting.push(waiting);
         drop(state);
-        Ok(Some((told, known.is_none().then(|| BatchGuard { work: self, of }))))
+        Ok(Some((result, known.is_none().then(|| BatchGuard { work: self, of }))))
     }
 
     fn run(&self) {
@@ -536,17 +536,17 @@ mod tests {
     use std::sync::mpsc;
 
     /// Sends each write to a channel.
-    struct Told(mpsc::Sender<Vec<u8>>);
+    struct RecordingSink(mpsc::Sender<Vec<u8>>);
 
-    impl Sink for Told {
+    impl Sink for RecordingSink {
         fn write(&mut self, lines: &[u8]) -> io::Result<()> {
             self.0.send(lines.to_vec()).map_err(io::Error::other)
         }
     }
 
     fn writer() -> (Arc<AuditWriter>, mpsc::Receiver<Vec<u8>>) {
-        let (told, writes) = mpsc::channel();
-        (start(Box::new(Told(told))), writes)
+        let (sender, writes) = mpsc::channel();
+        (start(Box::new(RecordingSink(sender))), writes)
     }
 
     fn start(sink: Box<dyn Sink>) -> Arc<AuditWriter> {
@@ -557,7 +557,7 @@ mod tests {
     struct Moody {
         bad: Arc<AtomicBool>,
         slow: Duration,
-        told: mpsc::Sender<Vec<u8>>,
+        sender: mpsc::Sender<Vec<u8>>,
     }
 
     impl Sink for Moody {
@@ -566,15 +566,15 @@ mod tests {
                 thread::sleep(self.slow);
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.told.send(lines.to_vec()).map_err(io::Error::other)
+            self.sender.send(lines.to_vec()).map_err(io::Error::other)
         }
     }
 
     /// A writer with an output that is bad, and takes this long to fail.
     fn bad(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
-        let (told, writes) = mpsc::channel();
+        let (sender, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
-        (start(Box::new(Moody { bad: Arc::clone(&bad), slow, told })), bad, writes)
+        (start(Box::new(Moody { bad: Arc::clone(&bad), slow, sender })), bad, writes)
     }
 
     const SOON: Duration = Duration::from_secs(5);
@@ -631,7 +631,7 @@ mod tests {
         assert!(begun.elapsed() < 2 * SLOW, "who came during the write waits for no other one: {:?}", begun.elapsed());
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.missed(), "the thread has told it");
+        assert!(!writer.missed(), "the thread has logged it");
         bad.store(false, Ordering::Relaxed);
         let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(SOON).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");
@@ -673,7 +673,7 @@ mod tests {
 
     /// Sends the id of the writing thread to a channel. The next write takes `takes`.
     struct Brief {
-        told: mpsc::Sender<ThreadId>,
+        sender: mpsc::Sender<ThreadId>,
         takes: Arc<Mutex<Duration>>,
         brief: bool,
     }
@@ -681,7 +681,7 @@ mod tests {
     impl Sink for Brief {
         fn write(&mut self, _: &[u8]) -> io::Result<()> {
             thread::sleep(std::mem::take(&mut *self.takes.lock().unwrap()));
-            self.told.send(thread::current().id()).map_err(io::Error::other)
+            self.sender.send(thread::current().id()).map_err(io::Error::other)
         }
 
         fn is_brief(&self) -> bool {
@@ -690,9 +690,9 @@ mod tests {
     }
 
     fn brief(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
-        let (told, writes) = mpsc::channel();
+        let (sender, writes) = mpsc::channel();
         let takes = Arc::default();
-        let sink = Box::new(Brief { told, takes: Arc::clone(&takes), brief });
+        let sink = Box::new(Brief { sender, takes: Arc::clone(&takes), brief });
         let settings = DeviceSettings::file("file", "unused");
         (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }

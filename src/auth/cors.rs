@@ -218,8 +218,8 @@ mod tests {
             let refused = validate_origins(texts(&["https://fine.example", origin])).unwrap_err();
             assert_eq!(refused.text(), format!("allowed_origins: entry 2: {ORIGIN_RULE}"), "{origin}");
         }
-        let beside = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
-        assert_eq!(beside.text(), "allowed_origins: '*' cannot be combined with other origins");
+        let combined = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
+        assert_eq!(combined.text(), "allowed_origins: '*' cannot be combined with other origins");
         let none = validate_origins(Vec::new()).unwrap_err();
         assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
         for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {

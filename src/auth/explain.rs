@@ -67,7 +67,7 @@ impl Auth {
         if is_batch(token) {
             // A batch token is not stored, so an ended one looks like one that never existed.
             return match self.open_batch_state(token).await? {
-                Some((record, held)) => none_if_forbidden(self.subject(record, held).await),
+                Some((record, token_state)) => none_if_forbidden(self.subject(record, token_state).await),
                 None => Ok(None),
             };
         }
@@ -78,15 +78,15 @@ impl Auth {
         }
     }
 
-    async fn subject(&self, record: TokenRecord, held: TokenState) -> Result<ExplainedToken> {
+    async fn subject(&self, record: TokenRecord, token_state: TokenState) -> Result<ExplainedToken> {
         let entity = self.existing_entity(&record.entity_id).await?;
-        let state = match (held.expires_at, held.uses) {
+        let state = match (token_state.expires_at, token_state.uses) {
             (Some(end), _) if end <= self.clock.now() => TokenStatus::Expired,
             (_, Some(0)) => TokenStatus::UsedUp,
             _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenStatus::EntityDisabled,
             _ => TokenStatus::Live,
         };
-        Ok(ExplainedToken { caller: self.caller_with(record, held, entity).await?, state })
+        Ok(ExplainedToken { caller: self.caller_with(record, token_state, entity).await?, state })
     }
 
     /// Explains the decision of the caller's policies on a path; the path of a `list` ends in `/`. A caller with

@@ -151,10 +151,10 @@ impl Logins {
         }
     }
 
-    /// Closes every mount for which `there` is false.
-    pub(crate) fn close_others(&self, there: impl Fn(MountId) -> bool) {
+    /// Closes every mount for which `is_mounted` is false.
+    pub(crate) fn close_others(&self, is_mounted: impl Fn(MountId) -> bool) {
         let open: Vec<MountId> = self.open.load().keys().copied().collect();
-        open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
+        open.into_iter().filter(|mount| !is_mounted(*mount)).for_each(|mount| self.close(mount));
     }
 
     /// Reloads mounts whose last write has an unknown outcome. Called periodically.

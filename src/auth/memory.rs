@@ -63,7 +63,7 @@ impl MemoryAuthState {
                 self.tokens.retain(|_, row| row.mount != Some(id));
                 AuthOutcome::Done
             }
-            AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.stands(&parent)) => {
+            AuthWrite::TokenInsert(row) if row.parent.is_some_and(|parent| !self.is_usable_parent(&parent)) => {
                 return Err(Error::new(Kind::Conflict, "parent"));
             }
             AuthWrite::TokenInsert(row) if row.mount.is_some_and(|mount| !self.mounts.contains(&mount)) => {
@@ -230,7 +230,7 @@ impl MemoryAuthState {
         Ok(AuthOutcome::Done)
     }
 
-    fn stands(&self, hash: &TokenHash) -> bool {
+    fn is_usable_parent(&self, hash: &TokenHash) -> bool {
         self.tokens.get(hash).is_some_and(|row| row.uses != Some(0))
     }
 
@@ -411,7 +411,7 @@ impl AuthStore for MemoryAuthStore {
         })
     }
 
-    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.answer(move |state| Ok(state.mounts.contains(&mount) && !state.ended_roles.contains(&(mount, role))))
     }
 }

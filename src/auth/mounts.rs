@@ -410,13 +410,13 @@ mod tests {
         let within_id = within.id;
         let stays_id = stays.id;
         let table = MountTable::new([away, within, stays]);
-        let found = |asked: &str, mount: MountId, path: &str| {
-            let scopes = table.path_scopes(asked);
+        let found = |requested: &str, mount: MountId, path: &str| {
+            let scopes = table.path_scopes(requested);
             let found: Vec<_> = scopes.iter().filter(|scope| scope.includes(Some(mount), path)).collect();
-            assert!(found.len() < 2, "{asked} {path} {found:?}");
+            assert!(found.len() < 2, "{requested} {path} {found:?}");
             found.first().and_then(|scope| scope.relative(path))
         };
-        for (asked, mount, path, shown) in [
+        for (requested, mount, path, shown) in [
             ("team", stays_id, "team/stays/issue/web/1", Some("stays/issue/web/1")),
             ("team", away_id, "team/pki/issue/web/1", None),
             ("team/pki", away_id, "team/pki/issue/web/1", Some("issue/web/1")),
@@ -432,7 +432,7 @@ mod tests {
             ("", away_id, "auth/token/create", Some("auth/token/create")),
             ("tea", away_id, "team/pki/issue/web/1", None),
         ] {
-            assert_eq!(found(asked, mount, path).as_deref(), shown, "{asked} {path}");
+            assert_eq!(found(requested, mount, path).as_deref(), shown, "{requested} {path}");
         }
     }
 

@@ -628,22 +628,22 @@ mod tests {
         // The policy changes while the compilation waits.
         let token = made().await;
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
-        let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
+        let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.policy_write("long", &body(json!({ "policy": text("b") }))).await.unwrap();
             drop(compiler);
         });
-        let caller = asked.unwrap();
+        let caller = recognised.unwrap();
         assert!(reads(&caller, "b") && !reads(&caller, "a"));
         // The token is revoked while the compilation waits.
         auth.policy_write("long", &body(json!({ "policy": text("c") }))).await.unwrap();
         let compiler = Arc::clone(&auth.union_compiler.0).lock_owned().await;
-        let (asked, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
+        let (recognised, ()) = tokio::join!(auth.recognise(token.expose_text().unwrap(), None), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             auth.revoke(token.expose_text().unwrap()).await.unwrap();
             drop(compiler);
         });
-        assert_eq!(asked.err().map(|error| error.kind()), Some(Kind::Forbidden));
+        assert_eq!(recognised.err().map(|error| error.kind()), Some(Kind::Forbidden));
     }
 
     #[test]

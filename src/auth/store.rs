@@ -351,7 +351,7 @@ pub trait AuthStore: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<String>>>;
 
     /// `true` if the mount exists and this role of it has not been deleted.
-    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>>;
+    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>>;
 
     /// Deletes up to `limit` secret ids that expired by `now`, and up to `limit` of deleted roles; returns how many.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {

@@ -119,12 +119,12 @@ impl Auth {
     }
 
     async fn render_lookup(&self, record: &TokenRecord, id: &str, attributes: &TokenAttributes) -> Result<Value> {
-        let mut told = record.lookup_json(id, attributes, self.clock.now());
+        let mut rendered = record.lookup_json(id, attributes, self.clock.now());
         let identity_policies = self.identity_policies(&record.entity_id).await?;
         if !identity_policies.is_empty() {
-            told["identity_policies"] = identity_policies.into();
+            rendered["identity_policies"] = identity_policies.into();
         }
-        Ok(told)
+        Ok(rendered)
     }
 
     /// Returns the accessors of live tokens after `after` in byte order; batch tokens have none. `None` if there are

@@ -108,11 +108,16 @@ impl Auth {
     /// # Errors
     /// Store errors; the response may then be stored, but its token is lost.
     pub async fn wrap(&self, answer: &WrappedResponse, terms: WrapParameters) -> Result<WrapInfo> {
-        self.wrap_and_take(None, answer.to_body(), terms).await
+        self.wrap_and_consume(None, answer.to_body(), terms).await
     }
 
-    /// Stores a response, and takes another wrapping token in the same commit.
-    async fn wrap_and_take(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: WrapParameters) -> Result<WrapInfo> {
+    /// Stores a response, and consumes another wrapping token in the same commit, if `taken` is set.
+    async fn wrap_and_consume(
+        &self,
+        taken: Option<AuthWrite>,
+        body: Vec<u8>,
+        terms: WrapParameters,
+    ) -> Result<WrapInfo> {
         let WrapParameters { ttl, path, display_name, wrapped_accessor } = terms;
         let mut record = self.new_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
@@ -164,7 +169,9 @@ impl Auth {
         let kept = std::mem::take(&mut *self.stored_response(&row).await?);
         let TokenRecord { path, display_name, creation_ttl: ttl, .. } = record;
         let terms = WrapParameters { ttl, path, display_name, wrapped_accessor: None };
-        self.wrap_and_take(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(conflict_as_invalid_token)
+        self.wrap_and_consume(Some(AuthWrite::TokenTake(row.hash)), kept, terms)
+            .await
+            .map_err(conflict_as_invalid_token)
     }
 
     /// Fetches the response of the caller's own wrapping token, whose use this request took; `None` for other tokens.

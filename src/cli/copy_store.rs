@@ -161,12 +161,12 @@ async fn copy_rows(
             _ => error,
         })?;
     let display = ProgressDisplay::start("copying", ProgressUnit::Items("rows"), quiet);
-    let told = |table: &str, rows: i64| {
+    let report_table = |table: &str, rows: i64| {
         display.without_progress_line(|| {
             try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows"))
         });
     };
-    let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
+    let copied = transfer::copy(&source, to, clock.now(), &display.progress, report_table).await;
     drop(display);
     // The source was only read, so an error on closing it does not affect the copy.
     close_store(&source, copied).await

@@ -66,13 +66,13 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     }
     let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
         ("-", own) => {
-            let asked = read_token_in_question(own.is_some().then(|| arguments.token.shown())).await?;
-            match own.filter(|own| *own != asked || arguments.from.is_some()) {
+            let explained = read_token_in_question(own.is_some().then(|| arguments.token.shown())).await?;
+            match own.filter(|own| *own != explained || arguments.from.is_some()) {
                 Some(own) => {
-                    body["token"] = asked.expose_text().into();
+                    body["token"] = explained.expose_text().into();
                     ("sys/internal/explain", own)
                 }
-                None => ("sys/internal/explain-self", asked),
+                None => ("sys/internal/explain-self", explained),
             }
         }
         (accessor, _) => {
@@ -94,7 +94,7 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
 
 /// Reads the token in question from standard input. `own` is the source of the caller's token, if one is given.
 async fn read_token_in_question(own: Option<String>) -> Result<Secret> {
-    let line = terminal::read_secret("token that is asked about").await?;
+    let line = terminal::read_secret("token to explain").await?;
     match line.expose_text().map(str::trim) {
         None | Some("") => {
             let example = "such as: printenv SIGNET_TOKEN | signet explain - METHOD PATH";

@@ -80,7 +80,7 @@ enum ExistingPolicy {
 }
 
 impl ExistingPolicy {
-    fn there(self) -> OnExisting {
+    fn on_existing(self) -> OnExisting {
         match self {
             Self::Refuse => OnExisting::Reject,
             Self::Keep => OnExisting::RejectUnlessEmpty,
@@ -160,7 +160,7 @@ impl CertificateOrder {
     async fn certified(&self, arguments: &IssueArguments, own: &mut Option<ClientKey>) -> Result<ReceivedCertificate> {
         let authority = &arguments.authority;
         for _ in 0..MAX_KEY_TYPE_ATTEMPTS {
-            let asked = match (&self.request, &*own) {
+            let response = match (&self.request, &*own) {
                 (Some(request), _) => authority.certify(&ClientKeySource::Request(request), &self.names).await,
                 (None, Some((key, _))) => {
                     let request = ClientCsr::new(key, &self.names.subject(), &self.names.extension())?;
@@ -168,7 +168,7 @@ impl CertificateOrder {
                 }
                 (None, None) => authority.certify(&ClientKeySource::ServerKey, &self.names).await,
             };
-            let refused = match asked {
+            let refused = match response {
                 Ok(issued) => return Ok(issued),
                 Err(refusal) => refusal.error,
             };
@@ -286,14 +286,14 @@ impl IssueFiles {
 
     async fn attempt(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
         let lock = FolderLock::of(&self.certificate).await?;
-        let there = existing.there();
-        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, there)?];
+        let on_existing = existing.on_existing();
+        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, on_existing)?];
         if has_key {
-            tried.push(lock.stage(&self.key, FileContent::Secret, there)?);
+            tried.push(lock.stage(&self.key, FileContent::Secret, on_existing)?);
         }
-        let (ca, there) =
+        let (ca, on_existing) =
             if path_exists(&self.ca) { (&self.own_ca, OnExisting::Replace) } else { (&self.ca, OnExisting::Reject) };
-        tried.push(lock.stage(ca, FileContent::Public, there)?);
+        tried.push(lock.stage(ca, FileContent::Public, on_existing)?);
         Ok(())
     }
 
@@ -307,7 +307,7 @@ impl IssueFiles {
         arguments: &IssueArguments,
     ) -> Result<PathBuf> {
         let lock = FolderLock::awaited(&self.certificate).await?;
-        let there = arguments.existing.there();
+        let on_existing = arguments.existing.on_existing();
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
@@ -317,14 +317,15 @@ impl IssueFiles {
         // Everything is written before any file is placed.
         let mut staged = Vec::new();
         if let Some(key) = key {
-            staged.push(lock.stage(&self.key, FileContent::Secret, there)?.filled(&[key.expose(), b"\n"])?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.filled(&[key.expose(), b"\n"])?);
         }
         let certificates = issued.certificates(arguments.chain);
-        staged.push(lock.stage(&self.certificate, FileContent::Public, there)?.filled(&[certificates.as_bytes()])?);
+        staged
+            .push(lock.stage(&self.certificate, FileContent::Public, on_existing)?.filled(&[certificates.as_bytes()])?);
         let authorities = issued.authorities();
-        let (ca, there) = self.authority(authorities.as_bytes(), arguments.existing);
-        if let Some(there) = there {
-            staged.push(lock.stage(ca, FileContent::Public, there)?.filled(&[authorities.as_bytes()])?);
+        let (ca, on_existing) = self.authority(authorities.as_bytes(), arguments.existing);
+        if let Some(on_existing) = on_existing {
+            staged.push(lock.stage(ca, FileContent::Public, on_existing)?.filled(&[authorities.as_bytes()])?);
         }
         staged.into_iter().try_for_each(StagedFile::persist)?;
         Ok(ca.clone())
@@ -375,11 +376,11 @@ pub(super) fn format_time(seconds: i64) -> String {
 }
 
 fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has_key: bool) -> Result<()> {
-    let mut told = issued.to_json();
-    told["certificate"] = json!(files.certificate);
-    told["key"] = if has_key { json!(files.key) } else { json!(null) };
-    told["authority"] = json!(ca);
-    told["kept"] = false.into();
+    let mut result_json = issued.to_json();
+    result_json["certificate"] = json!(files.certificate);
+    result_json["key"] = if has_key { json!(files.key) } else { json!(null) };
+    result_json["authority"] = json!(ca);
+    result_json["kept"] = false.into();
     let mut lines = vec![("certificate:", files.certificate.display().to_string())];
     if has_key {
         lines.push(("key:", files.key.display().to_string()));
@@ -388,12 +389,12 @@ fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has
     lines.push(("valid until:", format_time(issued.leaf.certificate.not_after())));
     lines.extend(issued.renew_after.map(|at| ("renew after:", format_time(at))));
     let lines: Vec<String> = lines.iter().map(|(name, text)| format!("{name:<12} {text}")).collect();
-    output::print_result_with_warnings(&told, lines.join("\n"), &issued.warnings)
+    output::print_result_with_warnings(&result_json, lines.join("\n"), &issued.warnings)
 }
 
 fn print_kept(files: &IssueFiles, leaf: &PemCertificate, warnings: &[String]) -> Result<()> {
     let not_after = format_time(leaf.certificate.not_after());
-    let told = json!({
+    let result_json = json!({
         "certificate": files.certificate,
         "serial_number": leaf.certificate.serial().to_string(),
         "not_after": not_after,
@@ -401,5 +402,5 @@ fn print_kept(files: &IssueFiles, leaf: &PemCertificate, warnings: &[String]) ->
         "warnings": warnings,
     });
     let text = format!("{} is kept; valid until {not_after}", files.certificate.display());
-    output::print_result_with_warnings(&told, text, warnings)
+    output::print_result_with_warnings(&result_json, text, warnings)
 }

@@ -166,14 +166,14 @@ impl CertificatePair {
     fn of(file: &Path, arguments: &RenewArguments) -> Result<Self> {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = name.strip_suffix(".pem").unwrap_or(name);
-        let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
-        let ca = [beside("-ca"), file.with_file_name("ca.pem")];
+        let in_folder = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
+        let ca = [in_folder("-ca"), file.with_file_name("ca.pem")];
         if stem.is_empty() {
             return Err(Error::invalid(format!("FILE: {} is not a certificate file", file.display())));
         }
         Ok(Self {
             certificate: file.to_owned(),
-            key: arguments.key.clone().unwrap_or_else(|| beside("-key")),
+            key: arguments.key.clone().unwrap_or_else(|| in_folder("-key")),
             ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
             renew_after: None,
             failures: 0,
@@ -226,8 +226,8 @@ impl CertificatePair {
         let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
         let role = RenewalRole::find(&arguments.authority, old).await?;
-        let asked = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
-        let mut issued = asked.map_err(|refusal| role.explain(refusal))?;
+        let response = arguments.authority.certify_by(&role.issuing, &ClientKeySource::Request(&request), &names).await;
+        let mut issued = response.map_err(|refusal| role.explain(refusal))?;
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;

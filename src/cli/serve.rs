@@ -162,7 +162,7 @@ async fn open_server(
             (Err(error), Database::Embedded(folder))
                 if error.kind() == Kind::Unavailable && disk_space::shortage(folder).is_some() =>
             {
-                format!("room on the disk of the data folder {}: {error}", folder.display())
+                format!("free space on the disk of the data folder {}: {error}", folder.display())
             }
             (Err(error), _) => return Err(error),
         };

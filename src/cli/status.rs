@@ -269,10 +269,10 @@ impl StatusReport {
 
     /// Adds the leaf certificates that the server has listed for a mount.
     fn note_leaves(&mut self, mount: &str, found: &Value) {
-        let mut told = 0;
+        let mut total = 0;
         let mut revoked = 0;
         for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
-            told += 1;
+            total += 1;
             if info["revoked"] == true {
                 revoked += 1;
                 continue;
@@ -286,9 +286,9 @@ impl StatusReport {
             let mount = mount.to_owned();
             self.leaves.push(ExpiringLeaf { ends, mount, serial: serial.clone(), name });
         }
-        if told >= LEAVES_REQUESTED && revoked == told {
+        if total >= LEAVES_REQUESTED && revoked == total {
             self.notes
-                .push(format!("{mount}: the next {told} certificates to end are revoked, and the others not known"));
+                .push(format!("{mount}: the next {total} certificates to end are revoked, and the others not known"));
         }
     }
 

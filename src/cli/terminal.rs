@@ -21,10 +21,10 @@ pub(super) async fn read_secret(what: &str) -> Result<Secret> {
         // Works without the prompt if standard error is closed.
         let _ = write!(stderr(), "{what}: ");
     }
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     // Not a thread of the runtime, which would delay the exit of the program until the line arrives.
-    std::thread::spawn(move || tell.send(read_line()));
-    let line = told.await.map_err(Error::internal)?;
+    std::thread::spawn(move || sender.send(read_line()));
+    let line = receiver.await.map_err(Error::internal)?;
     drop(silent);
     line
 }

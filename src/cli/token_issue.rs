@@ -57,8 +57,8 @@ async fn issue_through_server(
     command: &Value,
     show: impl FnOnce(&str) -> Result<()>,
 ) -> Result<()> {
-    let mut asked = server.ask(command)?;
-    let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
+    let mut reply = server.ask(command)?;
+    let question = serde_json::from_value(reply["question"].take()).map_err(Error::internal)?;
     // A caller without the seal replies anyway, so that the server records the attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
@@ -71,9 +71,9 @@ async fn issue_through_server(
     let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
     let shown = show(token);
     // The server revokes the token unless this confirms its receipt.
-    let heard = server.ask(&json!({ "taken": shown.is_ok() }));
+    let reply = server.ask(&json!({ "taken": shown.is_ok() }));
     shown?;
-    match heard?["taken"] == true {
+    match reply?["taken"] == true {
         true => Ok(()),
         false => Err(Error::new(Kind::Unavailable, "the token's receipt was not confirmed in time; it was revoked")),
     }

@@ -111,7 +111,7 @@ fn render_record(mount: &str, record: &Value) -> String {
     let lines = [
         ("certificate", text("serial_number")),
         ("name", text_or(&record["common_name"], "none in the subject")),
-        ("asked by", name + &entity.unwrap_or_default()),
+        ("requested by", name + &entity.unwrap_or_default()),
         ("at", text("recorded_at")),
         ("by role", text_or(&record["role"], "none")),
         ("of mount", mount.to_owned()),

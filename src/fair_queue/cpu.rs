@@ -131,7 +131,7 @@ impl CpuQueue {
                 loop {
                     let (caller, job) = queue.wait();
                     job.run();
-                    queue.lock().of(caller.class).ended(caller.asker);
+                    queue.lock().of(caller.class).ended(caller.caller_id);
                 }
             };
             if let Err(error) = thread::Builder::new().name(format!("cpu-{n}")).spawn(work) {
@@ -156,12 +156,12 @@ impl CpuQueue {
         let displaced = match caller.is_bounded() {
             true => Some(
                 queue
-                    .admit(caller.asker, MAX_WAITING_PER_CLASS, |job| job.is_void())
+                    .admit(caller.caller_id, MAX_WAITING_PER_CLASS, |job| job.is_void())
                     .map_err(|QueueFull| busy_error())?,
             ),
             false => None,
         };
-        queue.push(caller.asker, job);
+        queue.push(caller.caller_id, job);
         drop(state);
         self.0.changed.notify_one();
         if let Some(job) = displaced.and_then(|displaced| displaced.refused) {
@@ -176,7 +176,7 @@ impl CpuQueue {
         loop {
             match state.next() {
                 Some((caller, job)) if job.is_void() => {
-                    state.of(caller.class).ended(caller.asker);
+                    state.of(caller.class).ended(caller.caller_id);
                     drop(state);
                     drop(job);
                     state = self.lock();
@@ -202,8 +202,8 @@ impl CpuQueueState {
 
     fn next(&mut self) -> Option<(QueueCaller, Box<dyn CpuJob>)> {
         [CallerClass::WithToken, CallerClass::WithoutToken].into_iter().find_map(|class| {
-            let (asker, job) = self.of(class).take()?;
-            Some((QueueCaller { class, asker, must_run: false, trace: None }, job))
+            let (caller_id, job) = self.of(class).take()?;
+            Some((QueueCaller { class, caller_id, must_run: false, trace: None }, job))
         })
     }
 }
@@ -241,7 +241,7 @@ mod tests {
         let next = queue.lock().next();
         let Some((caller, job)) = next else { return false };
         job.run();
-        queue.lock().of(caller.class).ended(caller.asker);
+        queue.lock().of(caller.class).ended(caller.caller_id);
         true
     }
 
@@ -331,15 +331,15 @@ mod tests {
     #[tokio::test]
     async fn a_job_whose_caller_left_is_not_run_and_a_panic_is_an_error() {
         let queue = CpuQueue::of(1);
-        let (tell, told) = mpsc::channel();
-        let mut left = Box::pin(queue.run(with("a"), move || tell.send(()).unwrap()));
+        let (sender, receiver) = mpsc::channel();
+        let mut left = Box::pin(queue.run(with("a"), move || sender.send(()).unwrap()));
         assert!(poll!(&mut left).is_pending());
         drop(left);
         queue.start(1);
         let panicked = queue.run(with("b"), || panic!("a defect")).await;
         assert_eq!(panicked.err().map(|error: Error| error.kind()), Some(Kind::Internal));
         assert_eq!(queue.run(with("b"), || 7).await.unwrap(), 7);
-        assert!(told.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
+        assert!(receiver.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
     }
 
     #[cfg(target_os = "linux")]

@@ -41,8 +41,8 @@ pub struct BodyBudget<'a> {
 }
 
 impl BodyBudget<'_> {
-    fn grow_to(self, room: &mut SenderReservation, bytes: usize) -> Result<()> {
-        room.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
+    fn grow_to(self, reservation: &mut SenderReservation, bytes: usize) -> Result<()> {
+        reservation.grow_to(self.bodies, self.sender, bytes).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "request body: the memory for bodies is used up; retry"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "request body: too many large concurrent bodies of this caller; retry")
@@ -108,11 +108,11 @@ pub async fn read_truncated(
 ) -> Result<Bytes> {
     let read = async {
         match collect_chunks(headers, &mut payload, limit, share).await {
-            Ok((bytes, room)) => {
+            Ok((bytes, reservation)) => {
                 if bytes.len() > limit {
                     read_and_discard(payload, MAX_DISCARDED_BYTES).await?;
                 }
-                Ok(room.attach_to(bytes))
+                Ok(reservation.attach_to(bytes))
             }
             Err(error) if is_reservation_error(&error) => Err(discard_and_return(payload, error).await),
             Err(error) => Err(error),
@@ -192,33 +192,33 @@ async fn collect_chunks(
     limit: usize,
     share: BodyBudget<'_>,
 ) -> Result<(Bytes, SenderReservation)> {
-    let mut room = SenderReservation::default();
+    let mut reservation = SenderReservation::default();
     // Most bodies are one chunk, which is returned without a copy.
-    let Some(first) = next_chunk(payload).await? else { return Ok((Bytes::new(), room)) };
+    let Some(first) = next_chunk(payload).await? else { return Ok((Bytes::new(), reservation)) };
     if first.len() > limit {
-        return Ok((first.slice(..=limit), room));
+        return Ok((first.slice(..=limit), reservation));
     }
     if first.len() > UNCOUNTED_BODY_BYTES {
-        share.grow_to(&mut room, first.len())?;
+        share.grow_to(&mut reservation, first.len())?;
     }
-    let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, room)) };
+    let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, reservation)) };
     let max = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
     let mut body = BytesMut::from(first);
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.units().max(UNCOUNTED_BODY_BYTES) {
+        if wanted > reservation.units().max(UNCOUNTED_BODY_BYTES) {
             let grown = wanted.max((2 * body.len()).min(max).min(limit + 1));
-            share.grow_to(&mut room, grown)?;
+            share.grow_to(&mut reservation, grown)?;
             body.reserve(grown - body.len());
         }
         body.extend_from_slice(&chunk[..taken]);
         if body.len() > limit {
-            return Ok((body.freeze(), room));
+            return Ok((body.freeze(), reservation));
         }
         match next_chunk(payload).await? {
             Some(more) => chunk = more,
-            None => return Ok((body.freeze(), room)),
+            None => return Ok((body.freeze(), reservation)),
         }
     }
 }
@@ -274,10 +274,10 @@ mod tests {
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
-        let (body, room) =
+        let (body, reservation) =
             read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
-        drop((body, room));
+        drop((body, reservation));
         assert_eq!(left(), 100_000);
     }
 

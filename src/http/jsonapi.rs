@@ -90,7 +90,7 @@ async fn respond(
         Err(refusal) => Err(refusal),
     };
     let mut recorded = trail.recorded(outcome).await;
-    let room = recorded.as_mut().map(|written| std::mem::take(&mut written.room)).unwrap_or_default();
+    let reservation = recorded.as_mut().map(|written| std::mem::take(&mut written.reservation)).unwrap_or_default();
     let response = match recorded {
         // A token appears only in the response that creates it, so reads have no secrets and may be compressed.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
@@ -111,7 +111,7 @@ async fn respond(
         }
     };
     line.end(response.status().as_u16());
-    response_budget::schedule_response(response, room, &times)
+    response_budget::schedule_response(response, reservation, &times)
 }
 
 async fn run_pipeline(
@@ -139,7 +139,7 @@ async fn run_pipeline(
     times.wait_for_slice().await;
     let reads = *found.route.method == Method::GET;
     if reads
-        && !trail.is_kept()
+        && !trail.is_enabled()
         && let Ok(token) = token
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
@@ -152,7 +152,7 @@ async fn run_pipeline(
         state.answers.check(|| sender.clone())?;
         times.wait_for_slice().await;
         let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
-        written.room = state.answers.take(written.byte_len(), reads, || sender)?;
+        written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
@@ -182,8 +182,8 @@ async fn run_pipeline(
     let query = Query::parse(request.query_string()).map_err(malformed)?;
     let if_match = EntityTags::of(headers, IF_MATCH).filter(|_| !reads);
     let route = found.route;
-    let asked = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
-    let call = Arc::new(ProjectsCall { caller, request: Arc::new(asked) });
+    let request_data = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
+    let call = Arc::new(ProjectsCall { caller, request: Arc::new(request_data) });
     state.answers.check(|| sender.clone())?;
     trail.intent().await?;
     let (answer, buried) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
@@ -197,7 +197,7 @@ async fn run_pipeline(
     // A write is committed by now, so its rendering must not be refused.
     let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
-    written.room = state.answers.take(written.byte_len(), reads, || sender)?;
+    written.reservation = state.answers.take(written.byte_len(), reads, || sender)?;
     Ok(written)
 }
 
@@ -248,11 +248,11 @@ async fn handle_read(
     let shared = Arc::clone(state.shared());
     let route = found.route;
     let query = Query::parse(request.query_string());
-    let asked = build_request(state, request, found);
-    let asked = query.map(|query| Arc::new(ProjectsRequest { query, ..asked }));
+    let request_data = build_request(state, request, found);
+    let request_data = query.map(|query| Arc::new(ProjectsRequest { query, ..request_data }));
     let found = state.projects.run(route.name, SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let shared = Arc::clone(&shared);
-        let asked = asked.clone();
+        let request_data = request_data.clone();
         let token = token.clone();
         async move {
             let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
@@ -262,7 +262,7 @@ async fn handle_read(
                     return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
                 }
             };
-            let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: asked.map_err(malformed)? }));
+            let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: request_data.map_err(malformed)? }));
             let call = match call {
                 Ok(call) => call,
                 Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),
@@ -372,8 +372,9 @@ async fn handle_in_session(
     call: Arc<ProjectsCall>,
     sender: &Sender,
 ) -> Result<(HandlerResult, Option<i64>), ApiRejection> {
-    let asker = caller_id(sender);
-    let access = if *route.method == Method::GET { SessionAccess::Read(asker) } else { SessionAccess::Write(asker) };
+    let caller_id = caller_id(sender);
+    let access =
+        if *route.method == Method::GET { SessionAccess::Read(caller_id) } else { SessionAccess::Write(caller_id) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {

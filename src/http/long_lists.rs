@@ -83,10 +83,10 @@ impl LongLists {
         slots.last_id += 1;
         let id = slots.last_id;
         let end = now + MAX_LIST_AGE;
-        let asker = caller_id(&sender);
+        let caller_id = caller_id(&sender);
         slots.taken.push(ListSlotInUse { id, token, sender, end });
         drop(slots);
-        Ok(ListSlot { lists: self.clone(), id, end, asker })
+        Ok(ListSlot { lists: self.clone(), id, end, caller_id })
     }
 
     /// Waits for a permit to read the first page of a detailed list.
@@ -113,7 +113,7 @@ pub struct ListSlot {
     lists: LongLists,
     id: u64,
     end: Instant,
-    asker: fair_queue::CallerId,
+    caller_id: fair_queue::CallerId,
 }
 
 impl ListSlot {
@@ -126,7 +126,7 @@ impl ListSlot {
         if self.end <= Instant::now() {
             return Err(late());
         }
-        let permit = self.lists.0.reading.enter(self.asker);
+        let permit = self.lists.0.reading.enter(self.caller_id);
         tokio::time::timeout_at(self.end.into(), permit).await.map_err(|_| late())
     }
 }

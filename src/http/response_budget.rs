@@ -70,13 +70,13 @@ fn reservation_error(lack: Exhausted) -> Error {
 }
 
 /// Attaches the reservation to the body, and schedules a long body fairly.
-pub fn schedule_response(response: HttpResponse, room: SenderReservation, times: &CpuAccount) -> HttpResponse {
+pub fn schedule_response(response: HttpResponse, reservation: SenderReservation, times: &CpuAccount) -> HttpResponse {
     response.map_body(|_, body| {
         if body.size() == BodySize::None {
             return body;
         }
-        let body = match (room.units(), body.try_into_bytes()) {
-            (1.., Ok(bytes)) => BoxBody::new(room.attach_to(bytes)),
+        let body = match (reservation.units(), body.try_into_bytes()) {
+            (1.., Ok(bytes)) => BoxBody::new(reservation.attach_to(bytes)),
             (_, Ok(bytes)) => BoxBody::new(bytes),
             (_, Err(body)) => body,
         };
@@ -198,10 +198,10 @@ mod tests {
         let answers = ResponseBudget::new(1_000_000);
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let response = HttpResponse::Ok().body(whole.clone());
-        let room = answers.take(whole.len(), true, one).unwrap();
+        let reservation = answers.take(whole.len(), true, one).unwrap();
         let work = async |times: CpuAccount| {
             times.set_sender(&one());
-            let mut body = schedule_response(response, room, &times).into_body();
+            let mut body = schedule_response(response, reservation, &times).into_body();
             assert_eq!(body.size(), BodySize::Sized(300_000));
             let mut pieces = Vec::new();
             while let Some(piece) = next(&mut body).await {
@@ -238,7 +238,7 @@ mod tests {
             sent
         });
         let mut max = 0;
-        let beside = async {
+        let background = async {
             let mut before = 0;
             while made.get() < 64 {
                 max = max.max(made.get() - before);
@@ -246,7 +246,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let (sent, ()) = futures_util::future::join(send, beside).await;
+        let (sent, ()) = futures_util::future::join(send, background).await;
         assert_eq!(sent, 64 * MAX_PIECE_BYTES);
         assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&max), "{max} pieces in one turn");
     }

@@ -133,7 +133,7 @@ async fn respond(
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
         Ok(mut answer) => {
-            let room = std::mem::take(&mut answer.room);
+            let reservation = std::mem::take(&mut answer.reservation);
             let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.name());
             let head = request.method() == Method::HEAD;
             let field_warnings = trail.field_warnings.texts;
@@ -144,7 +144,7 @@ async fn respond(
                 true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
-            response_budget::schedule_response(response, room, &times)
+            response_budget::schedule_response(response, reservation, &times)
         }
         Err(error) => {
             log_error(&error, &id);
@@ -181,29 +181,29 @@ async fn run_pipeline(
     if trail.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
-    let (asked, target) = match (resolve_route(state, request, trail.raw_path), trail.entrance) {
+    let (parsed, target) = match (resolve_route(state, request, trail.raw_path), trail.entrance) {
         (led, EntryPoint::Main) => led?,
         (led, EntryPoint::Metrics) => {
-            let (mut asked, target) = led?;
-            if asked.query.is_empty() {
-                asked.query.push(("format".to_owned(), "prometheus".to_owned()));
+            let (mut parsed, target) = led?;
+            if parsed.query.is_empty() {
+                parsed.query.push(("format".to_owned(), "prometheus".to_owned()));
             }
-            (asked, target)
+            (parsed, target)
         }
-        (Ok((asked, target)), EntryPoint::Public) if target.is_public() && !asked.help => (asked, target),
+        (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
         (_, EntryPoint::Public) => return Err(trail.reject()),
     };
-    trail.set_route(&target, &asked);
+    trail.set_route(&target, &parsed);
     trail.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.line.from = address;
     times.set_address(address);
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
-    let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
-    let counted = trail.counted(quota, &asked);
+    let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &parsed));
+    let counted = trail.counted(quota, &parsed);
     let known = match counted {
-        Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &asked, address)).await,
+        Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &parsed, address)).await,
         Err(error) => Err(error),
     };
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
@@ -217,17 +217,17 @@ async fn run_pipeline(
     let welcome = known.as_ref().is_ok_and(|known| known.may);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
     times.set_sender(&sender());
-    let read = target.read(&asked, headers, payload, state, (welcome, &sender, times)).await;
+    let read = target.read(&parsed, headers, payload, state, (welcome, &sender, times)).await;
     if read.is_err() {
-        let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
-        trail.counted(quota, &asked)?;
+        let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &parsed));
+        trail.counted(quota, &parsed)?;
     }
     let mut sent = read?;
     if let Some(seen) = &mut trail.seen {
         seen.what(&mut sent);
     }
-    let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
-    trail.counted(quota, &asked)?;
+    let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &parsed, &sent.fields));
+    trail.counted(quota, &parsed)?;
     request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
@@ -238,15 +238,15 @@ async fn run_pipeline(
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
     times.wait_for_slice().await;
-    let admit = || authorize(state, known, &target, &asked, &sent, address, wrap_ttl);
+    let admit = || authorize(state, known, &target, &parsed, &sent, address, wrap_ttl);
     let admitted = run_guarded(trail.deadline, admit).await?;
-    if asked.help {
+    if parsed.help {
         trail.intent().await?;
-        return target.help(&asked);
+        return target.help(&parsed);
     }
-    let found = target.found(&asked);
+    let found = target.found(&parsed);
     if found.is_err() {
-        trail.methods = target.methods(&asked, settings.compat);
+        trail.methods = target.methods(&parsed, settings.compat);
     }
     let (mount, route, params) = found?;
     if let Some(caller) = &admitted.caller {
@@ -255,8 +255,8 @@ async fn run_pipeline(
     let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
-    let ParsedBody { mut fields, body, media_type, room } = sent;
-    trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &asked.path[target.below.clone()]);
+    let ParsedBody { mut fields, body, media_type, reservation } = sent;
+    trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
     let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -265,22 +265,22 @@ async fn run_pipeline(
     let is_open = !route.audited && route.access == RouteAccess::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted =
-        wrap_ttl.map(|ttl| ResponseWrapRequest::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
+        wrap_ttl.map(|ttl| ResponseWrapRequest::of(state, ttl, &parsed.path, admitted.caller.as_deref(), address));
     let wanted = wanted.transpose()?;
-    let reads = matches!(asked.operation, Operation::Read | Operation::List);
+    let reads = matches!(parsed.operation, Operation::Read | Operation::List);
     let call = Call {
         state: state.clone(),
         mount,
         route,
         below: target.below.clone(),
-        full_path: asked.path,
+        full_path: parsed.path,
         was_normalized: target.was_normalized,
         used_alias: target.used_alias,
         params,
         fields,
         media_type,
         body,
-        _reservation: room,
+        _reservation: reservation,
         caller: admitted.caller,
         dialect: Dialect::of(headers, settings.compat),
         token,
@@ -301,7 +301,7 @@ async fn run_pipeline(
             answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let bytes = answer.body.byte_len();
-        answer.room = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
+        answer.reservation = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.
@@ -315,9 +315,9 @@ async fn run_pipeline(
 /// Parses a request and resolves its route.
 fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> Result<(ParsedRequest, ResolvedRoute)> {
     let table = state.auth.mounts();
-    let mut asked = parse_request(&table, request, raw_path, &state.settings)?;
-    let target = ResolvedRoute::of(&table, &mut asked);
-    Ok((asked, target))
+    let mut parsed = parse_request(&table, request, raw_path, &state.settings)?;
+    let target = ResolvedRoute::of(&table, &mut parsed);
+    Ok((parsed, target))
 }
 
 /// Parses a request. The tail of a route with a raw tail is exempt from the rules for paths.
@@ -334,8 +334,8 @@ fn parse_request(
     });
     let Some(at) = tail else { return request::parse_head(request, raw_path, settings) };
     // The slash before the tail is not part of the path.
-    let asked = request::parse_head(request, &raw_path[..at - 1], settings)?;
-    Ok(ParsedRequest { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
+    let parsed = request::parse_head(request, &raw_path[..at - 1], settings)?;
+    Ok(ParsedRequest { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..parsed })
 }
 
 /// Ends a request that panics or exceeds its deadline, without effect on other requests. The future is created inside,
@@ -360,8 +360,8 @@ fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'stati
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
     // Requests with longer paths are rejected.
-    let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
-    let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
+    let routable = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
+    let canonical = routable.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];
         Some((format!("{prefix}{}", found.path), offset_spellings(prefix, found.spelt)))
@@ -394,7 +394,7 @@ async fn identify_caller(
     state: &WorkerState,
     headers: &HeaderMap,
     target: &ResolvedRoute,
-    asked: &ParsedRequest,
+    parsed: &ParsedRequest,
     address: Option<IpAddr>,
 ) -> Result<IdentifiedCaller> {
     if target.access() == RouteAccess::Open {
@@ -412,9 +412,9 @@ async fn identify_caller(
             Err(error) => return Err(error),
         },
     };
-    let needs = if from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decision = state.auth.decide(&caller, needs, target.request_path(asked), None);
-    let may = target.allows(decision, asked);
+    let needs = if from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
+    let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
+    let may = target.allows(decision, parsed);
     // `may` is also true for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
@@ -433,7 +433,7 @@ async fn authorize(
     state: &WorkerState,
     known: IdentifiedCaller,
     target: &ResolvedRoute,
-    asked: &ParsedRequest,
+    parsed: &ParsedRequest,
     sent: &ParsedBody,
     address: Option<IpAddr>,
     wrap_ttl: Option<Duration>,
@@ -451,11 +451,11 @@ async fn authorize(
         state.mounts.tokens_ended();
     }
     // The resource may have been created since, which changes the required capability.
-    let needs = if known.from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
+    let needs = if known.from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
     let decide =
-        |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(asked), sent);
+        |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(parsed), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
-    if !known.may || !target.allows(decision, asked) {
+    if !known.may || !target.allows(decision, parsed) {
         return Err(Error::forbidden());
     }
     Ok(AuthorizedCaller { caller: Some(caller), token: Some(token), sudo: decision.sudo })

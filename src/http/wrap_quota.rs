@@ -74,7 +74,7 @@ mod tests {
             budget.take_at(one.clone(), 1 << 20, now);
         }
         assert_eq!((refused(&one, Duration::ZERO), refused(&other, Duration::ZERO)), (Some(Kind::Quota), None));
-        assert_eq!(refused(&one, WRAP_QUOTA_REFILL_TIME / 256), None, "room for one more");
+        assert_eq!(refused(&one, WRAP_QUOTA_REFILL_TIME / 256), None, "one more is allowed");
         budget.take_at(one.clone(), 256 << 20, now + WRAP_QUOTA_REFILL_TIME);
         assert_eq!(
             (refused(&one, WRAP_QUOTA_REFILL_TIME), refused(&one, WRAP_QUOTA_REFILL_TIME * 2)),

@@ -135,10 +135,10 @@ impl KeyPool {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
-        let asker = QueueCaller::current().caller_id();
+        let caller_id = QueueCaller::current().caller_id();
         self.0.0.push(
             lane,
-            KeyGenerationJob { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer },
+            KeyGenerationJob { spec, mount, caller_id, caller: caller.clone(), queued_at: Instant::now(), answer },
         );
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
     }
@@ -162,10 +162,10 @@ impl KeyPoolQueue {
 
     fn push(&self, lane: PoolLane, job: KeyGenerationJob) {
         let mut state = self.lock();
-        let turned_away = state.lines[lane as usize].push(job, lane.max_queued(), lane.max_queued_per_caller());
+        let rejected = state.lines[lane as usize].push(job, lane.max_queued(), lane.max_queued_per_caller());
         update_queue_gauge(&state, lane);
         drop(state);
-        if let Some(job) = turned_away {
+        if let Some(job) = rejected {
             job.turn_away();
         }
         // All threads, because not every thread serves this lane.

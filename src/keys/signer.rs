@@ -13,7 +13,7 @@ use crate::x509::public_key::PublicKey;
 /// The kind of input that a signer needs for an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SigningInputKind {
-    /// The digest of the message, by the hash of the algorithm.
+    /// The digest of the message, computed with the hash function of the algorithm.
     Digest,
     /// The message itself.
     Message,
@@ -22,7 +22,7 @@ pub enum SigningInputKind {
 /// The data to sign; owned, because a device works on another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SigningInput {
-    /// A digest by the hash of the algorithm.
+    /// A digest of the message, computed with the hash function of the algorithm.
     Digest(Vec<u8>),
     /// A whole message.
     Message(Vec<u8>),
@@ -90,7 +90,7 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// `Busy` when the queue is full.
-    fn require_room(&self) -> Result<()>;
+    fn require_capacity(&self) -> Result<()>;
 
     /// Signs and returns the signature in the encoding of X.509 (ECDSA as DER) once it verifies under
     /// [`RemoteSigner::public`]. Dropping the future cancels a job that has not started. Needs a tokio

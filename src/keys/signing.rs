@@ -172,8 +172,8 @@ impl ManagedKey {
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let asked = async move { key.answer(&*signer, (algorithm, input, low_priority), SIGN_TIMEOUT).await };
-        Ok(asked.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
+        let signature = async move { key.answer(&*signer, (algorithm, input, low_priority), SIGN_TIMEOUT).await };
+        Ok(signature.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
     }
 
     /// Applies the time limit and catches panics of the signer.
@@ -224,7 +224,7 @@ mod tests {
             Ok(self.wants)
         }
 
-        fn require_room(&self) -> Result<()> {
+        fn require_capacity(&self) -> Result<()> {
             Ok(())
         }
 

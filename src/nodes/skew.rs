@@ -29,13 +29,13 @@ impl ClockSkew {
     }
 
     /// Records a comparison: a request that ends now and took `took` (by a monotonic clock) returned the database's
-    /// time `there`. A time between start and end of the request counts as no difference.
-    pub(super) fn measure(&self, took: Duration, there: Time) {
+    /// time `database_time`. A time between start and end of the request counts as no difference.
+    pub(super) fn measure(&self, took: Duration, database_time: Time) {
         let after = self.clock.now();
         let before = after - took;
         let ahead = match () {
-            () if there < before => before - there,
-            () if there > after => after - there,
+            () if database_time < before => before - database_time,
+            () if database_time > after => after - database_time,
             () => time::Duration::ZERO,
         };
         let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);

@@ -110,25 +110,25 @@ impl OutboundRequest {
     ) -> Result<OutboundResponse> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
-            let (failure, asked) = match with_trace_context(self.again()?).send().await {
+            let (failure, requested_pause) = match with_trace_context(self.again()?).send().await {
                 Ok(response) => {
-                    let asked = retry_after(response.headers());
+                    let requested_pause = retry_after(response.headers());
                     match read_response(response, who).await {
                         Ok(reply) => match busy(&reply) {
-                            Some(failure) => (failure, asked),
+                            Some(failure) => (failure, requested_pause),
                             None => return Ok(reply),
                         },
-                        Err(error) => (error, asked),
+                        Err(error) => (error, requested_pause),
                     }
                 }
                 Err(error) => (connection_error(error, who), None),
             };
-            let failure = asked.into_iter().fold(failure, Error::with_retry_after);
-            if left == 0 || asked.is_some_and(|pause| pause > tries.max_retry_after) {
+            let failure = requested_pause.into_iter().fold(failure, Error::with_retry_after);
+            if left == 0 || requested_pause.is_some_and(|pause| pause > tries.max_retry_after) {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "retrying an outbound request");
-            tokio::time::sleep(add_jitter(wait).max(asked.unwrap_or_default()).min(tries.max_wait)).await;
+            tokio::time::sleep(add_jitter(wait).max(requested_pause.unwrap_or_default()).min(tries.max_wait)).await;
             wait = wait.saturating_mul(2).min(tries.max_wait);
         }
         Err(Error::internal("a request without an attempt"))

@@ -92,21 +92,21 @@ impl<T: Clone> SharedCredential<T> {
         fetch: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let came = Instant::now();
-        let mut held = self.0.lock().await;
-        if let Some(value) = held.value.as_ref().filter(|value| is_usable(value)) {
+        let mut state = self.0.lock().await;
+        if let Some(value) = state.value.as_ref().filter(|value| is_usable(value)) {
             return Ok(value.clone());
         }
-        if let Some((_, error)) = held.failed.as_ref().filter(|(at, _)| came < *at) {
+        if let Some((_, error)) = state.failed.as_ref().filter(|(at, _)| came < *at) {
             return Err(error.clone());
         }
-        *held = SharedCredentialState { value: None, failed: None };
+        *state = SharedCredentialState { value: None, failed: None };
         match fetch.await {
             Ok(value) => {
-                held.value = Some(value.clone());
+                state.value = Some(value.clone());
                 Ok(value)
             }
             Err(error) => {
-                held.failed = Some((Instant::now(), error.clone()));
+                state.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
@@ -116,7 +116,7 @@ impl<T: Clone> SharedCredential<T> {
 /// The cached access token of a service.
 #[derive(Default)]
 pub(crate) struct AccessTokenCache {
-    held: SharedCredential<AccessToken>,
+    credential: SharedCredential<AccessToken>,
     /// Time at which a new token was rejected; `None` once a token is accepted.
     refused: Mutex<Option<Instant>>,
 }
@@ -171,7 +171,7 @@ impl AccessTokenCache {
         fetch: impl Future<Output = Result<AccessToken>>,
     ) -> Result<AccessToken> {
         let is_refused = |token: &AccessToken| refused.is_some_and(|refused| refused.secret == token.secret);
-        self.held.get(|token| Instant::now() < token.until && !is_refused(token), fetch).await
+        self.credential.get(|token| Instant::now() < token.until && !is_refused(token), fetch).await
     }
 }
 

@@ -205,7 +205,7 @@ enum BuildRequester {
 }
 
 impl BuildRequester {
-    fn tell(self, outcome: &Result<Warnings>) {
+    fn reply(self, outcome: &Result<Warnings>) {
         match (self, outcome) {
             (Self::NoReply, _) => {}
             (Self::Caller(reply) | Self::StoredChange(reply), Ok(warnings)) => drop(reply.send(Ok(warnings.clone()))),
@@ -361,11 +361,11 @@ impl ControlActor {
             }
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
-                actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
-                actor.look_again(built.next_look, ctx);
+                actor.shared.summaries.report(actor.view.load().mount, Some(built.summary));
+                actor.look_again(built.next_check, ctx);
                 built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
-            served.into_iter().for_each(|waiter| waiter.tell(&outcome));
+            served.into_iter().for_each(|waiter| waiter.reply(&outcome));
             actor.next_build(ctx);
         });
         ctx.spawn(done);
@@ -405,7 +405,7 @@ impl Actor for ControlActor {
     }
 
     fn stopped(&mut self, _: &mut Self::Context) {
-        self.shared.summaries.tell(self.view.load().mount, None);
+        self.shared.summaries.report(self.view.load().mount, None);
     }
 }
 

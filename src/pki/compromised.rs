@@ -371,9 +371,9 @@ impl CompromisedKeys {
         let mut is_full = false;
         self.with(|listed| {
             for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
-                let has_room = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
+                let has_capacity = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
                 match entries.entry(new.hash) {
-                    Entry::Vacant(vacant) if has_room => {
+                    Entry::Vacant(vacant) if has_capacity => {
                         let source = new.source.to_owned();
                         let note = new.note.clone();
                         vacant.insert((1, Arc::new(CompromisedKeyEntry { added_at, source, note })));

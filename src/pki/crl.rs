@@ -55,7 +55,7 @@ pub struct MountCrls {
     /// Revocations that may be removed from the lists.
     pub listed: RemovableRevocations,
     /// Every revocation up to this sequence is on the lists that could be made.
-    looked: u64,
+    loaded_sequence: u64,
     lacking: Option<FailedGroups>,
 }
 
@@ -70,6 +70,6 @@ impl MountCrls {
     pub fn includes(&self, stored: &StoredRevocation) -> bool {
         let lacks =
             |lacking: &FailedGroups| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
-        self.looked >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)
+        self.loaded_sequence >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)
     }
 }

@@ -135,10 +135,10 @@ impl Engine {
         });
     }
 
-    /// Closes every mount for which `there` returns `false`.
-    pub fn close_others(&self, there: impl Fn(MountId) -> bool) {
+    /// Closes every mount for which `is_mounted` returns `false`.
+    pub fn close_others(&self, is_mounted: impl Fn(MountId) -> bool) {
         let open: Vec<MountId> = self.authorities.load().keys().copied().collect();
-        open.into_iter().filter(|mount| !there(*mount)).for_each(|mount| self.close(mount));
+        open.into_iter().filter(|mount| !is_mounted(*mount)).for_each(|mount| self.close(mount));
     }
 
     /// Returns the time of the server's clock.

@@ -296,7 +296,7 @@ pub struct RemovalResult {
     /// Removed metadata.
     pub metadata: u32,
     /// Visited rows; fewer than the limit when none are left.
-    pub looked: u32,
+    pub visited: u32,
     /// Last certificate visited, for [`Removal::Certificates`].
     pub last: Option<(i64, Serial)>,
 }
@@ -455,7 +455,7 @@ pub trait PkiStore: Send + Sync {
     ///
     /// # Errors
     /// `Busy` when the queue is full.
-    fn require_room(&self) -> Result<()>;
+    fn require_capacity(&self) -> Result<()>;
 
     /// Returns `true` if the mount exists. Reads of a missing mount find nothing.
     fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>>;

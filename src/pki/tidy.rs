@@ -127,9 +127,9 @@ impl Authority {
     pub async fn tidy_cancel(&self) -> Result<bool> {
         let now = self.tools().clock.now().unix_timestamp();
         let cancel = PkiWrite::TidyCancel { mount: self.mount(), now };
-        let asked = self.tools().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
+        let requested = self.tools().store.commit(vec![cancel]).await?.contains(&PkiOutcome::Changed(1));
         self.tidying().wake();
-        Ok(asked)
+        Ok(requested)
     }
 }
 

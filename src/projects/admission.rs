@@ -55,10 +55,10 @@ impl StoreAdmission {
     /// both without waiting; `Internal` when the job panics.
     pub async fn run<T: 'static>(
         &self,
-        asker: CallerId,
+        caller_id: CallerId,
         job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
     ) -> Result<T> {
-        let permit = self.acquire(asker)?;
+        let permit = self.acquire(caller_id)?;
         let job = job(&*self.store);
         let caller = QueueCaller::current();
         let task = tokio::task::spawn_local(async move {
@@ -75,9 +75,9 @@ impl StoreAdmission {
         }
     }
 
-    fn acquire(&self, asker: CallerId) -> Result<StorePermit> {
-        let mut room = Reservation::default();
-        room.grow_to(&self.permits, || asker, 1).map_err(|lack| match lack {
+    fn acquire(&self, caller_id: CallerId) -> Result<StorePermit> {
+        let mut reservation = Reservation::default();
+        reservation.grow_to(&self.permits, || caller_id, 1).map_err(|lack| match lack {
             Exhausted::Total => Error::new(Kind::Busy, "too many requests at the project store, try again"),
             Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
@@ -85,7 +85,7 @@ impl StoreAdmission {
         })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(StorePermit { _reservation: room, queue })
+        Ok(StorePermit { _reservation: reservation, queue })
     }
 }
 
@@ -112,10 +112,10 @@ mod tests {
         fn write(
             &self,
             name: &'static str,
-            asker: CallerId,
+            caller_id: CallerId,
             work: SqlWork,
         ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-            self.read(name, asker, work)
+            self.read(name, caller_id, work)
         }
     }
 
@@ -127,14 +127,14 @@ mod tests {
     #[test]
     fn admitted_work_runs_on_the_calling_thread() {
         let admission = StoreAdmission::new(Arc::new(Unasked));
-        let asker = || {
+        let worker = || {
             let admission = admission.clone();
             move || {
                 let ran_on = admission.run(1, |_| async { std::thread::current().id() }.boxed_local());
                 (on_this_thread(ran_on).unwrap(), std::thread::current().id())
             }
         };
-        let workers = [std::thread::spawn(asker()), std::thread::spawn(asker())].map(|worker| worker.join().unwrap());
+        let workers = [std::thread::spawn(worker()), std::thread::spawn(worker())].map(|worker| worker.join().unwrap());
         assert!(workers.iter().all(|(ran_on, asked_on)| ran_on == asked_on), "{workers:?}");
     }
 
@@ -152,8 +152,8 @@ mod tests {
                     ended.set(true);
                 }
             };
-            let asked = admission.run(1, |_| job.boxed_local());
-            assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+            let run = admission.run(1, |_| job.boxed_local());
+            assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
             assert_eq!((ended.get(), admission.permits.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
             go_on.notify_one();
             for _ in 0..10 {
@@ -170,11 +170,11 @@ mod tests {
             let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
             let many: Vec<StorePermit> = std::iter::from_fn(|| admission.acquire(1).ok()).collect();
-            let asked = |asker| admission.run(asker, |_| async { "done" }.boxed_local());
-            assert_eq!((many.len(), asked(1).await.unwrap_err().kind()), (102, Kind::Quota));
-            assert_eq!(asked(2).await.unwrap(), "done", "others find a permit");
-            let full: Vec<StorePermit> = (2..).map_while(|asker| admission.acquire(asker).ok()).collect();
-            assert_eq!(asked(1).await.unwrap_err().kind(), Kind::Busy);
+            let run = |caller_id| admission.run(caller_id, |_| async { "done" }.boxed_local());
+            assert_eq!((many.len(), run(1).await.unwrap_err().kind()), (102, Kind::Quota));
+            assert_eq!(run(2).await.unwrap(), "done", "others find a permit");
+            let full: Vec<StorePermit> = (2..).map_while(|caller_id| admission.acquire(caller_id).ok()).collect();
+            assert_eq!(run(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));
             assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");
         });

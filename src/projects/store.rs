@@ -17,7 +17,7 @@ pub trait ProjectStore: Send + Sync {
     fn read(
         &self,
         name: &'static str,
-        asker: CallerId,
+        caller_id: CallerId,
         work: SqlWork,
     ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
 
@@ -25,7 +25,7 @@ pub trait ProjectStore: Send + Sync {
     fn write(
         &self,
         name: &'static str,
-        asker: CallerId,
+        caller_id: CallerId,
         work: SqlWork,
     ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
 }

@@ -123,8 +123,8 @@ pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Co
 /// Returns the largest limit that fits, together with its [`ConnectionCaps::spare`], next to the reserve.
 fn largest_limit(files: usize, workers: usize) -> usize {
     let reserved = MIN_RESERVED_FILES.max(files / 8) + FILES_PER_WORKER * workers;
-    let room = files.saturating_sub(reserved);
-    (room / 17 * 16).min(room.saturating_sub(16)).max(MIN_CONNECTIONS)
+    let available = files.saturating_sub(reserved);
+    (available / 17 * 16).min(available.saturating_sub(16)).max(MIN_CONNECTIONS)
 }
 
 #[cfg(test)]
@@ -149,12 +149,12 @@ mod tests {
     #[test]
     fn extra_requests_are_limited_to_the_connection_cap() {
         for (total, max) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
-            let room = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
-            let mut taken: Vec<_> = std::iter::from_fn(|| room.take()).collect();
+            let permits = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
+            let mut taken: Vec<_> = std::iter::from_fn(|| permits.take()).collect();
             assert_eq!(taken.len(), max);
             taken.pop();
-            let _again = room.take().unwrap();
-            assert!(room.take().is_none());
+            let _again = permits.take().unwrap();
+            assert!(permits.take().is_none());
         }
     }
 

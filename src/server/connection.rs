@@ -149,7 +149,7 @@ impl Connection {
             && since + max_head_millis <= self.now()
     }
 
-    pub(super) fn heard(&self) {
+    pub(super) fn note_input(&self) {
         if self.state().0 == ConnectionPhase::Idle {
             self.set(ConnectionPhase::Opening, self.now());
         }

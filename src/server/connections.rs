@@ -47,7 +47,7 @@ pub(super) struct Connections {
     listener: &'static str,
     caps: ConnectionCaps,
     exempt: Vec<IpNet>,
-    room: RequestPermits,
+    request_permits: RequestPermits,
     began: Instant,
     table: Mutex<ConnectionTable>,
 }
@@ -89,12 +89,12 @@ impl Connections {
     pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        let room = RequestPermits::new(caps);
+        let request_permits = RequestPermits::new(caps);
         let began = Instant::now();
-        Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
+        Arc::new(Self { listener, caps, exempt, request_permits, began, table: Mutex::default() })
     }
 
-    /// Most connections that may be open at any moment.
+    /// Maximum number of connections that may be open at any moment.
     pub(super) fn max_connections(&self) -> usize {
         self.caps.total + self.caps.spare()
     }
@@ -118,9 +118,9 @@ impl Connections {
             return None;
         }
         let mut closing = Vec::new();
-        let has_room = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
+        let has_capacity = (exempt || table.make_room(Some(source), self.caps.per_address, now, &mut closing))
             && table.make_room(None, self.caps.total, now, &mut closing);
-        let connection = has_room.then(|| table.enter(source, self.began, now));
+        let connection = has_capacity.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
         // Outside the lock, because a woken task may need it.
@@ -338,8 +338,8 @@ impl ConnectionSlot {
     }
 
     /// Permits for concurrent requests beyond the first of a connection.
-    pub(super) fn room(&self) -> RequestPermits {
-        self.connections.room.clone()
+    pub(super) fn request_permits(&self) -> RequestPermits {
+        self.connections.request_permits.clone()
     }
 
     /// `true` if the socket may close before the client does: the slot is needed, or no response

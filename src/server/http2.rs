@@ -124,7 +124,7 @@ where
 {
     let (transport, slot) = stream.into_parts();
     let activity = Http2Activity::new(slot.connection().clone());
-    let room = slot.room();
+    let request_permits = slot.request_permits();
     let wire = ObservedTransport::new(transport, slot, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
@@ -135,7 +135,7 @@ where
     let begin = |incoming: IncomingRequest| {
         exchange::handle_request(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
     };
-    Dispatch::new(http2, begin, room, Rc::clone(&activity)).await;
+    Dispatch::new(http2, begin, request_permits, Rc::clone(&activity)).await;
 }
 
 #[cfg(test)]
@@ -278,10 +278,10 @@ mod tests {
             HttpResponse::Ok().finish()
         };
         let pair = connected(&table(10), app).await;
-        let (beside, mut body) = pair.begin("").await;
+        let (concurrent, mut body) = pair.begin("").await;
         assert_eq!(pair.ask("panic").await.unwrap_err().reason(), Some(Reason::INTERNAL_ERROR));
         body.send_data(Bytes::new(), true).unwrap();
-        assert_eq!(beside.await.unwrap().status(), 200);
+        assert_eq!(concurrent.await.unwrap().status(), 200);
         assert_eq!(pair.ask("").await.unwrap().0.status(), 200);
     }
 
@@ -307,10 +307,10 @@ mod tests {
             let mut left = LENGTH;
             while left > 0 {
                 body.reserve_capacity(left.min(16 << 10));
-                let room = poll_fn(|cx| body.poll_capacity(cx)).await.unwrap().unwrap();
-                left -= room.min(left);
-                sent.set(sent.get() + room);
-                body.send_data(vec![7; room].into(), left == 0).unwrap();
+                let capacity = poll_fn(|cx| body.poll_capacity(cx)).await.unwrap().unwrap();
+                left -= capacity.min(left);
+                sent.set(sent.get() + capacity);
+                body.send_data(vec![7; capacity].into(), left == 0).unwrap();
             }
         };
         let mut answers = Vec::new();
@@ -348,10 +348,11 @@ mod tests {
             let mut left = each;
             while left > 0 {
                 body.reserve_capacity(left);
-                let room = poll_fn(|cx| body.poll_capacity(cx));
-                let room = tokio::time::timeout(Duration::from_secs(8), room).await.expect("room").unwrap().unwrap();
-                body.send_data(vec![7; room.min(left)].into(), false).unwrap();
-                left -= room.min(left);
+                let capacity = poll_fn(|cx| body.poll_capacity(cx));
+                let capacity =
+                    tokio::time::timeout(Duration::from_secs(8), capacity).await.expect("capacity").unwrap().unwrap();
+                body.send_data(vec![7; capacity.min(left)].into(), false).unwrap();
+                left -= capacity.min(left);
             }
             begun.push((answer, body));
         }

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(read(), ["c2", "k2"]);
         let mode = |file: &Path| std::fs::metadata(file).unwrap().mode() & 0o777;
         assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
         assert!(!finish_interrupted(&files).unwrap());
         // Interrupted before the first rename: the old pair stays, and the next replacement succeeds.
         std::fs::write(sibling_path(&files.key), "k3").unwrap();

@@ -48,7 +48,7 @@ const DRAIN_TIMEOUT_SECONDS: u64 = 7;
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
 const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
-/// Most connections that the kernel queues until they are accepted.
+/// Maximum number of connections that the kernel queues until they are accepted.
 const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
 pub(super) struct ListenerSetup {
@@ -190,7 +190,7 @@ where
     B: MessageBody + Unpin,
 {
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { length(request.headers()) };
+    let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { declared_body_bytes(request.headers()) };
     let exchange = request.conn_data::<Arc<Connection>>().map(|connection| BusyGuard::begin(connection, body));
     if let Some(exchange) = exchange.as_ref().filter(|_| body > 0) {
         request.extensions_mut().insert(exchange.connection().known());
@@ -219,7 +219,7 @@ where
 }
 
 /// Declared length of a body that is not chunked.
-fn length(headers: &HeaderMap) -> u64 {
+fn declared_body_bytes(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// The status of a response, or 0 if the connection ends.
-    async fn asked(stream: &mut TcpStream) -> u16 {
+    async fn response_status(stream: &mut TcpStream) -> u16 {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -356,21 +356,21 @@ mod tests {
         let app = || App::new().default_service(web::to(HttpResponse::Ok)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut other = connected("127.0.0.2", serving.address).await;
-        assert_eq!(asked(&mut other).await, 200);
+        assert_eq!(response_status(&mut other).await, 200);
         let mut own = Vec::new();
         for _ in 0..5 {
             let mut stream = connected("127.0.0.1", serving.address).await;
-            assert_eq!(asked(&mut stream).await, 200);
+            assert_eq!(response_status(&mut stream).await, 200);
             own.push(stream);
             // Connections are ordered by milliseconds.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {
-            assert_eq!(asked(&mut own[n]).await, status, "{n}");
+            assert_eq!(response_status(&mut own[n]).await, status, "{n}");
         }
-        assert_eq!(asked(&mut other).await, 200);
+        assert_eq!(response_status(&mut other).await, 200);
         serving.stop(true).await.unwrap();
-        assert_eq!(asked(&mut other).await, 0);
+        assert_eq!(response_status(&mut other).await, 0);
     }
 
     #[actix_web::test]
@@ -429,7 +429,7 @@ mod tests {
             slow.write_all(request.as_bytes()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(500)).await;
             let mut next = connected("127.0.0.1", serving.address).await;
-            assert_eq!(asked(&mut next).await, 200);
+            assert_eq!(response_status(&mut next).await, 200);
             tokio::time::sleep(Duration::from_millis(1200)).await;
             let mut taken = Vec::new();
             slow.read_to_end(&mut taken).await.unwrap();
@@ -457,7 +457,7 @@ mod tests {
         slow.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
         let mut next = connected("127.0.0.1", serving.address).await;
-        assert_eq!(asked(&mut next).await, 404);
+        assert_eq!(response_status(&mut next).await, 404);
         let started = std::time::Instant::now();
         let mut some = vec![0; 1 << 20];
         while counted.open() > 1 {
@@ -512,9 +512,9 @@ mod tests {
         let app = move || App::new().default_service(web::to(large)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut greedy = connected("127.0.0.1", serving.address).await;
-        assert_eq!(asked(&mut greedy).await, 200);
+        assert_eq!(response_status(&mut greedy).await, 200);
         let mut next = connected("127.0.0.1", serving.address).await;
-        assert_eq!(asked(&mut next).await, 200);
+        assert_eq!(response_status(&mut next).await, 200);
         let started = std::time::Instant::now();
         while counted.open() > 1 {
             assert!(started.elapsed() < Duration::from_secs(8), "the first still has its socket");

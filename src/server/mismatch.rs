@@ -48,10 +48,10 @@ pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool
 
 async fn discard_input(stream: &TcpStream) -> io::Result<()> {
     let mut unread = MAX_DISCARDED_BYTES;
-    let mut room = [0; 4096];
+    let mut buffer = [0; 4096];
     while unread > 0 {
         stream.readable().await?;
-        match stream.try_read(&mut room) {
+        match stream.try_read(&mut buffer) {
             Ok(0) => break,
             Ok(read) => unread = unread.saturating_sub(read),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

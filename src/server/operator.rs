@@ -36,7 +36,7 @@ pub use token_issue::open_audit;
 pub use user_token::{delete_user_token, new_user_token};
 use wire::OperatorConnection;
 
-/// Most concurrent connections; further ones are rejected.
+/// Maximum number of concurrent connections; further ones are rejected.
 const MAX_OPERATOR_CONNECTIONS: usize = 8;
 /// Time limit for the first line.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
 }
 
 async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
-    let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.hear()).await;
+    let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.receive()).await;
     let line = first.map_err(|_| Error::malformed("timeout: no command received"))??;
     let name = line["command"].as_str().unwrap_or_default();
     let known = COMMANDS.iter().find(|(known, ..)| *known == name);

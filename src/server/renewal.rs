@@ -21,7 +21,7 @@ use crate::http::state::ServerState;
 use crate::mounts::lifetime_limits;
 use crate::pki::check::request::RequestedNames;
 use crate::pki::issue::issued::IssuedCertificate;
-use crate::pki::issue::request::{CertificateRequest as Asked, IssueContext, IssueRequest, IssueRequester};
+use crate::pki::issue::request::{CertificateRequest, IssueContext, IssueRequest, IssueRequester};
 use crate::pki::values::renewal;
 use crate::secret::{PartlySecret, Secret};
 use crate::x509;
@@ -139,10 +139,10 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let id = crate::random::uuid();
     let path = format!("{}issue/{}", mount.path, settings.role);
     let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
-    let asked = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
+    let requested = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
     let mut record = shared.audit.record();
     let until = Instant::now() + AUDIT_TIMEOUT;
-    record.intent(|| Some(audit_request(&id, &path, &mount, &asked)), until).await?;
+    record.intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;
     let told = issued.as_ref().map(
         |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
@@ -158,7 +158,7 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
             AuditOutcome { status, answer: Err(refused) }
         }
     };
-    record.outcome(&audit_request(&id, &path, &mount, &asked), &outcome, until).await?;
+    record.outcome(&audit_request(&id, &path, &mount, &requested), &outcome, until).await?;
     render_issued(&issued?)
 }
 
@@ -185,8 +185,8 @@ async fn issue(
     let meter = mount.meter().clone();
     let origin =
         IssueContext { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
-    let asked = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
-    shared.mounts.authority(mount).await?.replica().run(origin, Asked::Issue(asked)).await
+    let requested = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
+    shared.mounts.authority(mount).await?.replica().run(origin, CertificateRequest::Issue(requested)).await
 }
 
 /// Renders the certificate, its chain without the root, which clients do not need, and the key.
@@ -211,7 +211,7 @@ fn encode_key(key: &Secret) -> Secret {
     Secret::new(text.into_bytes())
 }
 
-fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> AuditRequest<'r> {
+fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, requested: &'r Value) -> AuditRequest<'r> {
     AuditRequest {
         id,
         trace_id: None,
@@ -221,6 +221,6 @@ fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Va
         remote_address: None,
         token: None,
         caller: Some(AuditCaller::named(REQUESTER)),
-        data: AuditData::Json(asked),
+        data: AuditData::Json(requested),
     }
 }

@@ -61,19 +61,19 @@ impl Signals {
 
     /// Waits until termination is requested. A request to reload stays queued.
     pub async fn stop(&mut self) {
-        self.termination.asked().await;
+        self.termination.requested().await;
     }
 
     pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            () = self.termination.asked() => SignalAction::Stop,
+            () = self.termination.requested() => SignalAction::Stop,
             () = wait_for_signal(&mut self.reload) => SignalAction::Reload,
         }
     }
 }
 
 impl TerminationSignals {
-    async fn asked(&mut self) {
+    async fn requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -24,7 +24,7 @@ use super::mismatch;
 
 /// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
 const INPUT_BYTES_PER_SLICE: usize = 4 << 10;
-/// The same for a request body. HTTP's read buffer keeps this size.
+/// As above, for a request body. HTTP's read buffer keeps this size.
 const BODY_BYTES_PER_SLICE: usize = 16 << 10;
 /// Bytes that HTTP gets beyond a request that has no response yet.
 const MAX_PIPELINED_BYTES: usize = 8 << 10;
@@ -140,16 +140,16 @@ impl ConnectionStream {
     }
 
     /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
-    fn room(&mut self, cx: &Context<'_>) -> usize {
+    fn allowed_bytes(&mut self, cx: &Context<'_>) -> usize {
         let connection = self.slot.connection();
-        let (room, max) = match connection.body() {
+        let (allowed, max) = match connection.body() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
-                let room = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
-                if room == 0 || self.behind {
+                let allowed = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
+                if allowed == 0 || self.behind {
                     connection.look_again();
                 }
-                (room, if body > 0 { BODY_BYTES_PER_SLICE } else { INPUT_BYTES_PER_SLICE })
+                (allowed, if body > 0 { BODY_BYTES_PER_SLICE } else { INPUT_BYTES_PER_SLICE })
             }
             None if self.blocked => {
                 self.held = true;
@@ -160,11 +160,11 @@ impl ConnectionStream {
                 (INPUT_BYTES_PER_SLICE, INPUT_BYTES_PER_SLICE)
             }
         };
-        if room > 0 && self.given >= max {
+        if allowed > 0 && self.given >= max {
             wake_after_yield(cx);
             return 0;
         }
-        room.min(max.saturating_sub(self.given))
+        allowed.min(max.saturating_sub(self.given))
     }
 
     fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, max: usize) -> Poll<io::Result<()>> {
@@ -202,8 +202,8 @@ impl AsyncRead for ConnectionStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let room = this.room(cx);
-        let polled = if room > 0 { this.poll_some(cx, buffer, room) } else { Poll::Pending };
+        let allowed = this.allowed_bytes(cx);
+        let polled = if allowed > 0 { this.poll_some(cx, buffer, allowed) } else { Poll::Pending };
         let connection = this.slot.connection();
         if polled.is_pending() {
             this.given = 0;
@@ -236,7 +236,7 @@ impl AsyncRead for ConnectionStream {
                 this.ahead += connection.took(read as u64) as usize;
                 this.behind = true;
             }
-            connection.heard();
+            connection.note_input();
             let first = (!std::mem::replace(&mut this.begun, true)).then(|| buffer.filled()[before]);
             if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
                 && mismatch::is_tls(first)

@@ -227,6 +227,6 @@ mod tests {
         }
         std::fs::write(&files.certificate, format!("> {certificate}\n{certificate}")).unwrap();
         let refused = ServerCertificate::load(files, Clock::system()).err().unwrap();
-        assert!(refused.text().contains("a line has BEGIN in it"), "{refused}");
+        assert!(refused.text().contains("a line contains BEGIN"), "{refused}");
     }
 }

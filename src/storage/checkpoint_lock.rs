@@ -33,7 +33,7 @@ impl CheckpointLock {
     pub(crate) fn hold(&self) -> Result<CheckpointPause> {
         *self.holders.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let held = CheckpointPause(self.clone());
-        held.require_room()?;
+        held.require_disk_space()?;
         Ok(held)
     }
 
@@ -49,7 +49,7 @@ impl CheckpointPause {
     ///
     /// # Errors
     /// `Unavailable` when it has not, or the free space is unknown.
-    pub(crate) fn require_room(&self) -> Result<()> {
+    pub(crate) fn require_disk_space(&self) -> Result<()> {
         let free = disk_space::free_bytes(&self.0.folder)
             .map_err(|e| Error::unavailable("backup: cannot determine the free space of the data folder", e))?;
         if free >= MIN_FREE_BYTES_FOR_COPY {

@@ -61,7 +61,7 @@ impl CommitHandle {
     ///
     /// # Errors
     /// `Busy` when it is full.
-    pub(crate) fn require_room(&self) -> Result<()> {
+    pub(crate) fn require_capacity(&self) -> Result<()> {
         if self.permits.available_permits() == 0 && !self.permits.is_closed() {
             Err(queue_full_error())
         } else {
@@ -181,12 +181,12 @@ mod tests {
         let (handle, open, _) = gated(2);
         let admitted = [handle.submit(unit(1)), handle.submit(unit(2))];
         assert_eq!(handle.submit(unit(3)).outcome().await.unwrap_err().kind(), Kind::Busy);
-        assert_eq!(handle.require_room().unwrap_err().kind(), Kind::Busy);
+        assert_eq!(handle.require_capacity().unwrap_err().kind(), Kind::Busy);
         drop(open);
         for one in admitted {
             assert!(one.outcome().await.is_ok());
         }
-        assert!(handle.require_room().is_ok());
+        assert!(handle.require_capacity().is_ok());
         assert!(handle.submit(unit(4)).outcome().await.is_ok());
     }
 

@@ -658,7 +658,7 @@ mod tests {
         assert!(load(&third, &late).is_ok(), "the root key that is kept is the latest");
         let mut early = early.clone();
         early.push(ring.new_term(&of_early, 1).unwrap().fact);
-        assert!(load(&second, &early).is_ok(), "and what is put beside the early ones is wrapped by theirs");
+        assert!(load(&second, &early).is_ok(), "a value stored next to the early ones is wrapped by their key");
     }
 
     #[test]

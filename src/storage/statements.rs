@@ -106,18 +106,20 @@ pub(super) mod tidy {
         RETURNING cancelled";
     pub(crate) const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
     /// Expired certificates in the order of their expiry, and whether they are revoked.
-    pub(crate) const CERTIFICATES: &str = "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
+    pub(crate) const EXPIRED_CERTIFICATES: &str =
+        "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
             WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial)
             THEN 1 ELSE 0 END AS BIGINT)
         FROM certificate WHERE mount = $1 AND not_after < $2 AND (not_after, serial) > ($3, $4)
         ORDER BY not_after, serial LIMIT $5";
     /// Uses the index on `not_after`: `+` prevents the use of the one on `seq`.
-    pub(crate) const REVOCATIONS: &str = "SELECT serial FROM revocation
+    pub(crate) const EXPIRED_REVOCATIONS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND not_after < $2 AND +seq <= $3 ORDER BY not_after LIMIT $4";
     /// Finds a row if an expired revocation is on no CRL issued since, or on none at all.
-    pub(crate) const TO_LIST: &str = "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
+    pub(crate) const UNLISTED_REVOCATION: &str =
+        "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
         UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
-    pub(crate) const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
+    pub(crate) const DELETE_METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3)";
     pub(crate) const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
 }
@@ -264,7 +266,7 @@ pub(super) mod entities {
 
 pub(super) mod secret_ids {
     pub(crate) const ROLE_HAS_ENDED: &str = "SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2";
-    pub(crate) const ROLE_STANDS: &str = "SELECT 1 FROM mount
+    pub(crate) const ROLE_EXISTS: &str = "SELECT 1 FROM mount
         WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2)";
     pub(crate) const FREE: &str = "DELETE FROM secret_id WHERE mount = $1 AND hash = $2 AND expires_at_micros <= $3";
     pub(crate) const INSERT: &str =

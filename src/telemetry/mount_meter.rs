@@ -13,9 +13,10 @@ use metrics::{Counter, Label, SharedString};
 use super::catalogue::{ISSUING_OPERATIONS, PKI_CERTIFICATES, PKI_REFUSALS};
 use super::response_counters::{ResponseCounters, ResponseCountersByRoute};
 
-/// Most mounts with their own label at the same time.
+/// Maximum number of mounts with their own label at the same time.
 const MAX_LABELLED_MOUNTS: usize = 200;
-/// Most labels that a process ever creates, so that creating and deleting mounts repeatedly does not fill the exporter.
+/// Maximum number of labels that a process ever creates, so that creating and deleting mounts repeatedly does not fill
+/// the exporter.
 const MAX_LABELS_PER_PROCESS: usize = 2000;
 
 /// The label of requests that lead to no mount. Every mount path contains a `/`.

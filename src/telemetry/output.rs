@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::catalogue::LOG_LINES_DROPPED;
 
-/// Most buffered bytes for accepting an access log line.
+/// Maximum number of buffered bytes for accepting an access log line.
 const MAX_ACCESS_BYTES: usize = 1 << 20;
-/// Most buffered bytes for accepting an event.
+/// Maximum number of buffered bytes for accepting an event.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const COLLECTION_TIME: Duration = Duration::from_millis(10);

@@ -546,7 +546,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_read_back_with_any_characters(value in "\\PC{1,40}") {
+        fn attribute_values_with_any_characters_round_trip(value in "\\PC{1,40}") {
             let whole = name(&[&rdn(Attribute::UserId, std::slice::from_ref(&value))]);
             prop_assert_eq!(whole.values(Attribute::UserId).unwrap(), vec![value]);
             prop_assert!(check(whole.as_der()).is_ok());

@@ -214,7 +214,7 @@ fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static st
         }
         // Skipping the line would lose the block that it belongs to.
         if line.contains("BEGIN") {
-            return Err("a line has BEGIN in it and is not a BEGIN line: five hyphens, BEGIN, a label, five hyphens");
+            return Err("a line contains BEGIN but is not a BEGIN line: -----BEGIN LABEL-----");
         }
         if line.starts_with("-----END ") {
             return Err("an END line has no BEGIN line before it");
@@ -333,9 +333,9 @@ mod tests {
             ("no block at all", "garbage".to_owned(), "index 0"),
             ("literal backslash n", block.replace('\n', "\\n"), "label"),
             ("cut", block[..block.len() - 20].to_owned(), "END line is missing"),
-            ("quoted", format!("> {block}\n{block}"), "a line has BEGIN in it"),
-            ("other dashes", format!("{}\n{block}", block.replace("-----", "—–")), "a line has BEGIN in it"),
-            ("no hyphens", format!("{block}\nBEGIN X\n{block}"), "index 1: a line has BEGIN in it"),
+            ("quoted", format!("> {block}\n{block}"), "a line contains BEGIN"),
+            ("other dashes", format!("{}\n{block}", block.replace("-----", "—–")), "a line contains BEGIN"),
+            ("no hyphens", format!("{block}\nBEGIN X\n{block}"), "index 1: a line contains BEGIN"),
             ("no BEGIN line", format!("{}\n{block}", &block[block.find('\n').unwrap()..]), "an END line has no BEGIN"),
             ("text after END", format!("{block}after\n{block}"), "does not match"),
             ("another END", block.replace("END X", "END Y"), "does not match"),

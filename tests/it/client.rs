@@ -873,7 +873,7 @@ async fn who_command_shows_caller_time_and_role_in_readable_mounts() {
     for asked in ["web.example.test.pem", serial.as_str()] {
         let (out, _) = desk.run(&["who", asked]);
         let told = |name: &str| out.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
-        assert_eq!(told("asked by"), "token-build-server", "{out}");
+        assert_eq!(told("requested by"), "token-build-server", "{out}");
         assert_eq!([told("by role"), told("of mount"), told("revoked")], ["web", "below/", "no"]);
         assert!(told("signed by").contains(" (") && told("at ").ends_with('Z'), "{out}");
     }

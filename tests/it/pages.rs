@@ -60,7 +60,7 @@ run_pages! {
     the_page_about_copies_of_postgresql "backup-postgresql" after format!("{DATABASE}{}", installed(POSTGRES, "")),
         writes ["the database: ok", "CRL numbers go on", "nothing is wrong"];
     the_page_about_the_commands_of_clients "client-commands" after installed("--role web", ""),
-        writes ["nothing is wrong", "asked by     token-administrator"];
+        writes ["nothing is wrong", "requested by token-administrator"];
     the_page_about_coming_from_elsewhere "coming-from" after NOTHING, writes [
         "web.pem: OK", "expiration is a number", "and of the contract a string", "the same role", "www.acme.test.pem: OK",
         "next/www.acme.test.pem: OK", "Serial Number: 0BAD", "no other engine", "no other login", "no namespaces",

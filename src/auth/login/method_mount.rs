@@ -32,7 +32,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     /// Reloads and publishes the stored state.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// The same, if the outcome of an earlier write is unknown.
+    /// Reloads and publishes the stored state if the outcome of an earlier write is unknown.
     fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Returns the token settings of a role; `None` if it does not exist.
@@ -84,12 +84,12 @@ impl<M: AuthMethod> MethodMount<M> {
         let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
             if self.write_outcome_unknown.load(Ordering::Relaxed) {
-                self.reload_held().await?;
+                self.reload_locked().await?;
             }
             let mut planned = plan(&self.view());
             let taken = |error: &Error| error.kind() == Kind::Conflict;
             if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(taken) {
-                self.reload_held().await?;
+                self.reload_locked().await?;
                 planned = plan(&self.view());
             }
             match planned.map_err(conflict_as_invalid)? {
@@ -118,12 +118,12 @@ impl<M: AuthMethod> MethodMount<M> {
             Kind::Busy => return,
             // Reloaded at the next attempt rather than now, so that the state is as recent as possible.
             Kind::Conflict => true,
-            _ => self.reload_held().await.is_err(),
+            _ => self.reload_locked().await.is_err(),
         };
         self.write_outcome_unknown.store(is_behind, Ordering::Relaxed);
     }
 
-    async fn reload_held(&self) -> Result<()> {
+    async fn reload_locked(&self) -> Result<()> {
         let mut documents = self.store.documents_of(self.mount, ROLE_KIND).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG_DOCUMENT.0).await?);
         // A parse error names its document already. Any other error is about the configuration.
@@ -138,7 +138,7 @@ impl<M: AuthMethod> MethodMount<M> {
 
     pub(super) async fn reload(&self) -> Result<()> {
         let _one_writer = self.writing.enter(fair_queue::QueueCaller::SERVER.caller_id()).await;
-        self.reload_held().await
+        self.reload_locked().await
     }
 }
 

@@ -75,21 +75,21 @@ impl Verifier {
         let (outcome, issuer) = match &self.keys {
             VerifierKeys::Configured(keys) => (keys.verify(token, &header, false), None),
             VerifierKeys::Published(cache) => {
-                let mut held = cache.usable().await?;
-                let mut outcome = held.keys.verify(token, &header, rules.needs_kid);
+                let mut cached = cache.usable().await?;
+                let mut outcome = cached.keys.verify(token, &header, rules.needs_kid);
                 if outcome != SignatureOutcome::Verified {
                     // The issuer may have rotated its keys.
-                    let newer = match (outcome, cache.newer(&held).await) {
+                    let newer = match (outcome, cache.newer(&cached).await) {
                         // The key is known, so its result counts even if the issuer is unavailable.
                         (SignatureOutcome::Wrong, Err(_)) => None,
                         (_, newer) => newer?,
                     };
                     if let Some(newer) = newer {
                         outcome = newer.keys.verify(token, &header, rules.needs_kid);
-                        held = newer;
+                        cached = newer;
                     }
                 }
-                (outcome, held.issuer.clone())
+                (outcome, cached.issuer.clone())
             }
         };
         match outcome {

@@ -27,14 +27,14 @@ pub(super) struct UnionCache {
     plain: UnionTable,
     /// Unions of policies with templates.
     filled: UnionTable,
-    began_anew: AtomicBool,
+    emptied: AtomicBool,
 }
 
 impl Default for UnionCache {
     fn default() -> Self {
         let plain = UnionTable::new(MAX_PLAIN_UNIONS);
         let filled = UnionTable::new(MAX_TEMPLATED_UNIONS);
-        Self { plain, filled, began_anew: AtomicBool::new(false) }
+        Self { plain, filled, emptied: AtomicBool::new(false) }
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) struct UnionKey {
 /// A table with a maximum number and weight.
 struct UnionTable {
     max_unions: usize,
-    held: Mutex<UnionTableState>,
+    state: Mutex<UnionTableState>,
 }
 
 #[derive(Default)]
@@ -69,50 +69,50 @@ impl UnionCache {
 
     /// Caches a union if it is not too large.
     pub(super) fn keep(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
-        let (acl, from_storage) = self.table(&key).keep(key, acl);
-        if from_storage {
-            self.began_anew.store(true, Ordering::Relaxed);
+        let (acl, emptied) = self.table(&key).keep(key, acl);
+        if emptied {
+            self.emptied.store(true, Ordering::Relaxed);
         }
         acl
     }
 
     pub(super) fn was_emptied(&self) -> bool {
-        self.began_anew.load(Ordering::Relaxed) && self.began_anew.swap(false, Ordering::Relaxed)
+        self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 }
 
 impl UnionTable {
     fn new(max_unions: usize) -> Self {
-        Self { max_unions, held: Mutex::default() }
+        Self { max_unions, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, UnionTableState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, key: &UnionKey, now: Time) -> Option<Arc<Acl>> {
-        let held = self.lock();
-        held.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
+        let state = self.lock();
+        state.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
     }
 
     /// Caches a union. Returns `true` if this emptied the table.
     fn keep(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
         let (acl, weight) = (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.weight() + key.weight());
-        let mut held = self.lock();
-        if let Some((key, before)) = held.unions.remove_entry(&key) {
-            held.weight -= weight(&key, &before);
+        let mut state = self.lock();
+        if let Some((key, before)) = state.unions.remove_entry(&key) {
+            state.weight -= weight(&key, &before);
         }
         let more = weight(&key, &acl);
         if more > MAX_TABLE_BYTES / 4 {
             // It would use too much of the table.
             return (acl, false);
         }
-        let full = held.unions.len() >= self.max_unions || held.weight + more > MAX_TABLE_BYTES;
+        let full = state.unions.len() >= self.max_unions || state.weight + more > MAX_TABLE_BYTES;
         if full {
-            *held = UnionTableState::default();
+            *state = UnionTableState::default();
         }
-        held.weight += more;
-        held.unions.insert(key, Arc::clone(&acl));
+        state.weight += more;
+        state.unions.insert(key, Arc::clone(&acl));
         (acl, full)
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!(table.lock().unions.len(), fit);
         table.keep(key(fit), large());
-        let held = table.lock();
-        assert_eq!((held.unions.len(), held.weight), (1, large().weight() + key(fit).weight()));
+        let state = table.lock();
+        assert_eq!((state.unions.len(), state.weight), (1, large().weight() + key(fit).weight()));
     }
 }

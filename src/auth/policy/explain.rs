@@ -258,9 +258,9 @@ mod tests {
             });
             let policy = Policy { rules: rules.collect() };
             let path = if list { format!("{path}/") } else { path };
-            let told = explain([("p", &policy)], None, path[..].into(), list, NOW);
+            let explained = explain([("p", &policy)], None, path[..].into(), list, NOW);
             let acl = Acl::compile([&policy], None, NOW);
-            let granted = told.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
+            let granted = explained.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
             prop_assert_eq!(acl.capabilities(path[..].into()), granted);
             let operation = if list { Operation::List } else { Operation::Read };
             let decision = acl.decide(operation, path[..].into(), None);

@@ -161,7 +161,7 @@ impl NameSegments {
         Self { spelling, from, to }
     }
 
-    /// Returns the same position in a path with `segments` more in front.
+    /// Returns this position for a path with this number of additional leading segments.
     #[must_use]
     pub fn shifted(self, segments: usize) -> Self {
         Self::of(self.spelling, self.from + segments)

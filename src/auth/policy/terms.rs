@@ -41,11 +41,11 @@ impl RuleTerms {
                 .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.allow(operation, sent))
     }
 
-    fn allow_wrapping(&self, asked: Option<Duration>) -> bool {
+    fn allow_wrapping(&self, requested: Option<Duration>) -> bool {
         let min = self.min_wrapping;
         let max = self.max_wrapping;
-        let within = |asked| asked >= min && (max.is_zero() || asked <= max);
-        (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
+        let within = |requested| requested >= min && (max.is_zero() || requested <= max);
+        (min.is_zero() && max.is_zero()) || requested.is_some_and(within)
     }
 }
 

@@ -144,7 +144,7 @@ impl NestedTexts {
 
     /// Adds the texts of a value; embedded JSON is parsed only one level deep. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
-        let has_room = match value {
+        let has_capacity = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {
                 let values = member.as_array().map_or(std::slice::from_ref(member), Vec::as_slice);
                 values.iter().all(|value| self.push(&[name, "="], value)) && self.add(member, is_sent)
@@ -153,7 +153,7 @@ impl NestedTexts {
             Value::String(text) if is_sent => self.add_json(text),
             _ => true,
         };
-        has_room && self.push(&[], value)
+        has_capacity && self.push(&[], value)
     }
 
     /// Adds the texts of embedded JSON. Does not parse a text with more values than a body may have.
@@ -172,11 +172,11 @@ impl NestedTexts {
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar_text(value) else { return true };
         self.bytes += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
-        let has_room = self.texts.len() < Self::MAX_TEXTS && self.bytes <= Self::MAX_BYTES;
-        if has_room {
+        let has_capacity = self.texts.len() < Self::MAX_TEXTS && self.bytes <= Self::MAX_BYTES;
+        if has_capacity {
             self.texts.push(begin.concat() + &text);
         }
-        has_room
+        has_capacity
     }
 }
 

@@ -56,7 +56,7 @@ impl Auth {
         limits.check(batch)?;
         check_alias(&wanted.entity_alias, role)?;
         let grants = PolicyGrant {
-            asked: wanted.policies,
+            requested: wanted.policies,
             no_default: wanted.no_default_policy,
             parent: &parent.policies,
             sudo,
@@ -160,12 +160,17 @@ impl Auth {
     }
 
     /// Returns the TTL of a new token; `None` for a root token that never expires.
-    fn first_ttl(&self, record: &TokenRecord, asked: Duration, warnings: &mut Warnings) -> Result<Option<Duration>> {
-        let endless = asked.is_zero() && record.period.is_zero() && record.explicit_max_ttl.is_zero();
+    fn first_ttl(
+        &self,
+        record: &TokenRecord,
+        requested: Duration,
+        warnings: &mut Warnings,
+    ) -> Result<Option<Duration>> {
+        let endless = requested.is_zero() && record.period.is_zero() && record.explicit_max_ttl.is_zero();
         if endless && record.policies == [ROOT_POLICY] {
             return Ok(None);
         }
-        let grant = self.token_limits(record).grant(record.created_at, asked)?;
+        let grant = self.token_limits(record).grant(record.created_at, requested)?;
         warnings.extend(grant.warnings);
         Ok(Some(grant.ttl))
     }
@@ -181,11 +186,11 @@ struct CreationLimits {
 
 impl CreationLimits {
     fn of(wanted: &TokenRequest, role: Option<&TokenRole>, warnings: &mut Warnings) -> Self {
-        let asked = Self { explicit_max_ttl: wanted.explicit_max_ttl, period: wanted.period, uses: wanted.uses };
-        let Some(terms) = role.map(|role| &role.terms) else { return asked };
-        let mut time = |what: &str, asked: Duration, role: Duration| {
-            let least = lesser_duration(asked, role);
-            if !asked.is_zero() && !role.is_zero() {
+        let requested = Self { explicit_max_ttl: wanted.explicit_max_ttl, period: wanted.period, uses: wanted.uses };
+        let Some(terms) = role.map(|role| &role.terms) else { return requested };
+        let mut time = |what: &str, requested: Duration, role: Duration| {
+            let least = lesser_duration(requested, role);
+            if !requested.is_zero() && !role.is_zero() {
                 warnings.add(format!(
                     "{what} specified both during creation call and in role; using the lesser value of {} seconds",
                     least.as_secs()
@@ -193,12 +198,12 @@ impl CreationLimits {
             }
             least
         };
-        let explicit_max_ttl = time("Explicit max TTL", asked.explicit_max_ttl, terms.explicit_max_ttl);
-        let period = time("Period", asked.period, terms.period);
-        let uses = match (asked.uses, terms.num_uses) {
+        let explicit_max_ttl = time("Explicit max TTL", requested.explicit_max_ttl, terms.explicit_max_ttl);
+        let period = time("Period", requested.period, terms.period);
+        let uses = match (requested.uses, terms.num_uses) {
             (0, one) | (one, 0) => one,
-            (asked, role) => {
-                let least = asked.min(role);
+            (requested, role) => {
+                let least = requested.min(role);
                 warnings.add(format!(
                     "Number of uses specified both during creation call and in role; using the lesser value of {least}"
                 ));

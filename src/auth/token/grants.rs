@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 pub(super) struct PolicyGrant<'a> {
     /// Requested policies, normalized; empty for none.
-    pub(super) asked: Vec<String>,
+    pub(super) requested: Vec<String>,
     /// `true` if the request excludes `default`.
     pub(super) no_default: bool,
     pub(super) parent: &'a [String],
@@ -48,12 +48,12 @@ impl PolicyGrant<'_> {
             }
             names
         };
-        let names = match (self.asked.is_empty(), role.allows_some()) {
+        let names = match (self.requested.is_empty(), role.allows_some()) {
             (true, true) => with_default(role.allowed_policies.clone()),
             (true, false) => with_default(self.parent.to_vec()),
-            (false, false) => with_default(self.asked),
+            (false, false) => with_default(self.requested),
             (false, true) => {
-                let names = with_default(self.asked);
+                let names = with_default(self.requested);
                 let allowed = |name: &String| role.allows(name) || (adds_default && name == DEFAULT_POLICY);
                 if !names.iter().all(allowed) {
                     let listed = &role.allowed_policies;
@@ -74,7 +74,7 @@ impl PolicyGrant<'_> {
 
     /// Otherwise the parent's policies are the limit, unless it has `sudo`.
     fn by_parent(self) -> Result<Vec<String>> {
-        let mut names = self.asked;
+        let mut names = self.requested;
         let parent = self.parent;
         if names.is_empty() {
             return Ok(parent.to_vec());

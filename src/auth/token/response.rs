@@ -85,9 +85,9 @@ impl TokenResponse {
 #[cfg(test)]
 impl From<TokenResponse> for serde_json::Value {
     fn from(given: TokenResponse) -> Self {
-        let mut told = serde_json::to_value(&given).unwrap();
-        told["client_token"] = given.token.expose_text().unwrap().into();
-        told["accessor"] = given.accessor.into();
-        told
+        let mut rendered = serde_json::to_value(&given).unwrap();
+        rendered["client_token"] = given.token.expose_text().unwrap().into();
+        rendered["accessor"] = given.accessor.into();
+        rendered
     }
 }

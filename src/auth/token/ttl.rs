@@ -24,15 +24,15 @@ pub(super) struct GrantedTtl {
 }
 
 impl TtlLimits {
-    /// Computes the TTL that is granted for the requested TTL `asked`; zero requests the default.
+    /// Computes the TTL that is granted for the TTL `requested`; zero requests the default.
     ///
     /// # Errors
     /// `Invalid` below a second, also of remaining lifetime: a TTL that rounds to 0 would read as unlimited.
-    pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<GrantedTtl> {
+    pub(super) fn grant(&self, now: Time, requested: Duration) -> Result<GrantedTtl> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
             let max = if self.explicit_max.is_zero() { self.mount_max } else { self.mount_max.min(self.explicit_max) };
-            (if asked.is_zero() { self.mount_default } else { asked }, Some(max))
+            (if requested.is_zero() { self.mount_default } else { requested }, Some(max))
         } else {
             (self.period, (!self.explicit_max.is_zero()).then_some(self.explicit_max))
         };
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn less_than_a_second_is_refused() {
         let short = Duration::from_millis(999);
-        let text = |limits: TtlLimits, asked| limits.grant(START, asked).err().map(|e| e.text().to_owned());
+        let text = |limits: TtlLimits, requested| limits.grant(START, requested).err().map(|e| e.text().to_owned());
         let refused = text(limits(), short);
         assert_eq!(refused.as_deref(), Some("ttl: a token lives for a second at least"));
         let refused = text(TtlLimits { period: short, ..limits() }, HOUR);
@@ -147,12 +147,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_life_passes_its_bound_or_rounds_to_nothing(
-            age in 0u64..50_000_000, asked in 0u64..400_000_000_000, explicit in 0u64..400_000_000_000, period in 0u64..9_000_000
+            age in 0u64..50_000_000, requested in 0u64..400_000_000_000, explicit in 0u64..400_000_000_000, period in 0u64..9_000_000
         ) {
             let seconds = Duration::from_secs;
             let limits = TtlLimits { explicit_max: seconds(explicit), period: seconds(period), mount_max: seconds(30_000_000), ..limits() };
             let now = START + seconds(age);
-            if let Ok(grant) = limits.grant(now, seconds(asked)) {
+            if let Ok(grant) = limits.grant(now, seconds(requested)) {
                 prop_assert!(grant.ttl >= seconds(1));
                 if explicit > 0 {
                     prop_assert!(saturating_add(now, grant.ttl) <= saturating_add(START, seconds(explicit)));

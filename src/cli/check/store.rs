@@ -17,14 +17,14 @@ const STORE: &str = "store";
 const SEAL: &str = "seal";
 
 pub(super) async fn check(report: &mut CheckReport, config: &Config, database: Database) {
-    let mut has_room = true;
+    let mut has_capacity = true;
     let name = match &config.store {
         StoreLocation::Embedded(folder) => {
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
                 report.note(STORE, format!("{}: is open to group or others; 0700 is enough", folder.display()));
             }
             if let Some(free) = disk_space::shortage(folder) {
-                has_room = false;
+                has_capacity = false;
                 let free = free >> 10;
                 let least = disk_space::MIN_FREE_BYTES >> 10;
                 let text = format!("{free} KiB are free on its disk, where a store that works needs more than {least}");
@@ -64,7 +64,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
         }
         (Ok(StoreInspection::Opened { seal, schema, newest, managed_keys }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));
-            let done = if has_room { "can be read and written" } else { "can be read" };
+            let done = if has_capacity { "can be read and written" } else { "can be read" };
             report.ok(STORE, format!("{name}: {done}; {}", describe_version(schema, newest)));
             check_managed_keys(report, config, managed_keys);
         }

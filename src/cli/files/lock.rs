@@ -73,8 +73,8 @@ impl FolderLock {
         }
         // The previous holder may have removed the file since it was opened.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
-        let there = fs::statat(&spot.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
-        let is_there = there.is_ok() && there == fs::fstat(&lock).map(of);
+        let on_disk = fs::statat(&spot.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
+        let is_there = on_disk.is_ok() && on_disk == fs::fstat(&lock).map(of);
         Ok(is_there.then_some(Self { spot, _lock: lock }))
     }
 
@@ -82,8 +82,13 @@ impl FolderLock {
     ///
     /// # Errors
     /// As [`StagedFile::new`].
-    pub(in crate::cli) fn stage(&self, file: &Path, content: FileContent, there: OnExisting) -> Result<StagedFile> {
-        let staged = StagedFile::new(file, content, there)?;
+    pub(in crate::cli) fn stage(
+        &self,
+        file: &Path,
+        content: FileContent,
+        on_existing: OnExisting,
+    ) -> Result<StagedFile> {
+        let staged = StagedFile::new(file, content, on_existing)?;
         // In other folders, the files may belong to a running command.
         if staged.is_in(&self.spot) {
             staged.remove_leftovers();

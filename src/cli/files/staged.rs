@@ -80,11 +80,11 @@ impl StagedFile {
     /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
-    /// `Conflict` for an existing file that stays; `Forbidden` behind another user's symbolic link; `Unavailable` when
-    /// it cannot be created, its folder cannot be read, or its owner cannot be set.
-    pub(super) fn new(file: &Path, content: FileContent, there: OnExisting) -> Result<Self> {
-        let spot = ResolvedPath::of(file, matches!(there, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
-        match (there, &spot.found) {
+    /// `Conflict` if the file exists and must not be replaced; `Forbidden` behind another user's symbolic link;
+    /// `Unavailable` when it cannot be created, its folder cannot be read, or its owner cannot be set.
+    pub(super) fn new(file: &Path, content: FileContent, on_existing: OnExisting) -> Result<Self> {
+        let spot = ResolvedPath::of(file, matches!(on_existing, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
+        match (on_existing, &spot.found) {
             (OnExisting::Reject, Some(_)) => return Err(exists_error(file)),
             (OnExisting::RejectUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists_error(file)),
             (OnExisting::RejectUnlessEmpty | OnExisting::Replace, Some(found))
@@ -102,14 +102,14 @@ impl StagedFile {
             );
             Error::unavailable(text, e)
         })?;
-        let old = spot.found.filter(|_| there != OnExisting::Remove);
+        let old = spot.found.filter(|_| on_existing != OnExisting::Remove);
         let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.new_file_mode() };
         let temporary = [&temporary_prefix(&spot.name), OsStr::new(&random::base62(RANDOM_SUFFIX_LENGTH))]
             .into_iter()
             .collect::<OsString>();
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
-        let is_over = old.is_some() || matches!(there, OnExisting::Replace | OnExisting::Remove);
+        let is_over = old.is_some() || matches!(on_existing, OnExisting::Replace | OnExisting::Remove);
         let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
         old.map_or(Ok(()), |old| staged.like(&old, content))?;
         Ok(staged)
@@ -144,7 +144,7 @@ impl StagedFile {
     /// Renames it to its final name.
     ///
     /// # Errors
-    /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
+    /// `Conflict` if a file that must not be replaced has appeared since, `Unavailable` when the system refuses.
     pub(in crate::cli) fn persist(self) -> Result<()> {
         let folder = self.spot.folder.as_fd();
         let [from, to] = [&self.temporary, &self.spot.name].map(Path::new);

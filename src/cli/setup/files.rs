@@ -40,12 +40,12 @@ pub(super) fn render_configuration(
         (None, None) if from_environment => None,
         (None, None) => Some(default_data_dir(file)),
     };
-    let beside = |name: &str| make_absolute(&file.with_file_name(name));
-    let seal_key = installation.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), make_absolute);
+    let in_folder = |name: &str| make_absolute(&file.with_file_name(name));
+    let seal_key = installation.seal_key_file.as_deref().map_or_else(|| in_folder("seal.key"), make_absolute);
     let tls = installation.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
     // A server cannot write below /etc.
     let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
-    let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
+    let in_tls = |name: &str| tls.as_ref().map_or_else(|| in_folder(name), |folder| folder.join(name));
     let names = match installation.name.is_empty() {
         true => DEFAULT_HOST_NAMES.map(str::to_owned).to_vec(),
         false => installation.name.clone(),

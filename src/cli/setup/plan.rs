@@ -51,7 +51,7 @@ impl SetupPlan {
     /// # Errors
     /// `Invalid`, with the flag and the rule.
     pub(super) fn new(wanted: SetupAuthorityArguments, config: &Path) -> Result<Self> {
-        let beside = |name: &str| config.with_file_name(name);
+        let in_folder = |name: &str| config.with_file_name(name);
         let root_ttl = parse_ttl("--root-ttl", &wanted.root_ttl)?;
         let intermediate_ttl = parse_ttl("--intermediate-ttl", &wanted.intermediate_ttl)?;
         let role_ttl = parse_ttl("--role-ttl", &wanted.role_ttl)?;
@@ -104,8 +104,8 @@ impl SetupPlan {
             public_url: wanted.public_url.map(|url| parse_public_url(&url)).transpose()?,
             role: wanted.role,
             role_ttl,
-            admin_token_file: wanted.admin_token_file.unwrap_or_else(|| beside("admin-token")),
-            root_file: beside("root-ca.pem"),
+            admin_token_file: wanted.admin_token_file.unwrap_or_else(|| in_folder("admin-token")),
+            root_file: in_folder("root-ca.pem"),
         })
     }
 

@@ -50,7 +50,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         trace: Option<TraceContext>,
     ) -> Self {
         let record = shared.audit.record();
-        let seen = record.is_kept().then(|| {
+        let seen = record.is_enabled().then(|| {
             let operation = operation(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
             let token = None;
@@ -67,8 +67,8 @@ impl<'a> ProjectsRequestAudit<'a> {
     }
 
     /// `true` if an audit device is enabled.
-    pub(super) fn is_kept(&self) -> bool {
-        self.record.is_kept()
+    pub(super) fn is_enabled(&self) -> bool {
+        self.record.is_enabled()
     }
 
     pub(super) fn skip(&mut self) {
@@ -107,11 +107,11 @@ impl<'a> ProjectsRequestAudit<'a> {
         outcome: Result<RenderedResponse, ApiRejection>,
     ) -> Result<RenderedResponse, ApiRejection> {
         let Some(seen) = &self.seen else { return outcome };
-        let told = self.record.outcome(&seen.request(), &audit_outcome(&outcome), self.deadline).await;
-        if let (Err(_), Err(refusal)) = (&told, &outcome) {
+        let recorded = self.record.outcome(&seen.request(), &audit_outcome(&outcome), self.deadline).await;
+        if let (Err(_), Err(refusal)) = (&recorded, &outcome) {
             render::log(refusal, seen.id);
         }
-        told?;
+        recorded?;
         outcome
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct RenderedResponse {
     pub(super) tag: Option<String>,
     location: Option<String>,
     /// The memory reservation, until the response is sent.
-    pub(super) room: SenderReservation,
+    pub(super) reservation: SenderReservation,
 }
 
 impl RenderedResponse {
@@ -45,7 +45,7 @@ impl RenderedResponse {
             body: None,
             tag: None,
             location: None,
-            room: SenderReservation::default(),
+            reservation: SenderReservation::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl RenderedResponse {
             tag: Some(entity_tag(body.as_bytes())),
             body: Some(body),
             location,
-            room: SenderReservation::default(),
+            reservation: SenderReservation::default(),
         }
     }
 
@@ -94,11 +94,11 @@ pub(super) fn build_response(written: RenderedResponse, id: &RequestId, rate: Op
 /// Renders a 304 response if the client has the current document (RFC 9110, 13.1.2 and 15.4.5).
 pub(super) fn not_modified(
     written: &RenderedResponse,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     id: &RequestId,
     rate: Option<RemainingRate>,
 ) -> Option<HttpResponse> {
-    let sent = EntityTags::of(asked, IF_NONE_MATCH)?;
+    let sent = EntityTags::of(request_headers, IF_NONE_MATCH)?;
     let known = sent.known(written.tag.as_deref()?)?;
     let mut response = HttpResponse::NotModified().finish();
     let headers = response.headers_mut();

@@ -186,10 +186,10 @@ mod tests {
         fn write(
             &self,
             name: &'static str,
-            asker: CallerId,
+            caller_id: CallerId,
             work: SqlWork,
         ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-            self.read(name, asker, work)
+            self.read(name, caller_id, work)
         }
     }
 

@@ -23,7 +23,7 @@ use crate::telemetry::TraceContext;
 /// The fields of an audit record that are not in the [`AccessLogEntry`] of the request.
 #[derive(Default)]
 pub(super) struct AuditFields {
-    pub(super) asked: Option<(Operation, String)>,
+    pub(super) operation_and_path: Option<(Operation, String)>,
     address: Option<IpAddr>,
     pub(super) token: Option<RequestToken>,
     sent: Option<ParsedBody>,
@@ -36,16 +36,18 @@ impl AuditFields {
 
     /// `true` if the request may change something.
     pub(super) fn changes_something(&self) -> bool {
-        self.asked.as_ref().is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
+        self.operation_and_path
+            .as_ref()
+            .is_some_and(|(operation, _)| !matches!(operation, Operation::Read | Operation::List))
     }
 
     /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
     pub(super) fn what(&mut self, sent: &mut ParsedBody) {
-        let room = std::mem::take(&mut sent.room);
+        let reservation = std::mem::take(&mut sent.reservation);
         let fields = sent.fields.clone();
         let body = sent.body.clone();
         let media_type = sent.media_type.clone();
-        self.sent = Some(ParsedBody { fields, body, media_type, room });
+        self.sent = Some(ParsedBody { fields, body, media_type, reservation });
     }
 
     /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.
@@ -55,7 +57,7 @@ impl AuditFields {
         method: &'r str,
         raw_path: &'r str,
     ) -> AuditRequest<'r> {
-        let (operation, path) = match &self.asked {
+        let (operation, path) = match &self.operation_and_path {
             Some((operation, path)) => (operation_name(*operation), &path[..]),
             None => (method, raw_path),
         };
@@ -159,7 +161,8 @@ mod tests {
     #[test]
     fn read_and_list_operations_change_nothing() {
         let changes = |operation| {
-            AuditFields { asked: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }.changes_something()
+            AuditFields { operation_and_path: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }
+                .changes_something()
         };
         assert!([Operation::Read, Operation::List].map(changes) == [false; 2]);
         assert!([Operation::Create, Operation::Update, Operation::Patch, Operation::Delete].map(changes) == [true; 4]);

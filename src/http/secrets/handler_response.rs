@@ -32,7 +32,7 @@ pub struct HandlerResponse {
     /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<Validators>,
     /// The memory reservation, until the response is sent.
-    pub room: SenderReservation,
+    pub reservation: SenderReservation,
 }
 
 /// Validators of a resource.
@@ -112,16 +112,16 @@ impl ResponseBody {
 /// Approximate length of the JSON text of a value.
 fn estimate_json_len(value: &Value) -> usize {
     /// Quotes and a comma or a colon.
-    const BESIDE: usize = 4;
+    const DELIMITER_BYTES: usize = 4;
     let within = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(estimate_json_len).sum(),
         Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + BESIDE + estimate_json_len(value)).sum()
+            members.iter().map(|(name, value)| name.len() + DELIMITER_BYTES + estimate_json_len(value)).sum()
         }
     };
-    within + BESIDE
+    within + DELIMITER_BYTES
 }
 
 /// A body whose pieces are produced, or shared, while they are sent.
@@ -163,7 +163,7 @@ impl HandlerResponse {
     }
 
     /// 200 with raw bytes and validators for conditional requests.
-    pub fn kept(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
+    pub fn cacheable(media_type: &'static str, bytes: impl Into<bytes::Bytes>, modified: i64) -> Self {
         let bytes = bytes.into();
         let validators = Validators::of(&bytes, Some(modified), MAX_AGE_SECONDS);
         Self::raw(media_type, bytes).with_validators(validators)

@@ -34,11 +34,16 @@ const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 /// The source of a list.
 pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
-    type Place: Clone + PartialOrd + Send + Sync + 'static;
+    type Position: Clone + PartialOrd + Send + Sync + 'static;
 
     /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
     /// Details are read only with `infos`.
-    fn page(&self, after: &Self::Place, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<Self::Place>>>;
+    fn page(
+        &self,
+        after: &Self::Position,
+        max: usize,
+        infos: bool,
+    ) -> BoxFuture<'static, Result<ListPage<Self::Position>>>;
 
     fn max_page_rows(&self) -> usize {
         NAMES_PER_PAGE
@@ -107,7 +112,7 @@ impl<P> ListRow<P> {
 pub(super) async fn build_response<S: RowSource>(
     call: &Call,
     source: S,
-    after: S::Place,
+    after: S::Position,
     limit: Option<usize>,
 ) -> Result<HandlerResponse> {
     start_list(source, after, limit, || ReadPermission::of(call)).await
@@ -141,7 +146,7 @@ pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<Handler
 /// As [`build_response`]. `pass` reserves the slot of a long list.
 async fn start_list<S: RowSource>(
     source: S,
-    after: S::Place,
+    after: S::Position,
     limit: Option<usize>,
     pass: impl FnOnce() -> Result<ReadPermission>,
 ) -> Result<HandlerResponse> {
@@ -213,7 +218,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
     }
 
     /// Reads the next page and returns its visible rows.
-    async fn read<S: RowSource<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<VisibleRow>> {
+    async fn read<S: RowSource<Position = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<VisibleRow>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
         let max =
             self.left.filter(|_| !self.hides).map_or(source.max_page_rows(), |left| left.min(source.max_page_rows()));
@@ -245,8 +250,8 @@ impl<P: Clone + PartialOrd> ListReader<P> {
 struct ListStream<S: RowSource> {
     source: S,
     pass: ReadPermission,
-    after: S::Place,
-    reader: ListReader<S::Place>,
+    after: S::Position,
+    reader: ListReader<S::Position>,
     member: ListMember,
     /// `true` while the member has no row.
     is_first: bool,
@@ -302,7 +307,7 @@ mod tests {
     use crate::http::sender::Sender;
 
     /// A list of a caller whose permission does not end.
-    async fn answer<S: RowSource>(source: S, after: S::Place, limit: Option<usize>) -> Result<HandlerResponse> {
+    async fn answer<S: RowSource>(source: S, after: S::Position, limit: Option<usize>) -> Result<HandlerResponse> {
         start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
     }
 
@@ -335,7 +340,7 @@ mod tests {
     }
 
     impl RowSource for Numbers {
-        type Place = u32;
+        type Position = u32;
 
         fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
             assert!((1..=self.max).contains(&max));
@@ -474,7 +479,7 @@ mod tests {
     async fn limited_list_of_mostly_hidden_rows_reads_few_pages() {
         struct Ends(Arc<AtomicUsize>);
         impl RowSource for Ends {
-            type Place = u32;
+            type Position = u32;
             fn page(&self, after: &u32, max: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 let row = |n: u32| ListRow { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
@@ -482,11 +487,11 @@ mod tests {
             }
         }
         for (limit, max) in [(1, 5), (3, 5), (1_500, 6)] {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let (text, error) = pieces(answer(Ends(Arc::clone(&asked)), 0, Some(limit)).await.unwrap()).await;
+            let reads = Arc::new(AtomicUsize::new(0));
+            let (text, error) = pieces(answer(Ends(Arc::clone(&reads)), 0, Some(limit)).await.unwrap()).await;
             let names: Vec<String> = (3_001..=3_000 + limit).map(|n| n.to_string()).collect();
             assert_eq!((text.concat(), error.is_none()), (format!("{{\"keys\":[{}]}}", names.join(",")), true));
-            assert!(asked.load(Ordering::Relaxed) <= max, "{limit}: {asked:?} pages");
+            assert!(reads.load(Ordering::Relaxed) <= max, "{limit}: {reads:?} pages");
         }
     }
 
@@ -511,13 +516,13 @@ mod tests {
     async fn rows_changing_between_names_and_details_leave_valid_json() {
         struct Growing(AtomicUsize);
         impl RowSource for Growing {
-            type Place = u32;
+            type Position = u32;
             fn page(&self, after: &u32, max: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
-                let asked = self.0.fetch_add(1, Ordering::Relaxed) as u32;
-                let low = if infos && asked > 2 { 15 } else { 1 };
+                let reads = self.0.fetch_add(1, Ordering::Relaxed) as u32;
+                let low = if infos && reads > 2 { 15 } else { 1 };
                 let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
-                let rows = (after + 1..=(asked + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
+                let rows = (after + 1..=(reads + 1) * 10).filter(|n| *n >= low).take(max).map(row).collect();
                 ready(Ok(ListPage::of(rows, max))).boxed()
             }
             fn max_page_rows(&self) -> usize {

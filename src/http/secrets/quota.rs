@@ -42,9 +42,9 @@ impl QuotaGate {
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,
-        asked: &ParsedRequest,
+        parsed: &ParsedRequest,
     ) -> Option<QuotaResult> {
-        if self.waits { None } else { self.count(target, asked, target.role(asked), state.clock.now()) }
+        if self.waits { None } else { self.count(target, parsed, target.role(parsed), state.clock.now()) }
     }
 
     /// Counts the request if it is counted after its body and the body cannot be read.
@@ -52,9 +52,9 @@ impl QuotaGate {
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,
-        asked: &ParsedRequest,
+        parsed: &ParsedRequest,
     ) -> Option<QuotaResult> {
-        if self.waits { self.count(target, asked, "", state.clock.now()) } else { None }
+        if self.waits { self.count(target, parsed, "", state.clock.now()) } else { None }
     }
 
     /// Counts the request if it is counted after its body.
@@ -62,17 +62,17 @@ impl QuotaGate {
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,
-        asked: &ParsedRequest,
+        parsed: &ParsedRequest,
         sent: &Fields,
     ) -> Option<QuotaResult> {
         let mount = target.mount.as_deref().filter(|_| self.waits)?;
-        self.count(target, asked, &state.auth.login_role(mount, sent), state.clock.now())
+        self.count(target, parsed, &state.auth.login_role(mount, sent), state.clock.now())
     }
 
-    fn count(&self, target: &ResolvedRoute, asked: &ParsedRequest, role: &str, now: Time) -> Option<QuotaResult> {
-        let below = asked.path.get(target.below.clone()).unwrap_or_default();
+    fn count(&self, target: &ResolvedRoute, parsed: &ParsedRequest, role: &str, now: Time) -> Option<QuotaResult> {
+        let below = parsed.path.get(target.below.clone()).unwrap_or_default();
         let mount = target.mount.as_deref().map(|mount| (mount, below));
-        let request = QuotaRequest { path: &asked.path, mount, role, address: self.address };
+        let request = QuotaRequest { path: &parsed.path, mount, role, address: self.address };
         let taken = self.quotas.take(&request, now)?;
         let QuotaConfig { enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: shown, .. } =
             *self.quotas.config();

@@ -71,7 +71,7 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
     let bodiless = matches!(status, 204 | 304);
     let head = context.head;
     let now = context.now;
-    let asked = context.headers;
+    let request_headers = context.headers;
     let (media_type, parts) = match body {
         _ if status == 304 => (JSON_MEDIA_TYPE.into(), None),
         ResponseBody::Raw(media_type, bytes) => (media_type.into(), Some(RenderedBody::Whole(bytes))),
@@ -94,7 +94,7 @@ pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderC
     }
     set_common_headers(&mut response, id);
     if let Some(validators) = &validators {
-        conditional::write_validators(&mut response, validators, now, asked);
+        conditional::write_validators(&mut response, validators, now, request_headers);
     }
     for (name, value) in headers {
         set_text(&mut response, HeaderName::from_static(name), &value);

@@ -186,16 +186,16 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
     let names = [Some(&SERVICE_WRAP), compat.then_some(&VAULT_WRAP)];
     let mut found: Option<Duration> = None;
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)).filter(|value| !value.is_empty()) {
-        let asked =
+        let ttl =
             value.to_str().ok().and_then(|text| parse_duration(text.trim())).ok_or_else(|| {
                 Error::invalid("wrap-ttl: must be a duration, such as 60 or \"1m\", and not negative")
             })?;
         match found {
-            Some(first) if first != asked => return Err(Error::malformed("wrap-ttl: two different times were sent")),
-            _ => found = Some(asked),
+            Some(first) if first != ttl => return Err(Error::malformed("wrap-ttl: two different times were sent")),
+            _ => found = Some(ttl),
         }
     }
-    Ok(found.filter(|asked| !asked.is_zero()))
+    Ok(found.filter(|ttl| !ttl.is_zero()))
 }
 
 /// Returns the idempotency key: printable ASCII without spaces, optionally in quotes.
@@ -274,8 +274,8 @@ mod tests {
             ("PUT", "/v1/a", Operation::Update, "a"),
             ("DELETE", "/v1/a?list=zz", Operation::Delete, "a"),
         ] {
-            let asked = ask(method, uri).unwrap();
-            assert_eq!((asked.operation, asked.path.as_str()), (operation, path), "{method} {uri}");
+            let parsed = ask(method, uri).unwrap();
+            assert_eq!((parsed.operation, parsed.path.as_str()), (operation, path), "{method} {uri}");
         }
         for (method, uri, kind) in [
             ("GET", "/v1/a?list=zz", Kind::Invalid),
@@ -346,23 +346,23 @@ mod tests {
 
     #[test]
     fn wrap_ttl_header_is_read_as_a_duration() {
-        let asked = |headers: &[(&'static str, &'static str)]| {
+        let read_ttl = |headers: &[(&'static str, &'static str)]| {
             let request = headers.iter().fold(TestRequest::default(), |r, h| r.append_header(*h)).to_http_request();
             wrap_ttl(request.headers(), true)
         };
         for (value, seconds) in [("60", 60), ("1m0s", 60), ("90s", 90), ("1h", 3600)] {
             for name in ["x-service-wrap-ttl", "x-vault-wrap-ttl"] {
-                assert_eq!(asked(&[(name, value)]).unwrap(), Some(Duration::from_secs(seconds)), "{value}");
+                assert_eq!(read_ttl(&[(name, value)]).unwrap(), Some(Duration::from_secs(seconds)), "{value}");
             }
         }
         for value in ["", "0", "0s"] {
-            assert_eq!(asked(&[("x-vault-wrap-ttl", value)]).unwrap(), None, "{value}");
+            assert_eq!(read_ttl(&[("x-vault-wrap-ttl", value)]).unwrap(), None, "{value}");
         }
         for value in ["-1", "-1s", "soon", "1x"] {
-            assert_eq!(asked(&[("x-vault-wrap-ttl", value)]).unwrap_err().kind(), Kind::Invalid, "{value}");
+            assert_eq!(read_ttl(&[("x-vault-wrap-ttl", value)]).unwrap_err().kind(), Kind::Invalid, "{value}");
         }
-        assert!(asked(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "1m")]).unwrap().is_some());
-        assert!(asked(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "2m")]).is_err());
+        assert!(read_ttl(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "1m")]).unwrap().is_some());
+        assert!(read_ttl(&[("x-vault-wrap-ttl", "60s"), ("x-service-wrap-ttl", "2m")]).is_err());
         let request = TestRequest::default().insert_header(("x-vault-wrap-ttl", "60")).to_http_request();
         assert_eq!(wrap_ttl(request.headers(), false).unwrap(), None);
     }

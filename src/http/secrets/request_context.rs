@@ -50,7 +50,7 @@ impl<'a> RequestContext<'a> {
         line: AccessLogEntry,
     ) -> Self {
         let record = state.audit.record();
-        let seen = record.is_kept().then(|| {
+        let seen = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(AuditFields::from(address.ok().flatten()))
         });
@@ -98,26 +98,26 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Stores the resolved target.
-    pub(super) fn set_route(&mut self, target: &ResolvedRoute, asked: &ParsedRequest) {
+    pub(super) fn set_route(&mut self, target: &ResolvedRoute, parsed: &ParsedRequest) {
         self.line.mount.clone_from(&target.mount);
-        if let Some(route) = target.meter(asked.operation) {
+        if let Some(route) = target.meter(parsed.operation) {
             self.line.route = route;
         }
         if !target.is_audited() {
             self.skip_audit();
         }
         if let Some(seen) = &mut self.seen {
-            seen.asked = Some((asked.operation, asked.path.clone()));
+            seen.operation_and_path = Some((parsed.operation, parsed.path.clone()));
         }
     }
 
     /// Stores the quota state, and rejects the request if the quota is exceeded.
-    pub(super) fn counted(&mut self, quota: Option<QuotaResult>, asked: &ParsedRequest) -> Result<()> {
+    pub(super) fn counted(&mut self, quota: Option<QuotaResult>, parsed: &ParsedRequest) -> Result<()> {
         let Some(quota) = quota else { return Ok(()) };
         if quota.is_quiet() {
             self.skip_audit();
         }
-        self.quota.insert(quota).check(&asked.path)
+        self.quota.insert(quota).check(&parsed.path)
     }
 
     /// Audits the request before its handler runs.

@@ -45,8 +45,8 @@ pub(super) struct ResolvedRoute {
 
 impl ResolvedRoute {
     /// Resolves a path, and replaces it by its canonical spelling.
-    pub(super) fn of(table: &MountTable, asked: &mut ParsedRequest) -> Self {
-        let Some((mount, rest)) = table.route(&asked.path) else {
+    pub(super) fn of(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
+        let Some((mount, rest)) = table.route(&parsed.path) else {
             let found = RouteMatch::NoMatch;
             let spelt = Vec::new();
             return Self {
@@ -59,24 +59,24 @@ impl ResolvedRoute {
                 sudo: false,
             };
         };
-        let from = asked.path.len() - rest.len();
-        let mut found = match (index_of(&mount.kind), &asked.tail) {
-            (Some(index), None) => index.find(rest, asked.operation),
-            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
+        let from = parsed.path.len() - rest.len();
+        let mut found = match (index_of(&mount.kind), &parsed.tail) {
+            (Some(index), None) => index.find(rest, parsed.operation),
+            (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
-        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
+        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, parsed.operation);
         let mut spelt = Vec::new();
         let mut was_normalized = false;
         let mut used_alias = false;
         if let RouteMatch::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
         {
-            (*params, spelt) = (canonical.params, offset_spellings(&asked.path[..from], canonical.spelt));
+            (*params, spelt) = (canonical.params, offset_spellings(&parsed.path[..from], canonical.spelt));
             (was_normalized, used_alias) = (canonical.was_normalized, canonical.used_alias);
-            asked.path.replace_range(from.., &canonical.path);
+            parsed.path.replace_range(from.., &canonical.path);
         }
-        let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
+        let end = parsed.path.strip_suffix('/').unwrap_or(&parsed.path).len();
         Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, was_normalized, used_alias, sudo }
     }
 
@@ -140,29 +140,34 @@ impl ResolvedRoute {
     ///
     /// # Errors
     /// Errors of the mount and its store.
-    pub(super) async fn needs(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> Result<Operation> {
+    pub(super) async fn needs(
+        &self,
+        state: &WorkerState,
+        caller: &Caller,
+        parsed: &ParsedRequest,
+    ) -> Result<Operation> {
         let (Some(mount), RouteMatch::Route(_, route, params)) = (&self.mount, &self.found) else {
-            return Ok(asked.operation);
+            return Ok(parsed.operation);
         };
-        let Some(exists) = route.exists.filter(|_| self.depends_on_existence(state, caller, asked)) else {
-            return Ok(asked.operation);
+        let Some(exists) = route.exists.filter(|_| self.depends_on_existence(state, caller, parsed)) else {
+            return Ok(parsed.operation);
         };
-        let below = asked.path.get(self.below.clone()).unwrap_or_default();
+        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
         let named = ExistenceQuery { state, mount, caller, below, params: *params };
-        Ok(if exists(named).await? { asked.operation } else { Operation::Create })
+        Ok(if exists(named).await? { parsed.operation } else { Operation::Create })
     }
 
     /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
     /// `create` and the operation's capability.
-    pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
-        let may = |operation| state.auth.decide(caller, operation, self.request_path(asked), None).allowed;
+    pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, parsed: &ParsedRequest) -> bool {
+        let may = |operation| state.auth.decide(caller, operation, self.request_path(parsed), None).allowed;
         matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
-            && may(Operation::Create) != may(asked.operation)
+            && may(Operation::Create) != may(parsed.operation)
     }
 
     /// Returns the path as policies see it.
-    pub(super) fn request_path<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
-        RequestPath { path: &asked.path, spelt: &self.spelt }
+    pub(super) fn request_path<'a>(&'a self, parsed: &'a ParsedRequest) -> RequestPath<'a> {
+        RequestPath { path: &parsed.path, spelt: &self.spelt }
     }
 
     pub(super) fn is_login(&self) -> bool {
@@ -171,9 +176,9 @@ impl ResolvedRoute {
     }
 
     /// Returns the role in a path that issues or signs; `""` for none.
-    pub(super) fn role<'a>(&self, asked: &'a ParsedRequest) -> &'a str {
+    pub(super) fn role<'a>(&self, parsed: &'a ParsedRequest) -> &'a str {
         const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
-        let below = asked.path.get(self.below.clone()).unwrap_or_default();
+        let below = parsed.path.get(self.below.clone()).unwrap_or_default();
         match &self.found {
             RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
                 params.named("name", below)
@@ -190,8 +195,8 @@ impl ResolvedRoute {
     }
 
     /// `true` if a decision allows the request. Help is allowed for all tokens.
-    pub(super) fn allows(&self, decision: Decision, asked: &ParsedRequest) -> bool {
-        asked.help
+    pub(super) fn allows(&self, decision: Decision, parsed: &ParsedRequest) -> bool {
+        parsed.help
             || match self.access() {
                 RouteAccess::Open | RouteAccess::Caller => true,
                 RouteAccess::Token => decision.allowed,
@@ -234,7 +239,7 @@ impl ResolvedRoute {
     /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
     pub(super) async fn read(
         &self,
-        asked: &ParsedRequest,
+        parsed: &ParsedRequest,
         headers: &HeaderMap,
         payload: Payload,
         state: &WorkerState,
@@ -248,7 +253,7 @@ impl ResolvedRoute {
         };
         let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
         let limit = self.body_limit(settings);
-        let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
+        let writes = matches!(parsed.operation, Operation::Create | Operation::Update | Operation::Patch);
         let time = match self.access() {
             _ if !welcome => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
             RouteAccess::Open => settings.body_timeout.min(body::OPEN_ROUTE_BODY_TIMEOUT),
@@ -259,7 +264,7 @@ impl ResolvedRoute {
             return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED_BODY_ERROR));
         }
         if raw && welcome {
-            let body = match &asked.tail {
+            let body = match &parsed.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
                 None => body::read_truncated(headers, payload, limit, share, time).await?,
             };
@@ -273,27 +278,31 @@ impl ResolvedRoute {
             passed.or_else(
                 |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
             )?;
-            let query = asked.query.iter().filter(|_| !writes).cloned();
+            let query = parsed.query.iter().filter(|_| !writes).cloned();
             return Ok(ParsedBody { fields: Fields::from_pairs(query), ..ParsedBody::default() });
         }
         let kept = body::read_limited(headers, payload, limit, share, time).await;
-        let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
+        let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,
         })?;
         let max_text_bytes = route.map_or(MAX_TEXT_BYTES, |route| route.max_text_bytes);
         times.wait_for_slice().await;
-        Ok(ParsedBody { fields: request::parse_fields(&body, headers, max_text_bytes)?, room, ..ParsedBody::default() })
+        Ok(ParsedBody {
+            fields: request::parse_fields(&body, headers, max_text_bytes)?,
+            reservation,
+            ..ParsedBody::default()
+        })
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
-    pub(super) fn found(&self, asked: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
+    pub(super) fn found(&self, parsed: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
         let Some(mount) = &self.mount else {
-            return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", asked.path)));
+            return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", parsed.path)));
         };
         match &self.found {
             RouteMatch::Route(_, route, params) => {
-                let below = &asked.path[self.below.clone()];
+                let below = &parsed.path[self.below.clone()];
                 match params.iter(below).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
                     Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME_LEN))),
                     None => Ok((mount.clone(), route, *params)),
@@ -305,23 +314,23 @@ impl ResolvedRoute {
     }
 
     /// Returns the methods of a path that does not have the requested one.
-    pub(super) fn methods(&self, asked: &ParsedRequest, compat: bool) -> Option<String> {
+    pub(super) fn methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;
-        let rest = asked.path.get(self.below.start..)?;
-        let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
-        let takes = |operation| match &asked.tail {
+        let rest = parsed.path.get(self.below.start..)?;
+        let path = if parsed.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
+        let takes = |operation| match &parsed.tail {
             Some(_) => entry.route(operation).is_some(),
             None => matches!(index.find(path, operation), RouteMatch::Route(..)),
         };
         Some(route::allow_header(takes, compat))
     }
 
-    pub(super) fn help(&self, asked: &ParsedRequest) -> Result<HandlerResponse> {
+    pub(super) fn help(&self, parsed: &ParsedRequest) -> Result<HandlerResponse> {
         let text = match (&self.mount, &self.found) {
             (Some(mount), _) if self.below.is_empty() => mount_help(mount),
             (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
-            (_, RouteMatch::NoMatch) => return self.found(asked).map(|_| HandlerResponse::empty()),
+            (_, RouteMatch::NoMatch) => return self.found(parsed).map(|_| HandlerResponse::empty()),
         };
         Ok(ResponseBody::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }
@@ -357,5 +366,5 @@ pub(super) struct ParsedBody {
     pub(super) body: Bytes,
     /// Media type of an unparsed body, without parameters.
     pub(super) media_type: String,
-    pub(super) room: SenderReservation,
+    pub(super) reservation: SenderReservation,
 }

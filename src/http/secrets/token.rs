@@ -239,7 +239,7 @@ struct TokenAccessorSource {
 }
 
 impl RowSource for TokenAccessorSource {
-    type Place = TokenHash;
+    type Position = TokenHash;
 
     fn page(&self, after: &TokenHash, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
         let auth = Arc::clone(&self.auth);

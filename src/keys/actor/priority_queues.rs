@@ -14,7 +14,7 @@ use crate::fair_queue::QueueCaller;
 const FIRST_QUEUE_CALLS_PER_OTHER: u8 = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
-/// Maximum duration of a call that is learned while there is no estimate.
+/// Maximum of the first estimate of a call's duration.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 
 /// The queue of a job.
@@ -44,7 +44,7 @@ pub(super) struct PriorityQueues {
     /// Calls of the first queue since the last call of another.
     passed: u8,
     /// `true` if the last call of another queue was a lookup.
-    looked: bool,
+    last_was_lookup: bool,
     pace: Duration,
 }
 
@@ -81,12 +81,12 @@ impl PriorityQueues {
             return self.first.pop_front();
         }
         self.passed = 0;
-        self.looked = may_look && !(may_last && self.looked);
-        if self.looked { self.look.pop_front() } else { self.last.pop_front() }
+        self.last_was_lookup = may_look && !(may_last && self.last_was_lookup);
+        if self.last_was_lookup { self.look.pop_front() } else { self.last.pop_front() }
     }
 
     /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.
-    pub(super) fn has_room(&self, rank: JobPriority, max: usize) -> bool {
+    pub(super) fn has_capacity(&self, rank: JobPriority, max: usize) -> bool {
         let share = (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
         match rank {
             JobPriority::First => self.first.len() < max,
@@ -98,9 +98,10 @@ impl PriorityQueues {
     /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its rank. A
     /// call takes at least `least`, the elapsed time of the calls in progress.
     pub(super) fn wait(&self, rank: JobPriority, running: usize, max_calls: usize, least: Duration) -> Duration {
-        let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
+        let interleaved =
+            self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
         let before = match rank {
-            JobPriority::First => self.first.len() + beside,
+            JobPriority::First => self.first.len() + interleaved,
             JobPriority::Lookup => self.look.len(),
             // At most one lookup goes before each of them.
             JobPriority::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
@@ -228,15 +229,15 @@ mod tests {
         let mut waiting = PriorityQueues::default();
         let mut kept = Vec::new();
         for _ in 0..2 {
-            assert!(waiting.has_room(JobPriority::Last, 16));
+            assert!(waiting.has_capacity(JobPriority::Last, 16));
             let (job, answered) = job(JobPriority::Last, LONG);
             waiting.push(job);
             kept.push(answered);
         }
         assert!(
-            !waiting.has_room(JobPriority::Last, 16)
-                && waiting.has_room(JobPriority::Lookup, 16)
-                && waiting.has_room(First, 1)
+            !waiting.has_capacity(JobPriority::Last, 16)
+                && waiting.has_capacity(JobPriority::Lookup, 16)
+                && waiting.has_capacity(First, 1)
         );
     }
 

@@ -142,7 +142,7 @@ impl SignQueue {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(super) fn require_room(&self) -> Result<()> {
+    pub(super) fn require_capacity(&self) -> Result<()> {
         self.admits(&self.lock(), JobPriority::First)
     }
 
@@ -156,13 +156,13 @@ impl SignQueue {
 
     /// `true` if the queue has capacity for one more job and it would start early enough.
     fn accepts(&self, state: &SignQueueState, rank: JobPriority) -> bool {
-        let has_room =
-            state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
+        let has_capacity =
+            state.waiting.has_capacity(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
         let running = state.calls_of(rank).count();
         let max_calls = state.max_calls_of(rank);
         let least = state.min_elapsed(rank, Instant::now(), self.limits.call_timeout);
         let wait = state.waiting.wait(rank, running, max_calls, least);
-        has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
+        has_capacity && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
     fn stuck(&self) -> Error {
@@ -182,7 +182,7 @@ impl SignQueue {
             return Err(stopped_error(&self.name));
         }
         self.admits(&state, job.rank)?;
-        let is_full = !state.waiting.has_room(job.rank, self.limits.queue);
+        let is_full = !state.waiting.has_capacity(job.rank, self.limits.queue);
         let void = if is_full || job.rank == JobPriority::Lookup {
             state.waiting.remove_expired(Instant::now())
         } else {

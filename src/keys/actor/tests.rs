@@ -230,15 +230,15 @@ async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
         let first = tokio::spawn(signer.sign(P256, message()));
         eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
         let jobs: Vec<_> = (0..4).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
-        signer.require_room().unwrap();
+        signer.require_capacity().unwrap();
         tokio::task::yield_now().await;
-        for busy in [signer.require_room().unwrap_err(), signer.sign(P256, message()).await.unwrap_err()] {
+        for busy in [signer.require_capacity().unwrap_err(), signer.sign(P256, message()).await.unwrap_err()] {
             assert_eq!(busy.kind(), Kind::Busy);
             assert!(busy.text().contains("\"full\"") && busy.text().contains("retry"), "{busy}");
         }
         jobs.iter().for_each(|job| job.abort());
         tokio::task::yield_now().await;
-        signer.require_room().unwrap();
+        signer.require_capacity().unwrap();
         let later = tokio::spawn(signer.sign(P256, message()));
         tokio::task::yield_now().await;
         double.close(false);
@@ -262,9 +262,9 @@ async fn overloaded_backend_works_at_full_capacity() {
             // One job every 5 ms, even if the sleep takes longer on a busy machine.
             let due = usize::try_from(begun.elapsed().as_millis() / 5).unwrap();
             while jobs.len() <= due {
-                let asked = signer.sign(P256, message());
+                let signature = signer.sign(P256, message());
                 jobs.push(tokio::spawn(async move {
-                    asked.await.map(drop).map_err(|error| (error.kind(), Instant::now()))
+                    signature.await.map(drop).map_err(|error| (error.kind(), Instant::now()))
                 }));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -295,10 +295,10 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
         let signer = actor.signer(known(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |low_priority: bool| {
-            let asked = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
+            let signature = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
             let order = Arc::clone(&order);
             tokio::spawn(async move {
-                asked.await.unwrap();
+                signature.await.unwrap();
                 order.lock().unwrap().push(low_priority);
             })
         };
@@ -363,14 +363,14 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
     assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
     // Both calls hang now, which blocks signatures and lookups.
-    for refused in [signer.require_room().unwrap_err(), actor.key(false).await.unwrap_err()] {
+    for refused in [signer.require_capacity().unwrap_err(), actor.key(false).await.unwrap_err()] {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("does not respond in any session"), "{refused}");
     }
     assert_eq!(double.calls(), 2);
     double.close(false);
     eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
-    eventually(|| signer.require_room().is_ok()).await;
+    eventually(|| signer.require_capacity().is_ok()).await;
     signer.sign(P256, message()).await.unwrap();
 }
 

@@ -43,9 +43,9 @@ impl RemoteSigner for VerifyingSigner {
         self.link.line().backend().wants(kind, algorithm)
     }
 
-    fn require_room(&self) -> Result<()> {
+    fn require_capacity(&self) -> Result<()> {
         let line = self.link.line();
-        line.require_room().inspect_err(|error| line.meter().failed(error.kind()))
+        line.require_capacity().inspect_err(|error| line.meter().failed(error.kind()))
     }
 
     fn sign(

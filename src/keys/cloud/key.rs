@@ -206,7 +206,7 @@ impl<S: CloudKeyService> CloudKey<S> {
                 Err(error) => return Err(error),
             };
             if begun.elapsed() + pause > VISIBILITY_TIMEOUT
-                || failure.retry_after().is_some_and(|asked| asked > MAX_LOOKUP_PAUSE)
+                || failure.retry_after().is_some_and(|pause| pause > MAX_LOOKUP_PAUSE)
             {
                 return Err(failure);
             }
@@ -382,7 +382,7 @@ mod tests {
     struct Slow {
         key: PrivateKey,
         answers: Arc<Semaphore>,
-        asked: Arc<AtomicUsize>,
+        lookups: Arc<AtomicUsize>,
     }
 
     impl CloudKeyService for Slow {
@@ -393,7 +393,7 @@ mod tests {
         }
 
         async fn find(&self) -> Result<Option<KeyIdentity>> {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.lookups.fetch_add(1, Ordering::SeqCst);
             let answer = self.answers.acquire().await.unwrap();
             answer.forget();
             Ok(Some(self.key.public().clone().into()))
@@ -417,8 +417,8 @@ mod tests {
     async fn signing_never_waits_for_lookups_and_lookups_are_shared() {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         let answers = Arc::new(Semaphore::new(1));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let slow = Slow { key, answers: Arc::clone(&answers), asked: Arc::clone(&asked) };
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let slow = Slow { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
         let signer = actor.signer(actor.key(true).await.unwrap());
@@ -428,7 +428,7 @@ mod tests {
                 tokio::spawn(async move { actor.test_sign(TestSign::default()).await })
             })
             .collect();
-        while asked.load(Ordering::SeqCst) < 2 {
+        while lookups.load(Ordering::SeqCst) < 2 {
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {
@@ -436,7 +436,7 @@ mod tests {
             let signed = tokio::time::timeout(Duration::from_secs(10), signer.sign(P256, input)).await;
             assert!(signed.unwrap().is_ok());
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 2, "concurrent requests share a lookup");
+        assert_eq!(lookups.load(Ordering::SeqCst), 2, "concurrent requests share a lookup");
         answers.add_permits(100);
         for test in tests {
             test.await.unwrap().unwrap();

@@ -63,7 +63,7 @@ enum CredentialSource {
     /// The environment of the process: variables, profile, container or machine.
     Environment {
         chain: Box<DefaultCredentialsChain>,
-        held: SharedCredential<CachedCredential>,
+        cache: SharedCredential<CachedCredential>,
     },
 }
 
@@ -96,7 +96,7 @@ impl AkmsClient {
                 let chain = DefaultCredentialsChain::builder().configure(own).region(Region::new(region.clone()));
                 CredentialSource::Environment {
                     chain: Box::new(chain.build().await),
-                    held: SharedCredential::default(),
+                    cache: SharedCredential::default(),
                 }
             }
         };
@@ -164,9 +164,9 @@ impl AkmsClient {
 
 impl CredentialSource {
     async fn get(&self) -> Result<Credentials> {
-        let (chain, held) = match self {
+        let (chain, cache) = match self {
             Self::Configured(credentials) => return Ok(credentials.clone()),
-            Self::Environment { chain, held } => (chain, held),
+            Self::Environment { chain, cache } => (chain, cache),
         };
         let fetch = async {
             let credentials = chain.provide_credentials().await.map_err(|error| {
@@ -178,8 +178,8 @@ impl CredentialSource {
                 lifetime.map_or(CREDENTIAL_LIFETIME, |lifetime| lifetime - CREDENTIAL_MARGIN.min(lifetime / 2));
             Ok(CachedCredential { credentials, renew_at: now + use_for })
         };
-        let held = held.get(|held| now() < held.renew_at, fetch).await?;
-        Ok(held.credentials)
+        let cached = cache.get(|cached| now() < cached.renew_at, fetch).await?;
+        Ok(cached.credentials)
     }
 }
 

@@ -27,7 +27,7 @@ impl ManagedKeys {
     ) -> Result<Arc<ManagedKeyRecord>> {
         let one_writer = self.writer().await;
         let attempt = async || {
-            self.reload_held(&one_writer).await?;
+            self.reload_locked(&one_writer).await?;
             let view = self.view();
             let known = view.by_name(name);
             if let Some(other) = known.map(|entry| entry.record.kind()).filter(|other| *other != kind) {
@@ -58,7 +58,7 @@ impl ManagedKeys {
     pub async fn delete(&self, kind: BackendType, name: &str) -> Result<()> {
         let one_writer = self.writer().await;
         let attempt = async || {
-            self.reload_held(&one_writer).await?;
+            self.reload_locked(&one_writer).await?;
             let view: Arc<ManagedKeysView> = self.view();
             let Some(entry) = view.by_name(name).filter(|entry| entry.record.kind() == kind) else { return Ok(()) };
             let users = self.grants.users(name.to_owned()).await?;

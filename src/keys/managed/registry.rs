@@ -78,7 +78,7 @@ impl ManagedKeys {
     /// As [`ManagedKeys::open`]; the published view stays.
     pub async fn reload(&self) -> Result<()> {
         let one_writer = self.writer().await;
-        self.reload_held(&one_writer).await
+        self.reload_locked(&one_writer).await
     }
 
     /// Reloads all keys if a failed write may have been stored, and returns `true` in that case. Called periodically.
@@ -191,7 +191,7 @@ impl ManagedKeys {
         self.view.load().by_name(name).filter(|entry| entry.record.kind() == kind).cloned()
     }
 
-    pub(super) async fn reload_held(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
+    pub(super) async fn reload_locked(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
         let documents = self.store.documents(MANAGED_KEYS).await?;
         self.publish(ManagedKeysView::load(documents, &self.view.load(), &self.devices())?);
         self.behind.store(false, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl ManagedKeys {
     /// fails, [`Self::catch_up`] repeats it.
     pub(super) async fn recheck(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
         // A write that was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_held(one_writer).await.is_err() {
+        if error.kind() != Kind::Busy && self.reload_locked(one_writer).await.is_err() {
             self.behind.store(true, Ordering::Relaxed);
         }
     }

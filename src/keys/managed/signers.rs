@@ -18,19 +18,19 @@ use crate::x509::public_key::PublicKey;
 const MAX_QUOTED_CHARACTERS: usize = 128;
 
 impl ManagedKeys {
-    /// Returns the key if it exists and the mount may use it. `asked` is its name in the error, which does not reveal
-    /// which of the two failed.
+    /// Returns the key if it exists and the mount may use it. `requested` is its name in the error, which does not
+    /// reveal which of the two failed.
     fn granted(
         &self,
         mount: MountId,
         key: Option<&Arc<ManagedKeyEntry>>,
-        asked: &str,
+        requested: &str,
     ) -> Result<(Arc<ManagedKeyEntry>, SignerActor)> {
         let may = |entry: &&Arc<ManagedKeyEntry>| {
             entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
         };
         let Some(entry) = key.filter(may) else {
-            let name = asked.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>();
+            let name = requested.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>();
             let path = self.grants.path(mount);
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };

@@ -121,10 +121,10 @@ impl Pkcs11SealDevice {
     ) -> BoxFuture<'static, Result<T>> {
         let key = Arc::clone(&self.key);
         with_timeout("seal: the pkcs11 module", async move {
-            let (tell, told) = oneshot::channel();
-            let body = move || drop(tell.send(run_with_recovery(&key, work)));
+            let (sender, receiver) = oneshot::channel();
+            let body = move || drop(sender.send(run_with_recovery(&key, work)));
             std::thread::Builder::new().name("seal".to_owned()).spawn(body).map_err(Error::internal)?;
-            told.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
+            receiver.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
         })
     }
 }

@@ -118,7 +118,7 @@ impl CallerWatch {
 pub(super) struct KeyGenerationJob {
     pub(super) spec: KeySpec,
     pub(super) mount: MountId,
-    pub(super) asker: CallerId,
+    pub(super) caller_id: CallerId,
     pub(super) caller: CallerWatch,
     pub(super) queued_at: Instant,
     pub(super) answer: oneshot::Sender<Result<PrivateKey>>,
@@ -169,23 +169,23 @@ impl LaneQueue {
         if self.waiting_of(&job) >= max_queued_per_caller {
             return Some(job);
         }
-        let mut turned_away = None;
+        let mut rejected = None;
         if self.len() >= max_queued {
-            turned_away = self.take_excess(&job);
-            if turned_away.is_none() {
+            rejected = self.take_excess(&job);
+            if rejected.is_none() {
                 return Some(job);
             }
         }
         match self.mounts.iter_mut().find(|(mount, _)| *mount == job.mount) {
-            Some((_, jobs)) => jobs.push(job.asker, job),
+            Some((_, jobs)) => jobs.push(job.caller_id, job),
             None => {
                 let mut jobs = FairQueue::new(1, 1);
                 let mount = job.mount;
-                jobs.push(job.asker, job);
+                jobs.push(job.caller_id, job);
                 self.mounts.push_back((mount, jobs));
             }
         }
-        turned_away
+        rejected
     }
 
     pub(super) fn next(&mut self) -> Option<KeyGenerationJob> {
@@ -204,7 +204,7 @@ impl LaneQueue {
     }
 
     fn waiting_of(&self, job: &KeyGenerationJob) -> usize {
-        self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.asker))
+        self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.caller_id))
     }
 
     /// Removes a job in favor of `job`: one of a busier caller of the same mount if that mount has the most jobs,
@@ -213,7 +213,7 @@ impl LaneQueue {
         let own = self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting());
         let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;
         match *mount == job.mount {
-            true => jobs.take_excess(job.asker),
+            true => jobs.take_excess(job.caller_id),
             false if jobs.waiting() > own + 1 => jobs.evict_newest(),
             false => None,
         }

@@ -169,11 +169,11 @@ fn callers_of_a_mount_alternate_with_short_queues() {
     let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
     assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
     let other = call_of(2, &pool, 2048, HERE).unwrap();
-    let next_asker = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.asker);
+    let next_caller = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.caller_id);
     let [one, two] = [1_u64, 2].map(|caller| Some(QueueCaller::with_token(&caller).caller_id()));
-    assert_eq!([next_asker(), next_asker(), next_asker()], [one, two, one]);
+    assert_eq!([next_caller(), next_caller(), next_caller()], [one, two, one]);
     calls.truncate(3);
-    assert_eq!((next_asker(), next_asker()), (one, None), "callers that have left get no key");
+    assert_eq!((next_caller(), next_caller()), (one, None), "callers that have left get no key");
     drop(other);
 }
 

@@ -140,7 +140,7 @@ mod tests {
             unreachable!("nothing is written")
         }
 
-        fn require_room(&self) -> Result<()> {
+        fn require_capacity(&self) -> Result<()> {
             unreachable!("nothing is written")
         }
 

@@ -38,14 +38,14 @@ pub async fn write_role(
     let now = authority.tools().clock.now();
     authority
         .change(move |view| {
-            let stands = view.role(&name).map(|entry| &**entry.role);
-            let (role, mut warnings) = merge(stands)?.checked_after(stands)?;
+            let stored = view.role(&name).map(|entry| &**entry.role);
+            let (role, mut warnings) = merge(stored)?.checked_after(stored)?;
             match view.signer(&role.issuer_ref) {
                 Some(signer) => {
                     let begins = signer.issuer.certificate.not_before();
                     if let Some(problem) = not_before_problem(&role, begins) {
                         // The issuer of an existing role may have changed since the role was written.
-                        if stands.is_none() {
+                        if stored.is_none() {
                             return Err(Error::invalid(problem));
                         }
                         warnings.add(problem);
@@ -269,8 +269,8 @@ pub async fn write_urls(
 ) -> Result<Warnings> {
     authority
         .change(move |view| {
-            let stands = &view.urls.value;
-            let urls = merge(stands)?.checked_after(stands)?;
+            let stored = &view.urls.value;
+            let urls = merge(stored)?.checked_after(stored)?;
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
             let warnings = url_warnings(&next);

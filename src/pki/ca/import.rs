@@ -406,7 +406,7 @@ impl<'a> BundleImport<'a> {
             authority: None,
         };
         self.imported_issuers.push(record.id.clone());
-        self.next.check_room(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+        self.next.check_issuer_limits(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
         self.writes.push(self.next.put_issuer(record)?);
         Ok(())
     }

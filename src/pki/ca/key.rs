@@ -145,10 +145,10 @@ impl CaKeySource {
     }
 }
 
-/// Rejects a name that belongs to a key other than the one that `asked` accepts.
-fn check_new_key_name(name: &str, view: &MountView, asked: impl Fn(&MountKey) -> bool) -> Result<()> {
+/// Rejects a name that belongs to a key other than the one that `is_permitted_key` accepts.
+fn check_new_key_name(name: &str, view: &MountView, is_permitted_key: impl Fn(&MountKey) -> bool) -> Result<()> {
     check_name("key_name", name)?;
-    if !name.is_empty() && view.key(name).is_some_and(|key| !asked(key)) {
+    if !name.is_empty() && view.key(name).is_some_and(|key| !is_permitted_key(key)) {
         return Err(Error::invalid("key_name: key name already in use"));
     }
     Ok(())

@@ -22,10 +22,10 @@ impl SignatureWaiter {
     ///
     /// # Errors
     /// Those of the signer.
-    pub(crate) async fn wait(&self, asked: SignatureFuture) -> Result<Vec<u8>> {
+    pub(crate) async fn wait(&self, signature: SignatureFuture) -> Result<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
         // `run` owns the receiver as long as the work exists.
-        let _ = self.0.send((asked, reply));
+        let _ = self.0.send((signature, reply));
         answer.await.map_err(Error::internal)?
     }
 }
@@ -72,8 +72,8 @@ where
         };
         match done {
             BlockingProgress::Done(done) => return Ok(done),
-            BlockingProgress::Suspended(back, more, (asked, reply)) => {
-                let _ = reply.send(asked.await);
+            BlockingProgress::Suspended(back, more, (signature, reply)) => {
+                let _ = reply.send(signature.await);
                 (work, errands) = (back, more);
             }
         }
@@ -91,9 +91,9 @@ mod tests {
     #[tokio::test]
     async fn outside_wait_releases_the_permit_to_other_work() {
         let permits = Arc::new(Semaphore::new(1));
-        let (answer, asked) = oneshot::channel();
-        let asked = asked.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();
-        let waits = run(Some(Arc::clone(&permits)), |outside| async move { outside.wait(asked).await });
+        let (answer, signature) = oneshot::channel();
+        let signature = signature.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();
+        let waits = run(Some(Arc::clone(&permits)), |outside| async move { outside.wait(signature).await });
         let waits = tokio::spawn(waits);
         for n in 0..20 {
             let done = run(Some(Arc::clone(&permits)), |_| async move { n });
@@ -108,11 +108,11 @@ mod tests {
 
     #[tokio::test]
     async fn work_waits_several_times_and_a_panic_is_an_error() {
-        let asked = |n: u8| async move { Ok(vec![n]) }.boxed();
+        let signature = |n: u8| async move { Ok(vec![n]) }.boxed();
         let work = move |outside: SignatureWaiter| async move {
             let mut all = Vec::new();
             for n in 0..3 {
-                all.extend(outside.wait(asked(n)).await?);
+                all.extend(outside.wait(signature(n)).await?);
             }
             Ok::<_, Error>(all)
         };

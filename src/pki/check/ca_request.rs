@@ -30,29 +30,29 @@ pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
 pub(crate) const CA_KEY_USAGE: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
 
 /// keyUsage of a CA: keyCertSign, cRLSign and the requested usages.
-pub(crate) fn ca_key_usage(asked: &RequestedUsages) -> KeyUsage {
-    asked.key_usage.unwrap_or_default().union(CA_KEY_USAGE)
+pub(crate) fn ca_key_usage(requested: &RequestedUsages) -> KeyUsage {
+    requested.key_usage.unwrap_or_default().union(CA_KEY_USAGE)
 }
 
 /// Encodes the subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
 ///
 /// # Errors
 /// `Invalid` naming the field with control characters.
-pub(crate) fn encode_ca_subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Name> {
+pub(crate) fn encode_ca_subject(requested: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Name> {
     let mut rdns = Vec::new();
     for (attribute, field, values) in [
-        (Attribute::Country, "country", &asked.country),
-        (Attribute::Province, "province", &asked.province),
-        (Attribute::Locality, "locality", &asked.locality),
-        (Attribute::StreetAddress, "street_address", &asked.street_address),
-        (Attribute::PostalCode, "postal_code", &asked.postal_code),
-        (Attribute::Organization, "organization", &asked.organization),
-        (Attribute::OrganizationalUnit, "ou", &asked.ou),
+        (Attribute::Country, "country", &requested.country),
+        (Attribute::Province, "province", &requested.province),
+        (Attribute::Locality, "locality", &requested.locality),
+        (Attribute::StreetAddress, "street_address", &requested.street_address),
+        (Attribute::PostalCode, "postal_code", &requested.postal_code),
+        (Attribute::Organization, "organization", &requested.organization),
+        (Attribute::OrganizationalUnit, "ou", &requested.ou),
     ] {
         if values.iter().any(|v| v.chars().any(char::is_control)) {
             return Err(Error::invalid(format!("{field}: control characters are not allowed")));
         }
-        rdns.push(name::rdns(attribute, values, asked.separate_rdns));
+        rdns.push(name::rdns(attribute, values, requested.separate_rdns));
     }
     for (attribute, value) in [(Attribute::CommonName, common_name), (Attribute::SerialNumber, serial_number)] {
         if !value.is_empty() {
@@ -87,15 +87,16 @@ pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
-pub(crate) fn encode_name_constraints(asked: &NameConstraints) -> Result<Extensions> {
-    check_subtrees("permitted", &asked.permitted)?;
-    check_subtrees("excluded", &asked.excluded)?;
-    Ok(extension::name_constraints(asked))
+pub(crate) fn encode_name_constraints(requested: &NameConstraints) -> Result<Extensions> {
+    check_subtrees("permitted", &requested.permitted)?;
+    check_subtrees("excluded", &requested.excluded)?;
+    Ok(extension::name_constraints(requested))
 }
 
 /// Warns about name constraints that can be signed but that some verifiers reject.
-pub(crate) fn constraint_warnings(asked: &NameConstraints) -> Warnings {
-    let sides = [("permitted_dns_domains", &asked.permitted.dns), ("excluded_dns_domains", &asked.excluded.dns)];
+pub(crate) fn constraint_warnings(requested: &NameConstraints) -> Warnings {
+    let sides =
+        [("permitted_dns_domains", &requested.permitted.dns), ("excluded_dns_domains", &requested.excluded.dns)];
     let dotted = sides.into_iter().filter(|(_, values)| values.iter().any(|value| value.starts_with('.')));
     let text = |(field, _)| {
         format!(

@@ -24,8 +24,8 @@ fn verifier_warning(critical: &RawExtension) -> Option<String> {
             oid::oid_text(&critical.oid)
         )
     } else if critical.oid == oid::NAME_CONSTRAINTS && constrains_unsupported_names(&critical.value).unwrap_or(false) {
-        "nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name and URI, which Go refuses \
-         (RFC 5280 4.2.1.10)"
+        "nameConstraints are critical and constrain other names than dNSName, iPAddress, rfc822Name and URI, which Go \
+         refuses (RFC 5280 4.2.1.10)"
             .to_owned()
     } else if critical.oid == oid::NAME_CONSTRAINTS && has_dotted_host(&critical.value).unwrap_or(false) {
         "nameConstraints have a dNSName that begins with a dot, which the verifier of Python's cryptography refuses \

@@ -128,11 +128,11 @@ async fn sign_with_managed_key(
     caller: &CallerWatch,
 ) -> Result<Vec<u8>> {
     let LintedTbs { tbs, algorithm, low_priority, .. } = prepared;
-    let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
+    let requested = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(client_disconnected_error()),
-        signature = asked => signature,
+        signature = requested => signature,
     }
 }
 

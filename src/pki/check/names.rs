@@ -101,11 +101,11 @@ impl Deref for ValidatedNames {
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
 pub fn collect_for_issue(request: &RequestedNames) -> Result<CollectedNames> {
-    let mut asked = CollectedNames::new(&request.common_name);
-    asked.collect_request_sans(request, ALT_NAMES_REMEDY)?;
-    asked.set.user_ids.clone_from(&request.user_ids);
-    asked.set.serial_number.clone_from(&request.serial_number);
-    asked.bounded()
+    let mut collected = CollectedNames::new(&request.common_name);
+    collected.collect_request_sans(request, ALT_NAMES_REMEDY)?;
+    collected.set.user_ids.clone_from(&request.user_ids);
+    collected.set.serial_number.clone_from(&request.serial_number);
+    collected.bounded()
 }
 
 /// Collects the names of a `sign` request, from the CSR or the request as the role says.
@@ -115,23 +115,23 @@ pub fn collect_for_issue(request: &RequestedNames) -> Result<CollectedNames> {
 pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result<CollectedNames> {
     let csr_common_name = csr.common_name.trim();
     let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
-    let mut asked = CollectedNames::new(if from_csr { csr_common_name } else { &request.common_name });
+    let mut collected = CollectedNames::new(if from_csr { csr_common_name } else { &request.common_name });
     if from_csr && !request.common_name.is_empty() {
-        asked.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
+        collected.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
     }
     if role.use_csr_sans {
-        asked.collect_csr_sans(request, csr)?;
+        collected.collect_csr_sans(request, csr)?;
     } else {
-        asked.collect_request_sans(request, ALT_NAMES_REMEDY)?;
+        collected.collect_request_sans(request, ALT_NAMES_REMEDY)?;
     }
     let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
-    asked.set.serial_number = match role.serial_number_source {
+    collected.set.serial_number = match role.serial_number_source {
         SerialNumberSource::Json => request.serial_number.clone(),
         SerialNumberSource::JsonCsr => or_csr(&request.serial_number, &csr.serial_number),
     };
     let user_ids = if request.user_ids.is_empty() { &csr.user_ids } else { &request.user_ids };
-    asked.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
-    asked.bounded()
+    collected.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
+    collected.bounded()
 }
 
 /// Collects the names of a CA certificate and checks only their syntax. The common name may be empty; user ids are
@@ -140,10 +140,10 @@ pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -
 /// # Errors
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
 pub fn collect_for_ca(request: &RequestedNames) -> Result<(ValidatedNames, Warnings)> {
-    let mut asked = CollectedNames::new(&request.common_name);
-    asked.collect_request_sans(request, "")?;
-    asked.set.serial_number.clone_from(&request.serial_number);
-    asked.finished()
+    let mut collected = CollectedNames::new(&request.common_name);
+    collected.collect_request_sans(request, "")?;
+    collected.set.serial_number.clone_from(&request.serial_number);
+    collected.finished()
 }
 
 /// Converts the names for encoding.
@@ -251,8 +251,8 @@ impl CollectedNames {
     /// Collects the SANs of the request, the common name first. `remedy` is appended to the error for invalid host
     /// names.
     fn collect_request_sans(&mut self, request: &RequestedNames, remedy: &str) -> Result<()> {
-        let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
-        self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
+        let lists = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
+        self.check_count(lists.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
         self.add_common_name_san(request)?;
         for name in &request.alt_names {
             check_text("alt_names", name)?;
@@ -277,9 +277,9 @@ impl CollectedNames {
     /// Collects the SANs of the CSR, the `other_sans` of the request and, last, the common name.
     fn collect_csr_sans(&mut self, request: &RequestedNames, csr: &CsrNames) -> Result<()> {
         self.from_csr = true;
-        let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
+        let counts = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
-        self.check_count(asked.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
+        self.check_count(counts.iter().sum::<usize>() + request.other_sans.len() + user_ids)?;
         if let Some(kind) = csr.unruled {
             let text = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
             return Err(Error::invalid(text));
@@ -318,8 +318,8 @@ impl CollectedNames {
     }
 
     /// Checks the number of names. A common name counts too, because it may become a SAN.
-    fn check_count(&self, asked: usize) -> Result<()> {
-        if asked + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
+    fn check_count(&self, count: usize) -> Result<()> {
+        if count + usize::from(!self.set.common_name.is_empty()) > MAX_NAMES {
             return Err(Error::invalid(format!(
                 "alt_names: at most {MAX_NAMES} names of all kinds fit into one certificate"
             )));

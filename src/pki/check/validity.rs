@@ -42,10 +42,10 @@ pub struct MountLifetimes {
 impl MountLifetimes {
     /// Returns the limits for a CA. If the request sets no lifetime, warns when the default comes from no setting, or
     /// does not exceed the default of the certificates below.
-    pub(crate) fn for_authority(self, asked: &RequestedValidity) -> (Self, Warnings) {
+    pub(crate) fn for_authority(self, requested: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
-        if asked.ttl.is_none() && asked.not_after.is_none() {
+        if requested.ttl.is_none() && requested.not_after.is_none() {
             let whose = own.default_source();
             let lifetime = format_lifetime(own.mount_default.as_secs());
             let makes = format!("ttl: not set, {whose} applies ({lifetime})");
@@ -86,7 +86,7 @@ impl MountLifetimes {
 /// `Invalid` naming field and rule.
 pub fn for_leaf(
     role: &Role,
-    asked: &RequestedValidity,
+    requested: &RequestedValidity,
     limits: MountLifetimes,
     issuer: RangeInclusive<i64>,
     behaviour: LeafNotAfterBehavior,
@@ -94,7 +94,7 @@ pub fn for_leaf(
 ) -> Result<(Validity, Warnings)> {
     let (issuer_not_before, issuer_not_after) = issuer.into_inner();
     let mut leaf =
-        LeafValidityBuilder { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
+        LeafValidityBuilder { role, requested, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired; renew it or select another issuer"));
     }
@@ -129,29 +129,29 @@ pub fn for_leaf(
 /// # Errors
 /// `Invalid` naming field and rule.
 pub fn for_root(
-    asked: &RequestedValidity,
+    requested: &RequestedValidity,
     not_before_duration: Duration,
     limits: MountLifetimes,
     now: Time,
 ) -> Result<(Validity, Warnings)> {
     let now = now.unix_timestamp();
-    let (limits, mut warnings) = limits.for_authority(asked);
-    let end = match asked.not_after {
-        Some(_) if asked.ttl.is_some() => return Err(ttl_and_not_after_error()),
+    let (limits, mut warnings) = limits.for_authority(requested);
+    let end = match requested.not_after {
+        Some(_) if requested.ttl.is_some() => return Err(ttl_and_not_after_error()),
         Some(end) => end.unix_timestamp(),
         None => {
             let max = limits.mount_max;
-            if let Some(wanted) = asked.ttl.filter(|wanted| *wanted > max) {
+            if let Some(wanted) = requested.ttl.filter(|wanted| *wanted > max) {
                 let [wanted, max] = [wanted, max].map(|time| format_lifetime(time.as_secs()));
                 warnings.add(format!("ttl: {wanted} is above the mount's max_lease_ttl: {max} was used"));
             }
-            add_seconds(now, asked.ttl.map_or(limits.mount_default, |wanted| wanted.min(max)).as_secs())
+            add_seconds(now, requested.ttl.map_or(limits.mount_default, |wanted| wanted.min(max)).as_secs())
         }
     };
     if end < now {
         return Err(Error::invalid("not_after: lies in the past"));
     }
-    let start = match asked.not_before {
+    let start = match requested.not_before {
         Some(start) => start.unix_timestamp(),
         None => default_not_before(now, not_before_duration.as_secs())?,
     };
@@ -160,7 +160,7 @@ pub fn for_root(
 
 struct LeafValidityBuilder<'a> {
     role: &'a Role,
-    asked: &'a RequestedValidity,
+    requested: &'a RequestedValidity,
     limits: MountLifetimes,
     now: i64,
     warnings: Warnings,
@@ -171,12 +171,12 @@ impl LeafValidityBuilder<'_> {
     fn not_after(&mut self) -> Result<(i64, &'static str)> {
         let role = self.role;
         let bound = &self.role.not_after_bound;
-        let requested = self.asked.not_after.map(Time::unix_timestamp);
+        let requested = self.requested.not_after.map(Time::unix_timestamp);
         if requested.is_some() && *bound == NotAfterBound::Forbid {
             return Err(Error::invalid("not_after: the role forbids it (not_after_bound)"));
         }
         let fixed = role.not_after.as_ref().map(Rfc3339Text::at);
-        if self.asked.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
+        if self.requested.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(ttl_and_not_after_error());
         }
         let ResolvedLifetime { seconds: ttl, by, cut } = self.ttl()?;
@@ -213,12 +213,12 @@ impl LeafValidityBuilder<'_> {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
         };
-        if let Some(ttl) = self.asked.ttl.map(|ttl| ttl.as_secs()) {
+        if let Some(ttl) = self.requested.ttl.map(|ttl| ttl.as_secs()) {
             if ttl <= limit {
                 return Ok(ResolvedLifetime { seconds: ttl, by: "the request's ttl", cut: None });
             }
             let above = format!("ttl: {} is above {whose}, {}", format_lifetime(ttl), format_lifetime(limit));
-            return match self.asked.excessive_ttl {
+            return match self.requested.excessive_ttl {
                 ExcessiveTtl::Refused => Err(Error::invalid(above)),
                 ExcessiveTtl::Capped => Ok(ResolvedLifetime {
                     seconds: limit,
@@ -258,7 +258,7 @@ impl LeafValidityBuilder<'_> {
     fn not_before(&mut self) -> Result<i64> {
         let role = self.role;
         let earliest = subtract_seconds(self.now, effective_backdating(role.not_before_duration));
-        let requested = self.asked.not_before.map(Time::unix_timestamp);
+        let requested = self.requested.not_before.map(Time::unix_timestamp);
         if requested.is_some() && role.not_before_bound == NotBeforeBound::Forbid {
             return Err(Error::invalid("not_before: the role forbids it (not_before_bound)"));
         }
@@ -304,10 +304,10 @@ pub(crate) fn apply_issuer_end(
     if end <= issuer_end {
         return Ok(end);
     }
-    let asked = format_time(end);
+    let requested = format_time(end);
     let issuer = format_time(issuer_end);
     let beyond =
-        format!("not_after: notAfter {asked} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
+        format!("not_after: notAfter {requested} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
     match behaviour {
         LeafNotAfterBehavior::Err | LeafNotAfterBehavior::AlwaysEnforceErr => Err(Error::invalid(format!(
             "{beyond}: request a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
@@ -353,8 +353,8 @@ pub(crate) fn check_role_dates(role: &Role, now: Time) -> Result<()> {
     let limits = MountLifetimes { mount_default: forever, mount_max: forever, authority_default: forever };
     let longest = if role.max_ttl > 0 { Duration::from_secs(role.max_ttl) } else { forever };
     let tried = |ttl| {
-        let asked = RequestedValidity { ttl, ..RequestedValidity::default() };
-        for_leaf(role, &asked, limits, 0..=i64::MAX, LeafNotAfterBehavior::Err, now).map(drop)
+        let requested = RequestedValidity { ttl, ..RequestedValidity::default() };
+        for_leaf(role, &requested, limits, 0..=i64::MAX, LeafNotAfterBehavior::Err, now).map(drop)
     };
     tried(None).or_else(|broken| {
         let lifetimes = [Duration::from_secs(1), longest];
@@ -417,7 +417,7 @@ mod tests {
         format_rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
     }
 
-    fn asked(request: &Value) -> Result<RequestedValidity> {
+    fn parse(request: &Value) -> Result<RequestedValidity> {
         let time = |name: &str| request[name].as_str().map(|text| parse_rfc3339(name, text)).transpose();
         let ttl = request["ttl"].as_str().map(|text| parse_duration(text).unwrap());
         Ok(RequestedValidity {
@@ -436,7 +436,7 @@ mod tests {
         behaviour: LeafNotAfterBehavior,
     ) -> Result<(i64, i64, Warnings)> {
         let role = parse_role(&role);
-        let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, 0..=issuer, behaviour, NOW)?;
+        let (validity, warnings) = for_leaf(&role, &parse(&request)?, LIMITS, 0..=issuer, behaviour, NOW)?;
         for time in [validity.not_before, validity.not_after] {
             assert_eq!(time.nanosecond(), 0);
         }
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_the_roles_else_the_requests_else_backdated() {
+    fn not_before_is_from_role_then_request_then_backdating() {
         assert_eq!(
             leaf(json!({"not_before_duration": "2h", "ttl": "1h"}), json!({})).unwrap(),
             (-2 * HOUR, HOUR),
@@ -626,8 +626,8 @@ mod tests {
             let (validity, _) = for_leaf(&Role::default(), &none, own, 0..=issuer, behaviour, NOW).unwrap();
             assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
         }
-        let asked = RequestedValidity { ttl: Some(decade), ..RequestedValidity::default() };
-        let (validity, warnings) = for_root(&asked, Duration::ZERO, untuned, NOW).unwrap();
+        let requested = RequestedValidity { ttl: Some(decade), ..RequestedValidity::default() };
+        let (validity, warnings) = for_root(&requested, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 768 * HOUR);
         assert!(warnings[0].contains("87600h is above the mount's max_lease_ttl: 768h was used"), "{warnings:?}");
         let (_, warnings) = for_root(&none, Duration::ZERO, LIMITS, NOW).unwrap();
@@ -666,13 +666,13 @@ mod tests {
         let backdate = Duration::from_secs(30);
         let root = |ttl: Option<u64>, not_after: Option<&str>, not_before: Option<&str>| {
             let time = |name: &str, text: Option<&str>| text.map(|text| parse_rfc3339(name, text)).transpose();
-            let asked = RequestedValidity {
+            let requested = RequestedValidity {
                 ttl: ttl.map(Duration::from_secs),
                 not_after: time("not_after", not_after)?,
                 not_before: time("not_before", not_before)?,
                 ..RequestedValidity::default()
             };
-            for_root(&asked, backdate, LIMITS, NOW)
+            for_root(&requested, backdate, LIMITS, NOW)
                 .map(|(v, w)| (v.not_before.unix_timestamp() - now(), v.not_after.unix_timestamp() - now(), w.len()))
         };
         assert_eq!(root(None, None, None).unwrap(), (-30, 768 * HOUR, 1), "as long as its leaves, and said so");

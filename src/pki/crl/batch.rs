@@ -101,7 +101,7 @@ impl CrlEntryBatch {
         self.append(&serial, not_after, encoded.len(), |block| block.extend_from_slice(encoded));
     }
 
-    fn append(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append(&mut self, serial: &Serial, not_after: i64, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.rows.is_empty() {
             self.rows.resize_with(1 << ROW_BITS, || vec![EntryBucket::new(0)]);
         }
@@ -114,7 +114,7 @@ impl CrlEntryBatch {
             }
         };
         let bucket = &mut row[at];
-        let written = bucket.write(to_certificate_end(not_after), room, write);
+        let written = bucket.write(to_certificate_end(not_after), max_len, write);
         if bucket.len >= bucket.limit {
             let others = bucket.split();
             row.splice(at + 1..at + 1, others);
@@ -134,9 +134,9 @@ impl EntryBucket {
         Self { from, limit: BUCKET_SPLIT_ENTRIES, ..Self::default() }
     }
 
-    /// Appends an entry of at most `room` bytes; returns its length.
-    fn write(&mut self, end: CertificateEnd, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        if self.filling.len() + END_BYTES + room > BLOCK_BYTES {
+    /// Appends an entry of at most `max_len` bytes; returns its length.
+    fn write(&mut self, end: CertificateEnd, max_len: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if self.filling.len() + END_BYTES + max_len > BLOCK_BYTES {
             self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK_BYTES)));
         }
         self.filling.extend_from_slice(&end.to_ne_bytes());

@@ -106,7 +106,7 @@ pub struct CrlBuildResult {
     /// Figures for the metrics.
     pub summary: MountCrlMetrics,
     /// Time of the next check, epoch seconds; `None` without lists.
-    pub next_look: Option<i64>,
+    pub next_check: Option<i64>,
     /// Issuers that cannot have a CRL.
     pub warnings: Warnings,
     /// Error of a group whose lists could not be made; the other groups succeeded.
@@ -194,7 +194,7 @@ impl CrlBuilder {
         }
         let could_be_made = groups.iter().filter(|group| !lacking.contains(&group.id));
         if view.crl_config.value.disable || !self.has_unlisted_revocations(could_be_made) {
-            built.crls.looked = self.loaded;
+            built.crls.loaded_sequence = self.loaded;
             self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
         }
         (built.crls.covers, built.crls.listed) = (self.covers, self.listed(view, &groups));
@@ -385,9 +385,9 @@ impl CrlBuilder {
     }
 
     /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
-    fn unlisted_revoked_issuers(&self, group: &IssuerGroup, beside: &[&CrlEntries]) -> CrlEntryBatch {
+    fn unlisted_revoked_issuers(&self, group: &IssuerGroup, newer: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
-        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
+        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(newer.iter().copied());
         let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
             if !lists().any(|entries| entries.has(&row.serial)) {
@@ -578,7 +578,7 @@ impl CrlBuilder {
                 .as_ref()
                 .map_or(0, |(until, _)| now + until.saturating_duration_since(Instant::now()).as_secs() as i64);
             let look = state.next_check(config, now).map(|look| look.max(backoff));
-            built.next_look = built.next_look.into_iter().chain(look).min();
+            built.next_check = built.next_check.into_iter().chain(look).min();
         }
         let lists = GroupCrls { complete: Arc::clone(complete), delta: state.delta.clone() };
         built.crls.by_issuer.extend(group.issuers.iter().map(|issuer| (issuer.clone(), lists.clone())));

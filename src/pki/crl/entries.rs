@@ -243,8 +243,8 @@ struct ChunkBuilder {
 }
 
 impl ChunkBuilder {
-    fn new(room: usize) -> Self {
-        Self { encoded: Vec::with_capacity(room), ends: Vec::with_capacity(room / 36) }
+    fn new(capacity: usize) -> Self {
+        Self { encoded: Vec::with_capacity(capacity), ends: Vec::with_capacity(capacity / 36) }
     }
 
     fn append(&mut self, encoded: &[u8], ends: &[CertificateEnd]) {

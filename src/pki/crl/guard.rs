@@ -15,8 +15,8 @@ pub(super) struct CrlSummary<'a> {
 }
 
 /// Rejects the next edition if its number does not increase, if it covers fewer revocations, or if it lost the entry of
-/// a valid certificate. `now` is in epoch seconds. `asked` names an operator's change that explains lost entries, which
-/// are then only logged. `compare` is `true` if the new entries do not extend the old ones.
+/// a valid certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains lost
+/// entries, which are then only logged. `compare` is `true` if the new entries do not extend the old ones.
 ///
 /// # Errors
 /// `Internal`, with the figures.
@@ -25,7 +25,7 @@ pub(super) fn check_next_crl(
     next: &CrlSummary<'_>,
     compare: bool,
     now: i64,
-    asked: Option<&'static str>,
+    explanation: Option<&'static str>,
 ) -> Result<()> {
     if next.number <= last.number {
         return refuse("number", format!("the CRL number would go from {} to {}", last.number, next.number));
@@ -36,7 +36,7 @@ pub(super) fn check_next_crl(
     if !compare && next.entries.len() >= last.entries.len() {
         return Ok(());
     }
-    match (last.entries.lost(next.entries, now), asked) {
+    match (last.entries.lost(next.entries, now), explanation) {
         (0, _) => Ok(()),
         (lost, Some(change)) => {
             tracing::warn!(number = next.number, lost, change, "a CRL lost entries because of an operator's change");
@@ -88,7 +88,8 @@ mod tests {
         let three = list(&[1, 2, 3]);
         let last = CrlSummary { number: 7, covers: 40, entries: &three };
         let next = |number, covers, entries| CrlSummary { number, covers, entries };
-        let checked = |next: CrlSummary<'_>, now, asked| check_next_crl(&last, &next, true, now, asked).is_ok();
+        let checked =
+            |next: CrlSummary<'_>, now, explanation| check_next_crl(&last, &next, true, now, explanation).is_ok();
         assert!(checked(next(8, 40, &three), 0, None));
         assert!(!checked(next(7, 41, &three), 0, Some("disable")));
         assert!(!checked(next(8, 39, &three), 0, Some("disable")));

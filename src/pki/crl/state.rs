@@ -120,13 +120,13 @@ impl CrlGroupState {
 
     pub(super) fn guard(&self, number: u64, covers: u64, entries: &CrlEntries, now: i64, disabled: bool) -> Result<()> {
         let Some(complete) = &self.complete else { return Ok(()) };
-        let asked = match (disabled, self.moved) {
+        let explanation = match (disabled, self.moved) {
             (true, _) => Some("disable"),
             (false, true) => Some("issuers"),
             (false, false) => None,
         };
         let last = CrlSummary { number: complete.number, covers: self.covers, entries: &self.listed };
-        guard::check_next_crl(&last, &CrlSummary { number, covers, entries }, self.rebuilt, now, asked)
+        guard::check_next_crl(&last, &CrlSummary { number, covers, entries }, self.rebuilt, now, explanation)
     }
 
     pub(super) fn publish(

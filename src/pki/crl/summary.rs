@@ -52,7 +52,7 @@ pub struct CrlMetricsByMount(Mutex<HashMap<MountId, MountCrlMetrics>>);
 
 impl CrlMetricsByMount {
     /// Records the summary of a mount; `None` removes it.
-    pub fn tell(&self, mount: MountId, summary: Option<MountCrlMetrics>) {
+    pub fn report(&self, mount: MountId, summary: Option<MountCrlMetrics>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match summary {
             Some(summary) => drop(all.insert(mount, summary)),

@@ -103,8 +103,9 @@ pub async fn run(
         prepare_subject_key(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
     let uuid = crate::random::uuid();
     let who = who.as_ref();
-    let asked = wire::PolicyRequestContext { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
-    let question = wire::encode_policy_request(&view, &asked, body, &uuid, subject.csr_pem, issuer.as_deref())?;
+    let context =
+        wire::PolicyRequestContext { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
+    let question = wire::encode_policy_request(&view, &context, body, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
     let answer =
         engine.ask(question, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
@@ -125,8 +126,8 @@ async fn prepare_subject_key(
     stages: &IssuanceStages,
     started: Instant,
 ) -> Result<PolicySubjectKey> {
-    let asked = match mode {
-        PolicyOperation::Issue(asked) => asked,
+    let requested = match mode {
+        PolicyOperation::Issue(requested) => requested,
         PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
             stages.rules(started);
@@ -138,8 +139,8 @@ async fn prepare_subject_key(
             });
         }
     };
-    let key_type = asked.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
-    let spec = KeySpec::new(key_type, asked.bits.unwrap_or(0))?;
+    let key_type = requested.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
+    let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
     let started = stages.rules(started);
     engine.check(tools.clock.now())?;
     let key = Arc::new(tools.pool.generate(spec, mount, watch).await?);

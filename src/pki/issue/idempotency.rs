@@ -55,8 +55,8 @@ pub struct IdempotentContent<'a> {
 impl IdempotentRequest {
     /// Hashes a request and its idempotency key. The time of a UUID version 7 becomes the prefix of the stored key, so
     /// that new rows are appended to the index.
-    pub fn new(mount: MountId, asker: IdempotencyCaller<'_>, key: &str, asked: IdempotentContent<'_>) -> Self {
-        let (kind, id) = match asker {
+    pub fn new(mount: MountId, caller: IdempotencyCaller<'_>, key: &str, content: IdempotentContent<'_>) -> Self {
+        let (kind, id) = match caller {
             IdempotencyCaller::Entity(id) => ("entity", id),
             IdempotencyCaller::Token(id) => ("token", id),
         };
@@ -64,8 +64,8 @@ impl IdempotentRequest {
         hashed[..TIME_PREFIX_BYTES].copy_from_slice(&uuid_time_prefix(key).unwrap_or_default());
         Self {
             key: hashed,
-            request: hash_parts(&[asked.path.as_bytes(), asked.body]),
-            generates_key: asked.generates_key,
+            request: hash_parts(&[content.path.as_bytes(), content.body]),
+            generates_key: content.generates_key,
         }
     }
 
@@ -182,10 +182,10 @@ fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
 mod tests {
     use super::*;
 
-    fn repeatable(mount: i64, asker: IdempotencyCaller<'_>, key: &str, path: &str, body: &str) -> IdempotentRequest {
+    fn repeatable(mount: i64, caller: IdempotencyCaller<'_>, key: &str, path: &str, body: &str) -> IdempotentRequest {
         IdempotentRequest::new(
             MountId(mount),
-            asker,
+            caller,
             key,
             IdempotentContent { path, body: body.as_bytes(), generates_key: false },
         )
@@ -196,7 +196,7 @@ mod tests {
         let first = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         let again = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
         assert_eq!((first.key, first.request), (again.key, again.request));
-        for (mount, asker, key) in [
+        for (mount, caller, key) in [
             (2, IdempotencyCaller::Entity("a"), "k"),
             (1, IdempotencyCaller::Entity("b"), "k"),
             (1, IdempotencyCaller::Token("a"), "k"),
@@ -204,7 +204,7 @@ mod tests {
             (1, IdempotencyCaller::Entity(""), "ak"),
             (1, IdempotencyCaller::Entity("ak"), ""),
         ] {
-            assert_ne!(repeatable(mount, asker, key, "pki/sign/web", "{}").key, first.key, "{asker:?} {key}");
+            assert_ne!(repeatable(mount, caller, key, "pki/sign/web", "{}").key, first.key, "{caller:?} {key}");
         }
         for (path, body) in [("pki/sign/we", "{}"), ("pki/sign/web", "{ }"), ("pki/sign/web{", "}")] {
             let other = repeatable(1, IdempotencyCaller::Entity("a"), "k", path, body);

@@ -53,10 +53,10 @@ pub async fn sign(
         requester: &who.recorded_as,
         watch: &who.watch,
         store: true,
-        beside: IssueSideEffects::default(),
+        side_effects: IssueSideEffects::default(),
         repeatable: origin.repeatable.as_deref(),
     };
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
@@ -122,16 +122,16 @@ fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()>
 }
 
 /// The path length to encode: as requested, else one less than the issuer's, if that is limited.
-fn path_length(asked: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
+fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
     let max = remaining_path_length(signer)?;
-    let length = match (asked.map(u32::from), max) {
+    let length = match (requested.map(u32::from), max) {
         (None, max) => max,
-        (Some(asked), Some(max)) if asked > max => {
+        (Some(requested), Some(max)) if requested > max => {
             return Err(Error::invalid(format!(
-                "max_path_length: {asked} is more than the issuing chain allows, {max} (RFC 5280 4.2.1.9)"
+                "max_path_length: {requested} is more than the issuing chain allows, {max} (RFC 5280 4.2.1.9)"
             )));
         }
-        (asked, _) => asked,
+        (requested, _) => requested,
     };
     if length == Some(0) {
         warnings.add("the path length is 0: this CA can sign leaf certificates only".to_owned());
@@ -148,8 +148,8 @@ struct CaNames {
     from_csr: bool,
 }
 
-fn resolve_ca_names(asked: &RequestedCaNames, csr: &Csr, warnings: &mut Warnings) -> Result<CaNames> {
-    let naming = match asked {
+fn resolve_ca_names(requested: &RequestedCaNames, csr: &Csr, warnings: &mut Warnings) -> Result<CaNames> {
+    let naming = match requested {
         RequestedCaNames::Requested { names, subject } => names_from_request(names, subject, csr, warnings)?,
         RequestedCaNames::FromCsr { other_sans, ignored } => {
             if !ignored.is_empty() {
@@ -169,14 +169,14 @@ fn names_from_request(
     csr: &Csr,
     warnings: &mut Warnings,
 ) -> Result<CaNames> {
-    let mut asked = names.clone();
-    if asked.common_name.is_empty() {
-        asked.common_name = csr.common_name().trim().to_owned();
+    let mut requested = names.clone();
+    if requested.common_name.is_empty() {
+        requested.common_name = csr.common_name().trim().to_owned();
     }
-    if asked.common_name.is_empty() {
+    if requested.common_name.is_empty() {
         return Err(Error::invalid("common_name: must be given when the CSR has none"));
     }
-    let (names, more) = names::collect_for_ca(&asked)?;
+    let (names, more) = names::collect_for_ca(&requested)?;
     warnings.extend(more);
     let subject = ca_request::encode_ca_subject(subject, &names.common_name, &names.serial_number)?;
     let san = extension::subject_alt_name(&subject_alt_names(&names)?, subject.is_empty());

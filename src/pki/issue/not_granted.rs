@@ -43,7 +43,7 @@ pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
         SubjectKeyIdSource::Derived | SubjectKeyIdSource::Copied => Extensions::default(),
     };
     let pieces = [&draft.head, &own, &draft.tail];
-    let mut missing = csr.extensions.iter().filter_map(|asked| describe_missing(asked, &pieces));
+    let mut missing = csr.extensions.iter().filter_map(|requested| describe_missing(requested, &pieces));
     warnings.extend(missing.by_ref().take(MAX_LISTED_PARTS).map(|part| format!("csr: extension not granted: {part}")));
     let more = missing.count();
     if more > 0 {
@@ -72,24 +72,24 @@ fn join_limited(names: &[String]) -> String {
 }
 
 /// Describes the missing part of an extension: its name and, for lists, the missing entries.
-fn describe_missing(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
-    let Some(granted) = pieces.iter().find_map(|piece| find_extension(piece, &asked.oid)) else {
-        let critical = if asked.critical { ", critical" } else { "" };
-        return Some(format!("{}{critical}", describe_extension(asked)));
+fn describe_missing(requested: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
+    let Some(granted) = pieces.iter().find_map(|piece| find_extension(piece, &requested.oid)) else {
+        let critical = if requested.critical { ", critical" } else { "" };
+        return Some(format!("{}{critical}", describe_extension(requested)));
     };
-    if granted.value == asked.value {
+    if granted.value == requested.value {
         return None;
     }
-    match missing_entries(asked, granted.value) {
+    match missing_entries(requested, granted.value) {
         Ok(Some(missing)) if missing.is_empty() => None,
-        Ok(Some(missing)) => Some(format!("{}: {}", describe_extension(asked), join_limited(&missing))),
-        _ => Some(format!("{}: the certificate has another value", describe_extension(asked))),
+        Ok(Some(missing)) => Some(format!("{}: {}", describe_extension(requested), join_limited(&missing))),
+        _ => Some(format!("{}: the certificate has another value", describe_extension(requested))),
     }
 }
 
-fn describe_extension(asked: &RawExtension) -> String {
-    let dotted = asked.oid_text();
-    match profile::find_certificate_extension(&asked.oid) {
+fn describe_extension(requested: &RawExtension) -> String {
+    let dotted = requested.oid_text();
+    match profile::find_certificate_extension(&requested.oid) {
         Some(known) => format!("{} ({dotted})", known.name()),
         None => dotted,
     }
@@ -107,28 +107,28 @@ pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<Ex
     None
 }
 
-/// Returns the entries of `asked` that the `granted` value lacks; `None` for extensions that are compared as a whole.
-fn missing_entries(asked: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec<String>>> {
-    let missing = match asked.oid.as_slice() {
+/// Returns the entries of `requested` that the `granted` value lacks; `None` for extensions that are compared as a whole.
+fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec<String>>> {
+    let missing = match requested.oid.as_slice() {
         oid::KEY_USAGE => {
-            let beyond = read_key_usage(&asked.value)?.names_beyond(read_key_usage(granted)?);
+            let beyond = read_key_usage(&requested.value)?.names_beyond(read_key_usage(granted)?);
             beyond.into_iter().map(str::to_owned).collect()
         }
         oid::EXT_KEY_USAGE => {
             let granted: HashSet<_> = read_ext_key_usage(granted)?.into_iter().collect();
-            let asked = read_ext_key_usage(&asked.value)?;
-            asked.iter().filter(|purpose| !granted.contains(*purpose)).map(|purpose| eku_text(purpose)).collect()
+            let requested = read_ext_key_usage(&requested.value)?;
+            requested.iter().filter(|purpose| !granted.contains(*purpose)).map(|purpose| eku_text(purpose)).collect()
         }
         oid::BASIC_CONSTRAINTS => {
-            let asked = read_basic_constraints(&asked.value)?;
+            let requested = read_basic_constraints(&requested.value)?;
             let granted = read_basic_constraints(granted)?;
-            let differs = asked.path_length.is_some() && asked.path_length != granted.path_length;
-            let cas = (asked.ca && !granted.ca).then(|| "cA".to_owned());
+            let differs = requested.path_length.is_some() && requested.path_length != granted.path_length;
+            let cas = (requested.ca && !granted.ca).then(|| "cA".to_owned());
             cas.into_iter().chain(differs.then(|| "pathLenConstraint".to_owned())).collect()
         }
         oid::SUBJECT_ALT_NAME => {
             let granted: HashSet<String> = format_sans(CsrSans::read(granted)?).into_iter().collect();
-            format_sans(CsrSans::read(&asked.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
+            format_sans(CsrSans::read(&requested.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
         }
         _ => return Ok(None),
     };

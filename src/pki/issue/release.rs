@@ -75,7 +75,7 @@ pub(crate) struct IssuanceRecord<'a> {
     /// `true` if the certificate itself is stored.
     pub(crate) store: bool,
     /// Lease and metadata to store in the same commit.
-    pub(crate) beside: IssueSideEffects,
+    pub(crate) side_effects: IssueSideEffects,
     /// The idempotent request; requires `store`.
     pub(crate) repeatable: Option<&'a IdempotentRequest>,
 }
@@ -95,7 +95,7 @@ impl<'a> IssuanceRecord<'a> {
             requester: &origin.requester.recorded_as,
             watch: &origin.requester.watch,
             store,
-            beside: IssueSideEffects::of(origin, metadata, role)?,
+            side_effects: IssueSideEffects::of(origin, metadata, role)?,
             repeatable,
         })
     }
@@ -106,8 +106,8 @@ impl IssuanceRecord<'_> {
     ///
     /// # Errors
     /// `Busy` when it does not.
-    pub(crate) fn require_room(&self, tools: &EngineDeps) -> Result<()> {
-        if self.store { tools.store.require_room() } else { Ok(()) }
+    pub(crate) fn require_capacity(&self, tools: &EngineDeps) -> Result<()> {
+        if self.store { tools.store.require_capacity() } else { Ok(()) }
     }
 }
 
@@ -141,11 +141,11 @@ impl CertificateDraft {
             let der = prepared.sign(&*tools.signers, record.watch).await?.der();
             let started = stages.sign(started);
             let now = tools.clock.now();
-            if !record.store && record.beside.is_empty() {
+            if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
             }
             let row = self.row(view.mount, serial, &der, record, now);
-            let (mut unit, lease) = record.beside.writes(&row)?;
+            let (mut unit, lease) = record.side_effects.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
             let repeatable = record.repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
             unit.extend(repeatable.map(PkiWrite::RecordedResponse));

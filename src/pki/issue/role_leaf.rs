@@ -50,7 +50,7 @@ pub async fn issue(
     let started = Instant::now();
     let entry = find_role(&view, &request.role)?;
     let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
@@ -83,7 +83,7 @@ pub async fn sign(
     let started = Instant::now();
     let entry = find_role(&view, &request.role)?;
     let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;
@@ -91,8 +91,8 @@ pub async fn sign(
     csr.verify()?;
     let mut warnings = Warnings::default();
     let signer = find_signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let asked = names::collect_for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
-    let (names, more) = check_names(asked, &entry.role, &origin.requester).await?;
+    let collected = names::collect_for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
+    let (names, more) = check_names(collected, &entry.role, &origin.requester).await?;
     warnings.extend(more);
     let (draft, more) = draft_leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
@@ -106,17 +106,17 @@ pub async fn sign(
 
 /// Checks names against the role. Long checks run in the CPU queue.
 async fn check_names(
-    asked: CollectedNames,
+    collected: CollectedNames,
     role: &Arc<CompiledRole>,
     who: &IssueRequester,
 ) -> Result<(ValidatedNames, Warnings)> {
-    if !asked.is_long(role) {
-        return asked.validate(&role.filled_for(who.identity()), &who.display_name);
+    if !collected.is_long(role) {
+        return collected.validate(&role.filled_for(who.identity()), &who.display_name);
     }
     let role = Arc::clone(role);
     let who = who.clone();
     let watch = who.watch.clone();
-    let work = move || asked.validate(&role.filled_for(who.identity()), &who.display_name);
+    let work = move || collected.validate(&role.filled_for(who.identity()), &who.display_name);
     tokio::select! {
         biased;
         () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
@@ -125,16 +125,16 @@ async fn check_names(
 }
 
 /// The key for `issue` to generate: the role's, or with `any` the request's.
-fn key_spec(role: &Role, asked: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
+fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
-        let key_type = asked
+        let key_type = requested
             .key_type
             .as_deref()
             .filter(|t| !t.is_empty())
             .ok_or_else(|| Error::invalid("key_type: must be given when the role permits any"))?;
-        return KeySpec::new(key_type, asked.bits.unwrap_or(0));
+        return KeySpec::new(key_type, requested.bits.unwrap_or(0));
     };
-    if asked.key_type.is_some() || asked.bits.is_some() {
+    if requested.key_type.is_some() || requested.bits.is_some() {
         warnings.add("key_type and key_bits ignored: the role decides them".to_owned());
     }
     Ok(spec)
@@ -170,7 +170,7 @@ fn draft_leaf(
     kind: KeyKind,
     signer: Arc<IssuerSigner>,
     names: &ValidatedNames,
-    asked: &RequestedValidity,
+    requested: &RequestedValidity,
     limits: MountLifetimes,
     tools: &EngineDeps,
 ) -> Result<(CertificateDraft, Warnings)> {
@@ -180,7 +180,7 @@ fn draft_leaf(
     let role = &entry.role;
     let behaviour = issuer.record.leaf_not_after_behavior;
     let span = issuer.certificate.span();
-    let (validity, mut warnings) = validity::for_leaf(role, asked, limits, span, behaviour, now)?;
+    let (validity, mut warnings) = validity::for_leaf(role, requested, limits, span, behaviour, now)?;
     warnings.extend(subject_bounds::reject_if_strict(
         role.strict_subject,
         subject_bounds::name_violations(&names.common_name, &names.serial_number),

@@ -35,7 +35,7 @@ pub(crate) fn find_signer(view: &MountView, reference: &str) -> Result<Arc<Issue
 pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers: &dyn Signers) -> Result<()> {
     let key = view.signer(reference).and_then(|signer| signer.key.as_ref());
     match key.and_then(|key| key.signing.managed()) {
-        Some(key) => signers.signer(key)?.require_room(),
+        Some(key) => signers.signer(key)?.require_capacity(),
         None => Ok(()),
     }
 }

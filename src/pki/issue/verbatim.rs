@@ -56,7 +56,7 @@ pub async fn sign(
     };
     let named = request.role.as_deref().map(|name| (name, &role));
     let record = IssuanceRecord::of(&origin, named, request.metadata.as_deref())?;
-    record.require_room(&tools)?;
+    record.require_capacity(&tools)?;
     require_signer_capacity(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
@@ -111,14 +111,14 @@ pub async fn sign(
 /// Warns about usages of the request that the CSR's extensions override.
 fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
     let mut warnings = Warnings::default();
-    let asked = request.usages.key_usage;
+    let requested = request.usages.key_usage;
     let own = request.csr.key_usage();
-    if own.zip(asked).is_some_and(|(own, asked)| own != asked) {
+    if own.zip(requested).is_some_and(|(own, requested)| own != requested) {
         warnings.add("key_usage ignored: the CSR has the extension keyUsage");
     }
-    let asked = &request.usages.ext_key_usage;
+    let requested = &request.usages.ext_key_usage;
     let own = request.csr.extension(oid::EXT_KEY_USAGE).map(|own| read_ext_key_usage(&own.value).unwrap_or_default());
-    if own.is_some_and(|own| !asked.iter().all(|purpose| own.contains(&purpose.as_slice()))) {
+    if own.is_some_and(|own| !requested.iter().all(|purpose| own.contains(&purpose.as_slice()))) {
         warnings.add("ext_key_usage and ext_key_usage_oids ignored: the CSR has the extension extKeyUsage");
     }
     warnings

@@ -51,7 +51,7 @@ fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer
     found.into_iter().map(|p| p.record.id.clone()).collect()
 }
 
-/// Adds a new issuer to `compute_parents`; checks only pairs with the new issuer.
+/// Adds a new issuer to the result of `compute_parents`. Only pairs with the new issuer are checked.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     let nothing = Parents::new();
     parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &nothing));

@@ -67,8 +67,8 @@ impl Responder {
     }
 
     /// The subject in the encoding that the client knows, taken from the first CertID that matches; else any encoding.
-    pub(crate) fn name<'i>(&self, mut asked: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
-        let known = asked.find_map(|id| self.encoding(id));
+    pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
+        let known = requested.find_map(|id| self.encoding(id));
         known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])
     }
 

@@ -362,7 +362,7 @@ impl MountView {
             Some(known) => known.with_record(record, version + 1),
             None => {
                 let new = Issuer::new(record, version + 1)?.joined_to_authority(self.issuers.values());
-                self.check_room(&new.certificate)?;
+                self.check_issuer_limits(&new.certificate)?;
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
             }
@@ -384,7 +384,7 @@ impl MountView {
     ///
     /// # Errors
     /// `Invalid` with the limit.
-    pub(crate) fn check_room(&self, certificate: &Certificate) -> Result<()> {
+    pub(crate) fn check_issuer_limits(&self, certificate: &Certificate) -> Result<()> {
         chains::check_issuer_limits(&self.issuers, certificate)
     }
 

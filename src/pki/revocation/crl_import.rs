@@ -252,7 +252,7 @@ impl CrlImport {
                 }
             }
         }
-        self.has_room(checked.fresh).await?;
+        self.check_crl_length(checked.fresh).await?;
         Ok(checked)
     }
 
@@ -266,7 +266,7 @@ impl CrlImport {
     }
 
     /// Checks the length of the next CRL; above the limit it could not be published at all.
-    async fn has_room(&self, fresh: usize) -> Result<()> {
+    async fn check_crl_length(&self, fresh: usize) -> Result<()> {
         let Some(max) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
         let published = self.published().await.map_or(0, |list| list.entries);
         if published + fresh > max {

@@ -255,15 +255,15 @@ async fn try_revoke(
     if target
         .revocation
         .as_ref()
-        .is_some_and(|stands| view.are_different_authorities(&stands.row.issuer, &target.issuer))
+        .is_some_and(|earlier| view.are_different_authorities(&earlier.row.issuer, &target.issuer))
     {
         return Err(serial_collision_error());
     }
     let compromised = why.compromised_key(target.serial, &target.der);
     // Checked before the expiry: a certificate that was revoked while valid remains revoked.
     let is_revoked = target.revocation.is_some();
-    let stands = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
-    if let Some(earlier) = stands.filter(|_| target.brought.is_none()) {
+    let unchanged = target.revocation.take().filter(|earlier| earlier.row.amended_by(&row).is_none());
+    if let Some(earlier) = unchanged.filter(|_| target.brought.is_none()) {
         // Another node may have stored it: the OCSP cache may be outdated, and the CRL may be pending.
         authority.answers().revoked();
         // An operator may have removed the key from the list.
@@ -303,10 +303,10 @@ async fn list_compromised_key(
 }
 
 /// Returns a warning if the stored revocation did not adopt the given reason or date.
-fn reason_unchanged_warning(stands: RevocationReason, why: RequestedReason) -> Option<String> {
+fn reason_unchanged_warning(stored: RevocationReason, why: RequestedReason) -> Option<String> {
     let RevocationReason { reason, invalidity_date } = why.revocation_reason();
-    let taken = reason.is_none_or(|reason| Some(reason) == stands.reason)
-        && invalidity_date.is_none_or(|date| Some(date) == stands.invalidity_date);
+    let taken = reason.is_none_or(|reason| Some(reason) == stored.reason)
+        && invalidity_date.is_none_or(|date| Some(date) == stored.invalidity_date);
     (!taken).then(|| REASON_UNCHANGED_WARNING.to_owned())
 }
 

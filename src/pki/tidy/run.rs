@@ -210,10 +210,10 @@ impl TidyRun {
             let started = Instant::now();
             let removed = self.step(|| vec![PkiWrite::Remove { mount, what: what(last), limit }]).await?;
             last = removed.last;
-            if removed.looked < limit {
+            if removed.visited < limit {
                 return Ok(());
             }
-            self.pause(removed.looked, started.elapsed()).await?;
+            self.pause(removed.visited, started.elapsed()).await?;
         }
     }
 
@@ -248,7 +248,7 @@ impl TidyRun {
         let mut cancelled = self.signals.stopping();
         for outcome in outcomes {
             match outcome {
-                PkiOutcome::TidyRenewed { cancelled: asked } => cancelled |= asked,
+                PkiOutcome::TidyRenewed { cancelled: is_cancelled } => cancelled |= is_cancelled,
                 PkiOutcome::Removed(removed) => sum = removed,
                 _ => {}
             }
@@ -273,8 +273,8 @@ impl TidyRun {
     }
 
     /// Pauses for the configured time per visited row, at least as long as the step took.
-    async fn pause(&mut self, looked: u32, worked: Duration) -> TidyStepResult<()> {
-        let mut left = self.report.config.pause().saturating_mul(looked).max(worked).max(MIN_STEP_PAUSE);
+    async fn pause(&mut self, visited: u32, worked: Duration) -> TidyStepResult<()> {
+        let mut left = self.report.config.pause().saturating_mul(visited).max(worked).max(MIN_STEP_PAUSE);
         while !left.is_zero() {
             let part = left.min(MAX_RENEWAL_INTERVAL);
             let woken = self.wait_or_wake(part).await;

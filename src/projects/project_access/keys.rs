@@ -324,8 +324,8 @@ impl RequestedProjectKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`: the values of the level, or the stored values of a custom one. `before` are the
-    /// values that documents have shown so far; repeating one of them changes nothing.
+    /// Applies these keys to `base`, the values of the level; for a custom level, these are the stored values. A key that
+    /// repeats its value in `before`, the values of the last response, changes nothing.
     ///
     /// # Errors
     /// `Invalid` for each key that differs from its value at a predefined level.
@@ -336,12 +336,12 @@ impl RequestedProjectKeys {
         before: Option<&ProjectKeyRanks>,
     ) -> WorkResult<ProjectKeyRanks> {
         if level != ProjectAccessLevel::Custom {
-            let is_said = |key: ProjectAccessKey, rank| {
+            let is_unchanged = |key: ProjectAccessKey, rank| {
                 let index = key.index();
                 base.0[index] == rank || before.is_some_and(|before| before.0[index] == rank)
             };
             let mut faults = Faults::default();
-            for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
+            for (key, _) in self.0.iter().filter(|(key, rank)| !is_unchanged(*key, *rank)) {
                 let name = PROJECT_KEYS[key.index()].2;
                 let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
                 faults.push(Fault::attribute(&key.attribute(), detail));

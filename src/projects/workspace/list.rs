@@ -166,12 +166,12 @@ async fn select_visible_in_projects(
         counts.push((row.get()?, row.get()?));
     }
     let rights = rights::load_by_project(tx, member, counts.iter().map(|(id, _)| *id).collect()).await?;
-    let asked: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
+    let requested: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
     counts.retain(|(id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
-    if counts.len() < asked.len() {
+    if counts.len() < requested.len() {
         let direct = DirectAccess::of(tx, member).await?;
         if !direct.is_none() {
-            let mut filter = Filter::new("w.project_id = ANY({})", asked);
+            let mut filter = Filter::new("w.project_id = ANY({})", requested);
             let readable: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
             let granted = format!("w.project_id = ANY({})", filter.parameter(readable));
             let condition = direct.or(Some(granted), member, &mut filter);

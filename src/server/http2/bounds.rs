@@ -9,24 +9,27 @@ use std::time::Duration;
 
 use h2::server::Builder;
 
-/// Most concurrent requests of a connection: the least value that RFC 9113 (6.5.2) recommends.
+/// Maximum number of concurrent requests of a connection: the least value that RFC 9113 (6.5.2) recommends.
 pub(super) const MAX_STREAMS_PER_CONNECTION: usize = 100;
-/// Most bytes of a request's header fields, as RFC 9113 (6.5.2) counts them. The limit of HTTP/1.1.
+/// Maximum number of bytes of a request's header fields, as RFC 9113 (6.5.2) counts them. The limit of HTTP/1.1.
 pub(super) const MAX_HEADER_BYTES: u32 = 64 << 10;
-/// Most bytes of a request body that wait for the handler. The default of the library.
+/// Maximum number of bytes of a request body that wait for the handler. The default of the library.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-/// Most bytes of all request bodies of a connection that wait for handlers: four full windows.
+/// Maximum number of bytes of all request bodies of a connection that wait for handlers: four full windows.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
-/// Most requests that a client may reset beyond the number of completed ones. A gateway may reset all of its requests.
+/// Maximum number of requests that a client may reset beyond the number of completed ones. A gateway may reset all of
+/// its requests.
 pub(super) const MAX_EXCESS_RESETS: usize = 100;
-/// Most streams that are reset because of a client's errors.
+/// Maximum number of streams that are reset because of a client's errors.
 pub(super) const MAX_ERROR_RESETS: usize = 1000;
-/// Most bytes of a response body that are buffered for writing. The next piece is read when the client accepts them.
+/// Maximum number of bytes of a response body that are buffered for writing. The next piece is read when the client
+/// accepts them.
 pub(super) const MAX_BUFFERED_RESPONSE_BYTES: usize = 16 << 10;
 /// Total time that a response may wait for its client. Each accepted byte adds a millisecond; a
 /// slow trickle is not enough.
 pub(super) const RESPONSE_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most bytes of an unread request body that are discarded: a client may send them before it sees the response.
+/// Maximum number of bytes of an unread request body that are discarded: a client may send them before it sees the
+/// response.
 pub(super) const MAX_DISCARDED_BODY_BYTES: usize = STREAM_WINDOW_BYTES as usize;
 /// Time limit for the end of such a body once the response is complete.
 pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ pub(super) struct Dispatch<F, R> {
     http2: Http2<ObservedTransport, Bytes>,
     begin: F,
     requests: FuturesUnordered<R>,
-    room: RequestPermits,
+    request_permits: RequestPermits,
     activity: Rc<Http2Activity>,
     /// Requests that the client reset, minus completed ones.
     resets: usize,
@@ -49,11 +49,21 @@ where
     pub(super) fn new(
         http2: Http2<ObservedTransport, Bytes>,
         begin: F,
-        room: RequestPermits,
+        request_permits: RequestPermits,
         activity: Rc<Http2Activity>,
     ) -> Self {
         let requests = FuturesUnordered::new();
-        Self { http2, begin, requests, room, activity, resets: 0, idle: None, shutdown_begun: false, closing: None }
+        Self {
+            http2,
+            begin,
+            requests,
+            request_permits,
+            activity,
+            resets: 0,
+            idle: None,
+            shutdown_begun: false,
+            closing: None,
+        }
     }
 
     /// Makes progress, within the limits of a time slice.
@@ -103,12 +113,12 @@ where
     /// Begins a request, unless the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
-        let taken = if is_first { None } else { self.room.take() };
-        let has_room = is_first || taken.is_some();
-        if !has_room {
+        let taken = if is_first { None } else { self.request_permits.take() };
+        let has_capacity = is_first || taken.is_some();
+        if !has_capacity {
             connections::count_refused("requests");
         }
-        if !has_room || self.activity.connection.close_requested_at().is_some() {
+        if !has_capacity || self.activity.connection.close_requested_at().is_some() {
             // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }

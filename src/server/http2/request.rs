@@ -10,7 +10,7 @@ use http_types::request::Parts;
 use super::body::Http2RequestBody;
 use crate::server::connections;
 
-/// Most header fields of a request, as over HTTP/1.1.
+/// Maximum number of header fields of a request, as over HTTP/1.1.
 const MAX_HEADER_FIELDS: usize = 96;
 const MALFORMED_METHOD: Http2Rejection = Http2Rejection::Malformed(":method: invalid");
 const MALFORMED_PATH: Http2Rejection = Http2Rejection::Malformed(":path: invalid");

@@ -90,14 +90,14 @@ pub(super) async fn send_response<B: MessageBody>(
             *left -= chunk.len() as u64;
         }
         while !chunk.is_empty() {
-            let asked = Instant::now();
-            let Ok(room) = timeout(patience.0, wait_for_capacity(&mut stream, chunk.len())).await else {
+            let started_at = Instant::now();
+            let Ok(capacity) = timeout(patience.0, wait_for_capacity(&mut stream, chunk.len())).await else {
                 // The client does not accept the response, which must not be held in memory forever.
                 stream.send_reset(Reason::CANCEL);
                 return Ok(());
             };
-            let piece = chunk.split_to(room?.min(chunk.len()));
-            patience.took(piece.len(), asked.elapsed());
+            let piece = chunk.split_to(capacity?.min(chunk.len()));
+            patience.took(piece.len(), started_at.elapsed());
             stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
             activity.moves();
         }
@@ -129,7 +129,7 @@ async fn wait_for_capacity(stream: &mut SendStream<Bytes>, wanted: usize) -> Res
             return Poll::Ready(Ok(stream.capacity()));
         }
         match stream.poll_capacity(cx) {
-            Poll::Ready(Some(room)) => Poll::Ready(room),
+            Poll::Ready(Some(capacity)) => Poll::Ready(capacity),
             Poll::Ready(None) => Poll::Ready(Err(check_reset(stream, cx).unwrap_or_else(|| Reason::CANCEL.into()))),
             Poll::Pending => Poll::Pending,
         }

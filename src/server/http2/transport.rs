@@ -137,7 +137,7 @@ impl ObservedTransport {
         Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, slot }
     }
 
-    fn heard(&mut self, bytes: &[u8]) {
+    fn scan_input(&mut self, bytes: &[u8]) {
         let Http2Activity { connection, partial, time_slice, allowance, .. } = &*self.activity;
         let FrameCounts { any_ended, frames, charged } = self.frames.read(bytes);
         time_slice.take(bytes.len() + FRAME_OVERHEAD_BYTES * frames);
@@ -195,7 +195,7 @@ impl AsyncRead for ObservedTransport {
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.transport).poll_read(cx, buffer);
-        this.heard(&buffer.filled()[before..]);
+        this.scan_input(&buffer.filled()[before..]);
         polled
     }
 }

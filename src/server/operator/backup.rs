@@ -35,7 +35,7 @@ pub(super) fn run<'a>(
         let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
         let started = Instant::now();
         writer.send(&json!({ "result": { "held": true } })).await?;
-        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_room(), reader.hear()).await?;
+        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_disk_space(), reader.receive()).await?;
         if line["release"] != true {
             return Err(Error::malformed("release: must be true after a copy"));
         }
@@ -104,9 +104,9 @@ mod tests {
         let looks = Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);
-            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no room")) }
+            if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no space")) }
         };
         let never = std::future::pending::<Result<()>>();
-        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no room");
+        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no space");
     }
 }

@@ -51,9 +51,9 @@ impl OperatorClient {
     pub fn ask(&mut self, line: &Value) -> Result<Value> {
         let sent = send_line(self.0.get_ref(), line);
         // A server that disconnected may have sent an error before.
-        self.answer().map_err(|heard| match sent {
-            Err(error) if heard.is_end => Error::unavailable("the server does not answer", error),
-            _ => heard.error,
+        self.answer().map_err(|response| match sent {
+            Err(error) if response.is_end => Error::unavailable("the server does not answer", error),
+            _ => response.error,
         })
     }
 
@@ -70,19 +70,21 @@ impl OperatorClient {
         let writer = self.0.get_ref().try_clone().map_err(no_response_error)?;
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let hearing = scope.spawn(|| {
-                let heard = self.answer();
-                stop.store(heard.is_err(), Ordering::Release);
-                heard
+            let receiver = scope.spawn(|| {
+                let response = self.answer();
+                stop.store(response.is_err(), Ordering::Release);
+                response
             });
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
             // A failure to send is explained by what the server has sent.
             let _ = if done.is_ok() { send_line(&writer, line) } else { writer.shutdown(Shutdown::Both) };
-            let heard = hearing.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
+            let response = receiver.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
             match done {
-                Ok(done) => Ok((done, heard.map_err(|heard| heard.error)?)),
-                Err(error) => Err(if stopped { heard.err().map_or(error, |heard| heard.error) } else { error }),
+                Ok(done) => Ok((done, response.map_err(|response| response.error)?)),
+                Err(error) => {
+                    Err(if stopped { response.err().map_or(error, |response| response.error) } else { error })
+                }
             }
         })
     }
@@ -160,7 +162,7 @@ mod tests {
         (folder, client)
     }
 
-    fn hear(stream: &mut BufReader<UnixStream>) -> String {
+    fn receive(stream: &mut BufReader<UnixStream>) -> String {
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         line
@@ -174,7 +176,7 @@ mod tests {
                 stream.get_mut().write_all(WORKING.as_bytes()).unwrap();
             }
             told.send(()).unwrap();
-            assert_eq!(hear(&mut stream), "{\"release\":true}\n");
+            assert_eq!(receive(&mut stream), "{\"release\":true}\n");
             stream.get_mut().write_all(b"{\"result\":{\"held\":true}}\n").unwrap();
         });
         let work = |_: &AtomicBool| all_said.recv_timeout(Duration::from_secs(20)).map_err(Error::internal);
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn client_returns_the_error_of_its_failed_work() {
-        let (_folder, mut client) = client(|mut stream| drop(hear(&mut stream)));
+        let (_folder, mut client) = client(|mut stream| drop(receive(&mut stream)));
         let work = |_: &AtomicBool| Err::<(), _>(Error::invalid("no such thing"));
         let error = client.run_then_send(work, &json!({ "release": true })).unwrap_err();
         assert_eq!(error.to_string(), "no such thing");

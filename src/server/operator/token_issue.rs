@@ -31,7 +31,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn verify_proof(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<bool> {
     let (question, answer) = context.storage.seal_challenge().await?;
     conversation.send(&json!({ "result": { "question": question } })).await?;
-    let line = conversation.hear().await?;
+    let line = conversation.receive().await?;
     let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
     Ok(proof.is_some_and(|proof| proof == answer))
 }
@@ -44,7 +44,7 @@ pub(super) async fn hand_out_token(
 ) -> Result<Value> {
     let taken = async {
         conversation.send(&json!({ "result": { "token": token } })).await?;
-        conversation.hear().await
+        conversation.receive().await
     };
     let taken = matches!(tokio::time::timeout(STEP_TIMEOUT, taken).await, Ok(Ok(line)) if line["taken"] == true);
     if !taken {

@@ -32,8 +32,8 @@ impl OperatorConnection {
         Self { reader: OperatorReader(BufReader::new(read)), writer: OperatorWriter(write) }
     }
 
-    pub(super) async fn hear(&mut self) -> Result<Value> {
-        self.reader.hear().await
+    pub(super) async fn receive(&mut self) -> Result<Value> {
+        self.reader.receive().await
     }
 
     pub(super) async fn send(&mut self, line: &Value) -> Result<()> {
@@ -46,7 +46,7 @@ impl OperatorReader {
     ///
     /// # Errors
     /// `Unavailable` when the caller has disconnected, `Malformed` for a line that is too long or not JSON.
-    pub(super) async fn hear(&mut self) -> Result<Value> {
+    pub(super) async fn receive(&mut self) -> Result<Value> {
         let mut line = Vec::new();
         let read = (&mut self.0).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
         read.map_err(|e| Error::unavailable("the caller has left", e))?;

@@ -137,7 +137,7 @@ impl CommitQueue {
             return false;
         }
         match job.unit {
-            WriteUnit::Work(asker, _) => waiting.work.push(asker, job),
+            WriteUnit::Work(caller_id, _) => waiting.work.push(caller_id, job),
             _ => waiting.jobs.push_back(job),
         }
         !std::mem::replace(&mut waiting.coming, true)
@@ -171,8 +171,8 @@ impl CommitQueue {
             return Some(batch);
         }
         let begun: Vec<_> = std::iter::from_fn(|| waiting.work.take()).collect();
-        for (asker, job) in begun {
-            waiting.work.ended(asker);
+        for (caller_id, job) in begun {
+            waiting.work.ended(caller_id);
             batch.push(job);
         }
         Some(batch)
@@ -398,12 +398,12 @@ mod tests {
     #[test]
     fn commit_batch_limits_work_and_alternates_callers() {
         let queue = CommitQueue::default();
-        let work = |asker| of(WriteUnit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
+        let work = |caller_id| of(WriteUnit::Work(caller_id, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
         let take = || {
             let batch = queue.take(false).unwrap();
             let waiting_by_caller = batch
                 .iter()
-                .filter_map(|job| if let WriteUnit::Work(asker, _) = job.unit { Some(asker) } else { None });
+                .filter_map(|job| if let WriteUnit::Work(caller_id, _) = job.unit { Some(caller_id) } else { None });
             (waiting_by_caller.collect::<Vec<_>>(), batch.len())
         };
         for _ in 0..100 {
@@ -414,7 +414,7 @@ mod tests {
         // The caller with many units gets half of the slots, and the short unit is not delayed.
         let (waiting_by_caller, size) = take();
         assert_eq!((waiting_by_caller.len(), size), (9, 10));
-        assert_eq!(waiting_by_caller.iter().filter(|asker| **asker == 2).count(), 1);
+        assert_eq!(waiting_by_caller.iter().filter(|caller_id| **caller_id == 2).count(), 1);
         // Slow work reduces the number, down to two; fast work increases it.
         (0..9).for_each(|_| queue.took(1, MAX_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");

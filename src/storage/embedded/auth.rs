@@ -160,7 +160,7 @@ impl AuthStore for Store<SqliteReaderPool> {
         self.reader.read(move |db| resolve(secret_ids::accessors(db, mount, role, after, now, limit)))
     }
 
-    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.reader.read(move |db| resolve(secret_ids::is_role_live(db, mount, role)))
     }
 }

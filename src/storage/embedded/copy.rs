@@ -96,7 +96,7 @@ impl PartialCopy {
         let database = open_database(folder)?;
         let log = WalFile::open(&append_suffix(&folder.join(DATABASE_FILE), SIDE_FILE_SUFFIXES[0])).map_err(failed)?;
         progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.bytes));
-        let partial = Self::beside(to)?;
+        let partial = Self::next_to(to)?;
         copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
             log.copy(&mut partial.create(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
@@ -108,13 +108,13 @@ impl PartialCopy {
         let failed = |e| copy_error(from, to, e);
         let file = File::open(from).map_err(failed)?;
         progress.expect(file.metadata().map_err(failed)?.len());
-        let partial = Self::beside(to)?;
+        let partial = Self::next_to(to)?;
         copy(&file, &partial.create("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
         Ok(partial)
     }
 
     /// Creates the folder, in which only this user may create files, even if others can write next to it.
-    fn beside(to: &Path) -> Result<Self> {
+    fn next_to(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(Error::file_exists(to.display()));
         }
@@ -516,9 +516,9 @@ mod tests {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         let partial = partial(&folder, &file).unwrap();
-        let beside: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap()).collect();
-        let beside: Vec<_> = beside.iter().filter(|entry| entry.file_name() != "data").collect();
-        let [made] = beside[..] else { panic!("{beside:?}") };
+        let other_files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap()).collect();
+        let other_files: Vec<_> = other_files.iter().filter(|entry| entry.file_name() != "data").collect();
+        let [made] = other_files[..] else { panic!("{other_files:?}") };
         assert!(made.file_name().to_str().unwrap().starts_with("copy.db.partial-"));
         let metadata = made.metadata().unwrap();
         assert!(metadata.is_dir() && metadata.mode() & 0o777 == 0o700, "{metadata:?}");

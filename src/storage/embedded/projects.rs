@@ -13,12 +13,22 @@ use crate::storage::backend::WriteUnit;
 use crate::storage::store::Store;
 
 impl ProjectStore for Store<SqliteReaderPool> {
-    fn read(&self, _: &'static str, asker: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-        let found = self.reader.session(asker, work);
+    fn read(
+        &self,
+        _: &'static str,
+        caller_id: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
+        let found = self.reader.session(caller_id, work);
         async move { found.await.unwrap_or_else(|error| Err(SqlError::Engine(error))) }.boxed_local()
     }
 
-    fn write(&self, _: &'static str, asker: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
+    fn write(
+        &self,
+        _: &'static str,
+        caller_id: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         // The commit cannot transport the outcome of the work, so it is returned through a slot.
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);
@@ -33,7 +43,7 @@ impl ProjectStore for Store<SqliteReaderPool> {
             }
             .boxed_local()
         });
-        let submitted = self.commits.submit(WriteUnit::Work(asker, told_work));
+        let submitted = self.commits.submit(WriteUnit::Work(caller_id, told_work));
         async move {
             submitted.outcome().await.map_err(SqlError::Engine)?;
             let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();

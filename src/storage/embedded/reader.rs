@@ -108,7 +108,11 @@ impl SqliteReaderPool {
     }
 
     /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long.
-    pub(super) fn session(&self, asker: CallerId, work: SqlWork) -> BoxFuture<'static, Result<Result<(), SqlError>>> {
+    pub(super) fn session(
+        &self,
+        caller_id: CallerId,
+        work: SqlWork,
+    ) -> BoxFuture<'static, Result<Result<(), SqlError>>> {
         let line = self.0.line.clone();
         async move {
             let (begins, begun) = oneshot::channel();
@@ -123,7 +127,7 @@ impl SqliteReaderPool {
                 // A later interrupt would hit the next job of this connection.
                 set_interrupt_handle(&runs, None);
             };
-            line.join(ReadJob::Session(asker, Box::new(job))).map_err(rejection_error)?;
+            line.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
             let gone = |_| rejection_error(line.refused());
             timeout(MAX_QUEUE_WAIT, begun).await.map_err(|_| too_many_reads_error())?.map_err(gone)?;
             if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut told).await {
@@ -372,16 +376,16 @@ mod tests {
     /// Starts a session that reports its start and lasts until the sender of `busy` is dropped.
     fn held(
         pool: &SqliteReaderPool,
-        asker: CallerId,
+        caller_id: CallerId,
         begun: &tokio::sync::mpsc::UnboundedSender<CallerId>,
         busy: &Arc<Mutex<mpsc::Receiver<()>>>,
     ) -> tokio::task::JoinHandle<Result<Result<(), SqlError>>> {
         let busy = Arc::clone(busy);
         let begun = begun.clone();
         tokio::spawn(pool.session(
-            asker,
+            caller_id,
             Arc::new(move |_| {
-                begun.send(asker).unwrap();
+                begun.send(caller_id).unwrap();
                 let _ = busy.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 std::future::ready(Ok(())).boxed_local()
             }),

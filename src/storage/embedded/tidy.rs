@@ -59,21 +59,21 @@ pub(super) fn cancel(db: &Connection, mount: MountId, now: i64) -> rusqlite::Res
 pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32) -> rusqlite::Result<RemovalResult> {
     match what {
         Removal::Certificates { before, revoked_before, after } => {
-            certificates(db, mount, *before, *revoked_before, *after, limit)
+            remove_certificates(db, mount, *before, *revoked_before, *after, limit)
         }
-        Removal::Revocations(listed) => revocations(db, mount, *listed, limit),
+        Removal::Revocations(listed) => remove_revocations(db, mount, *listed, limit),
         Removal::Metadata { before } => {
-            let metadata = count(prepare(db, sql::METADATA)?.execute(params![mount.0, before, limit])?);
-            Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
+            let metadata = count(prepare(db, sql::DELETE_METADATA)?.execute(params![mount.0, before, limit])?);
+            Ok(RemovalResult { metadata, visited: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
             let certificates = delete_each(db, DELETE_REVOKED_CERTIFICATE, mount, serials, *revoked_before)?;
-            Ok(RemovalResult { certificates, looked: count(serials.len()), ..RemovalResult::default() })
+            Ok(RemovalResult { certificates, visited: count(serials.len()), ..RemovalResult::default() })
         }
     }
 }
 
-fn certificates(
+fn remove_certificates(
     db: &Connection,
     mount: MountId,
     before: i64,
@@ -82,14 +82,14 @@ fn certificates(
     limit: u32,
 ) -> rusqlite::Result<RemovalResult> {
     let (end, key) = after.as_ref().map_or((i64::MIN, &[][..]), |(end, serial)| (*end, serial.octets()));
-    let page: Vec<(Serial, i64, i64)> = prepare(db, sql::CERTIFICATES)?
+    let page: Vec<(Serial, i64, i64)> = prepare(db, sql::EXPIRED_CERTIFICATES)?
         .query_map(params![mount.0, before, end, key, limit], |row| Ok((serial(row, 0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let goes = |(_, end, revoked): &&(Serial, i64, i64)| *revoked == 0 || *end < revoked_before;
     let serials: Vec<Serial> = page.iter().filter(goes).map(|(serial, ..)| *serial).collect();
     let certificates = delete_each(db, DELETE_CERTIFICATE, mount, &serials, before)?;
     let last = page.last().map(|(serial, end, _)| (*end, *serial));
-    Ok(RemovalResult { certificates, looked: count(page.len()), last, ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, visited: count(page.len()), last, ..RemovalResult::default() })
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
@@ -99,16 +99,16 @@ pub(super) fn unlisted(
     before: i64,
     listed: RemovableRevocations,
 ) -> rusqlite::Result<bool> {
-    prepare(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
+    prepare(db, sql::UNLISTED_REVOCATION)?.exists(params![mount.0, before, listed.before, listed.last()])
 }
 
-fn revocations(
+fn remove_revocations(
     db: &Connection,
     mount: MountId,
     listed: RemovableRevocations,
     limit: u32,
 ) -> rusqlite::Result<RemovalResult> {
-    let serials: Vec<Serial> = prepare(db, sql::REVOCATIONS)?
+    let serials: Vec<Serial> = prepare(db, sql::EXPIRED_REVOCATIONS)?
         .query_map(params![mount.0, listed.before, listed.last(), limit], |row| serial(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
     let certificates = delete_each(db, DELETE_CERTIFICATE, mount, &serials, listed.before)?;
@@ -117,7 +117,7 @@ fn revocations(
     for serial in &serials {
         revocations += count(statement.execute(params![mount.0, serial.octets()])?);
     }
-    Ok(RemovalResult { certificates, revocations, looked: count(serials.len()), ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, revocations, visited: count(serials.len()), ..RemovalResult::default() })
 }
 
 /// Runs a removal for each serial; returns the number of removed rows.
@@ -140,11 +140,11 @@ mod tests {
         let (_writer, _pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let db = Connection::open(dir.path().join("signet.db")).unwrap();
         for (sql, index) in [
-            (sql::CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),
-            (sql::REVOCATIONS, "revocation_end (mount=? AND not_after<?)"),
-            (sql::TO_LIST, "revocation_end (mount=? AND not_after>? AND not_after<?)"),
-            (sql::TO_LIST, "revocation_seq (mount=? AND seq>?)"),
-            (sql::METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
+            (sql::EXPIRED_CERTIFICATES, "certificate_end (mount=? AND (not_after,serial)>(?,?) AND not_after<?)"),
+            (sql::EXPIRED_REVOCATIONS, "revocation_end (mount=? AND not_after<?)"),
+            (sql::UNLISTED_REVOCATION, "revocation_end (mount=? AND not_after>? AND not_after<?)"),
+            (sql::UNLISTED_REVOCATION, "revocation_seq (mount=? AND seq>?)"),
+            (sql::DELETE_METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
             (crate::storage::statements::certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
         ] {
             let plan = super::super::fixture::plan(&db, sql).join("\n");

@@ -89,18 +89,18 @@ mod tests {
 
     /// A device that unwraps a root key when the semaphore permits it.
     struct Device {
-        asked: AtomicUsize,
+        opens: AtomicUsize,
         let_go: Arc<Semaphore>,
         answer: Result<Secret>,
     }
 
     impl Device {
         fn new(answer: Result<Secret>, permits: usize) -> Arc<Self> {
-            Arc::new(Self { asked: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(permits)), answer })
+            Arc::new(Self { opens: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(permits)), answer })
         }
 
-        fn asked(&self) -> usize {
-            self.asked.load(Ordering::Relaxed)
+        fn opens(&self) -> usize {
+            self.opens.load(Ordering::Relaxed)
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
         }
 
         fn unwrap(&self, _: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.opens.fetch_add(1, Ordering::Relaxed);
             let let_go = self.let_go.clone();
             let answer = self.answer.clone();
             async move {
@@ -154,7 +154,7 @@ mod tests {
             outcome.unwrap();
         }
         assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.asked(), 1);
+        assert_eq!(device.opens(), 1);
     }
 
     #[tokio::test]
@@ -166,23 +166,23 @@ mod tests {
         device.let_go.add_permits(1);
         again.open(&ring, &facts).await.unwrap();
         assert!(ring.learn(&facts).is_ok());
-        assert_eq!(device.asked(), 1);
+        assert_eq!(device.opens(), 1);
     }
 
     #[tokio::test]
     async fn unavailable_device_is_retried_later_and_a_refusal_is_not() {
-        for (kind, asked) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
+        for (kind, opens) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
             let device = Device::new(Err(Error::new(kind, "seal: none")), 1);
             let (again, ring, facts) = lost(&device).await;
             for _ in 0..3 {
                 assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
             }
-            assert_eq!(device.asked(), 1, "{kind:?}");
+            assert_eq!(device.opens(), 1, "{kind:?}");
             if let Some(attempt) = again.last.lock().unwrap().as_mut() {
                 attempt.started -= FAILURE_CACHE_TIME;
             }
             assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
-            assert_eq!(device.asked(), asked, "{kind:?}");
+            assert_eq!(device.opens(), opens, "{kind:?}");
             assert!(ring.learn(&facts).is_err());
         }
     }

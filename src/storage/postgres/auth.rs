@@ -190,7 +190,7 @@ impl AuthStore for Store<PostgresReaderPool> {
             .read("secret ids", move |db| secret_ids::accessors(db, mount, role, after.clone(), now, limit).boxed())
     }
 
-    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.reader.read("secret id role", move |db| secret_ids::is_role_live(db, mount, role).boxed())
     }
 }

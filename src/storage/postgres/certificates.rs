@@ -15,10 +15,10 @@ const INSERT: &str = "INSERT INTO certificate
         UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[]), UNNEST($9::TEXT[]), UNNEST($10::BYTEA[])";
 
 const SELECT_KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
-    FROM UNNEST($2::BYTEA[]) WITH ORDINALITY AS asked (serial, place)
-        LEFT JOIN certificate c ON c.mount = $1 AND c.serial = asked.serial
-        LEFT JOIN revocation r ON r.mount = $1 AND r.serial = asked.serial
-    ORDER BY asked.place";
+    FROM UNNEST($2::BYTEA[]) WITH ORDINALITY AS requested (serial, place)
+        LEFT JOIN certificate c ON c.mount = $1 AND c.serial = requested.serial
+        LEFT JOIN revocation r ON r.mount = $1 AND r.serial = requested.serial
+    ORDER BY requested.place";
 
 /// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
 /// savepoint or the whole transaction.

@@ -177,13 +177,13 @@ impl TargetColumn {
 /// `Unavailable` when the database is unreachable, or such a transaction exceeds the lock timeout.
 pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::session(url).await?;
-    let asked = async {
+    let found = async {
         db.batch_execute(BEGIN).await?;
         // The server may still process the COMMIT of a lost connection.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };
-    asked.await.map_err(copy_error)
+    found.await.map_err(copy_error)
 }
 
 async fn require_empty(db: &PostgresClient) -> Result<()> {

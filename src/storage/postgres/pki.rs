@@ -108,8 +108,8 @@ impl PkiStore for Store<PostgresReaderPool> {
         self.submit(unit)
     }
 
-    fn require_room(&self) -> Result<()> {
-        self.commits.require_room()
+    fn require_capacity(&self) -> Result<()> {
+        self.commits.require_capacity()
     }
 
     fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {

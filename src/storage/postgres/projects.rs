@@ -12,18 +12,18 @@ impl ProjectStore for Store<PostgresReaderPool> {
     fn read(
         &self,
         name: &'static str,
-        asker: CallerId,
+        caller_id: CallerId,
         work: SqlWork,
     ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-        self.reader.clone().run(name, asker, work, false).boxed_local()
+        self.reader.clone().run(name, caller_id, work, false).boxed_local()
     }
 
     fn write(
         &self,
         name: &'static str,
-        asker: CallerId,
+        caller_id: CallerId,
         work: SqlWork,
     ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-        self.reader.clone().run(name, asker, work, true).boxed_local()
+        self.reader.clone().run(name, caller_id, work, true).boxed_local()
     }
 }

@@ -210,9 +210,9 @@ impl PostgresReaderPool {
     }
 
     /// Borrows a connection for a session, queued fairly between callers.
-    pub(super) async fn borrow_session(&self, asker: CallerId) -> Result<(Permit, PooledConnection)> {
+    pub(super) async fn borrow_session(&self, caller_id: CallerId) -> Result<(Permit, PooledConnection)> {
         let started = Instant::now();
-        let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(asker))
+        let permit = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(caller_id))
             .await
             .map_err(|_| too_many_reads_error())?;
         Ok((permit, self.borrow_from(&self.sessions, started).await?))

@@ -32,8 +32,8 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
     let mut first = HashMap::new();
     let mut repeats = HashSet::new();
     for (at, row) in keyed {
-        let stands = stored_rows.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
-        if stands || *first.entry(row.key).or_insert(at) != at {
+        let is_recorded = stored_rows.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
+        if is_recorded || *first.entry(row.key).or_insert(at) != at {
             repeats.insert(at);
         }
     }
@@ -149,13 +149,13 @@ mod tests {
             (&[Some((1, end)), None, Some((1, end)), Some((2, NOW))], &[true, true, false, false]),
         ];
         let mut stored = 0;
-        for (transactions, (keys, stand)) in (1..).zip(batches) {
+        for (transactions, (keys, accepted)) in (1..).zip(batches) {
             let answers = writer.apply(keys.iter().map(|key| unit(mount, *key)).collect()).await;
-            for (answer, stands) in answers.iter().zip(stand) {
+            for (answer, is_accepted) in answers.iter().zip(accepted) {
                 let outcomes = format!("{:?}", answer.as_ref().unwrap());
-                assert_eq!(outcomes.contains("SerialTaken"), !stands, "batch {transactions}: {outcomes}");
+                assert_eq!(outcomes.contains("SerialTaken"), !is_accepted, "batch {transactions}: {outcomes}");
             }
-            stored += stand.iter().filter(|stands| **stands).count() as i64;
+            stored += accepted.iter().filter(|is_accepted| **is_accepted).count() as i64;
             assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored);
             assert_eq!(numbers(), transactions, "every unit of a batch is in its one transaction");
         }

@@ -74,11 +74,11 @@ fn split_new_and_amended(
     let mut indices = HashMap::new();
     for row in all {
         let index = indices.get(&row.serial).copied();
-        let stands =
+        let previous =
             index.map(|at: usize| &changed[at]).or_else(|| stored_rows.get(&row.serial).map(|stored| &stored.row));
-        let next = match stands {
+        let next = match previous {
             None => Some((*row).clone()),
-            Some(stands) => stands.amended_by(row),
+            Some(previous) => previous.amended_by(row),
         };
         match (next, index) {
             (Some(next), Some(at)) => changed[at] = next,

@@ -173,14 +173,14 @@ impl PostgresReaderPool {
     pub(super) async fn run(
         self,
         name: &'static str,
-        asker: CallerId,
+        caller_id: CallerId,
         work: SqlWork,
         writes: bool,
     ) -> Result<(), SqlError> {
         let mut clashes = 0;
         let mut replaced = false;
         loop {
-            let (permit, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
+            let (permit, loan) = self.borrow_session(caller_id).await.map_err(SqlError::Engine)?;
             let started = Instant::now();
             let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());

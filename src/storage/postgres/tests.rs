@@ -121,9 +121,9 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
             })
             .count()
     });
-    let asked = Instant::now();
+    let started_at = Instant::now();
     while database.psql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "0" {
-        assert!(asked.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
+        assert!(started_at.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let unit = || vec![WriteUnit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
@@ -856,10 +856,10 @@ async fn database_that_may_lose_commits_is_refused() {
 async fn expired_rows_are_found_by_an_index_in_its_order() {
     let (fixture, storage, _) = node().await;
     for (sql, fourth, index) in [
-        (sql::tidy::CERTIFICATES, "''::BYTEA", "certificate_end"),
-        (sql::tidy::REVOCATIONS, "250", "revocation_end"),
-        (sql::tidy::TO_LIST, "1", "revocation_end"),
-        (sql::tidy::METADATA, "", "certificate_metadata_end"),
+        (sql::tidy::EXPIRED_CERTIFICATES, "''::BYTEA", "certificate_end"),
+        (sql::tidy::EXPIRED_REVOCATIONS, "250", "revocation_end"),
+        (sql::tidy::UNLISTED_REVOCATION, "1", "revocation_end"),
+        (sql::tidy::DELETE_METADATA, "", "certificate_metadata_end"),
     ] {
         let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));

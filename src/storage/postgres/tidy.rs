@@ -52,23 +52,23 @@ pub(super) async fn remove(
 ) -> Result<RemovalResult, PostgresError> {
     match what {
         Removal::Certificates { before, revoked_before, after } => {
-            certificates(db, mount, *before, *revoked_before, *after, limit).await
+            remove_certificates(db, mount, *before, *revoked_before, *after, limit).await
         }
-        Removal::Revocations(listed) => revocations(db, mount, *listed, limit).await,
+        Removal::Revocations(listed) => remove_revocations(db, mount, *listed, limit).await,
         Removal::Metadata { before } => {
-            let metadata = count(execute(db, sql::METADATA, &[&mount.0, before, &i64::from(limit)]).await?);
-            Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
+            let metadata = count(execute(db, sql::DELETE_METADATA, &[&mount.0, before, &i64::from(limit)]).await?);
+            Ok(RemovalResult { metadata, visited: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
             let bytes: Vec<&[u8]> = serials.iter().map(Serial::octets).collect();
             let certificates =
                 count(execute(db, DELETE_REVOKED_CERTIFICATES, &[&mount.0, &bytes, revoked_before]).await?);
-            Ok(RemovalResult { certificates, looked: count(serials.len() as u64), ..RemovalResult::default() })
+            Ok(RemovalResult { certificates, visited: count(serials.len() as u64), ..RemovalResult::default() })
         }
     }
 }
 
-async fn certificates(
+async fn remove_certificates(
     db: &PostgresClient,
     mount: MountId,
     before: i64,
@@ -77,7 +77,7 @@ async fn certificates(
     limit: u32,
 ) -> Result<RemovalResult, PostgresError> {
     let (end, key) = after.as_ref().map_or((i64::MIN, &[][..]), |(end, serial)| (*end, serial.octets()));
-    let page = rows(db, sql::CERTIFICATES, &[&mount.0, &before, &end, &key, &i64::from(limit)]).await?;
+    let page = rows(db, sql::EXPIRED_CERTIFICATES, &[&mount.0, &before, &end, &key, &i64::from(limit)]).await?;
     let mut going: Vec<&[u8]> = Vec::with_capacity(page.len());
     for found in &page {
         let (end, revoked): (i64, i64) = (found.try_get(1)?, found.try_get(2)?);
@@ -87,7 +87,7 @@ async fn certificates(
     }
     let certificates = count(execute(db, DELETE_CERTIFICATES, &[&mount.0, &going, &before]).await?);
     let last = page.last().map(|found| Ok::<_, PostgresError>((found.try_get(1)?, serial(found, 0)?))).transpose()?;
-    Ok(RemovalResult { certificates, looked: count(page.len() as u64), last, ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, visited: count(page.len() as u64), last, ..RemovalResult::default() })
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
@@ -97,18 +97,19 @@ pub(super) async fn unlisted(
     before: i64,
     listed: RemovableRevocations,
 ) -> Result<bool, PostgresError> {
-    exists(db, sql::TO_LIST, &[&mount.0, &before, &listed.before, &listed.last()]).await
+    exists(db, sql::UNLISTED_REVOCATION, &[&mount.0, &before, &listed.before, &listed.last()]).await
 }
 
-async fn revocations(
+async fn remove_revocations(
     db: &PostgresClient,
     mount: MountId,
     listed: RemovableRevocations,
     limit: u32,
 ) -> Result<RemovalResult, PostgresError> {
-    let page = rows(db, sql::REVOCATIONS, &[&mount.0, &listed.before, &listed.last(), &i64::from(limit)]).await?;
+    let page =
+        rows(db, sql::EXPIRED_REVOCATIONS, &[&mount.0, &listed.before, &listed.last(), &i64::from(limit)]).await?;
     let going = page.iter().map(|found| found.try_get(0)).collect::<Result<Vec<&[u8]>, _>>()?;
     let certificates = count(execute(db, DELETE_CERTIFICATES, &[&mount.0, &going, &listed.before]).await?);
     let revocations = count(execute(db, DELETE_REVOCATIONS, &[&mount.0, &going]).await?);
-    Ok(RemovalResult { certificates, revocations, looked: count(page.len() as u64), ..RemovalResult::default() })
+    Ok(RemovalResult { certificates, revocations, visited: count(page.len() as u64), ..RemovalResult::default() })
 }

@@ -99,7 +99,7 @@ pub(crate) async fn accessors<C: TableConnection>(
 }
 
 pub(crate) async fn is_role_live<C: TableConnection>(db: &C, mount: MountId, role: i64) -> TableResult<C, bool> {
-    exists(db, sql::ROLE_STANDS, &[mount.0.into(), role.into()]).await
+    exists(db, sql::ROLE_EXISTS, &[mount.0.into(), role.into()]).await
 }
 
 fn read(mut row: SqlRow) -> Result<SecretIdRow, SqlError> {

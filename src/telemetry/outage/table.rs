@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use super::state::{EndedOutage, Outage};
 
-/// Most outages that are logged separately. Others share an entry, so that a total outage takes less than twenty lines.
+/// Maximum number of outages that are logged separately. Others share an entry, so that a total outage takes less than
+/// twenty lines.
 const MAX_SEPARATE_OUTAGES: usize = 7;
 const SHARED_OUTAGE_NAME: &str = "something else";
 

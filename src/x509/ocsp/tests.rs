@@ -127,7 +127,7 @@ fn invalid_ocsp_requests_are_refused_with_the_reason() {
         ("nothing", Vec::new(), "truncated"),
         ("garbage", vec![b'a'; 90], "DER"),
         ("bytes after it", [ask(|_| ()), vec![0]].concat(), "trailing"),
-        ("something beside the signature", ask(|p| p.after = vec![NULL, 0]), "trailing"),
+        ("something after the signature", ask(|p| p.after = vec![NULL, 0]), "trailing"),
         ("a signature of another form", ask(|p| p.after = vec![0xa0, 2, NULL, 0]), "tag"),
         ("version 2", ask(|p| p.before_list = vec![0xa0, 3, INTEGER, 1, 1]), "the version must be 1"),
         ("two names", ask(|p| p.before_list = vec![0xa1, 4, NULL, 0, NULL, 0]), "trailing"),

@@ -60,7 +60,7 @@ fn judge(known: fn(&[u8]) -> Option<ExtensionProfile>, oid: &[u8], good: &[Vec<u
 }
 
 #[test]
-fn names_are_der_and_of_strings_that_others_read() {
+fn directory_names_need_der_and_supported_string_types() {
     for (tag, value) in [
         (0x0c, "bücher".as_bytes()),
         (0x13, b"Example (Test), Inc. 1/2:'+-=?"),

@@ -278,7 +278,7 @@ async fn start_on_full_disk_waits_for_free_space_and_reports_it() {
     let (well, text) = operator(&["operator", "seal-status"]);
     assert!(!well && text.contains("cannot be opened (no storage space)"), "{text}");
     let serving = Serving::start(&place, &config);
-    let log = serving.says("log", "waiting for room on the disk of the data folder").await;
+    let log = serving.says("log", "waiting for free space on the disk of the data folder").await;
     assert!(log.contains("(no storage space)"), "{log}");
     std::fs::remove_file(&filler).unwrap();
     health_says(&serving.client().await, false).await;

@@ -298,8 +298,8 @@ impl AuthStore for Double {
         self.call("secret ids", |s| s.auth.secret_id_accessors(mount, role, after, now, limit))
     }
 
-    fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.call("secret id role", |s| s.auth.secret_id_role_stands(mount, role))
+    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
+        self.call("secret id role", |s| s.auth.secret_id_role_exists(mount, role))
     }
 
     /// A background job, which never fails.
@@ -328,8 +328,8 @@ impl PkiStore for Double {
         self.call("commit (pki)", |s| s.pki.commit(unit))
     }
 
-    fn require_room(&self) -> Result<()> {
-        self.0.real().pki.require_room()
+    fn require_capacity(&self) -> Result<()> {
+        self.0.real().pki.require_capacity()
     }
 
     fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {

@@ -312,9 +312,9 @@ fn token_prompt_on_a_terminal_does_not_echo() {
         command.args(["explain", "--address", &dev.address, "-", "GET", "pki/roles"]);
         command.stdin(screen.try_clone().unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut prompt = [0; "token that is asked about: ".len()];
+        let mut prompt = [0; "token to explain: ".len()];
         child.stderr.as_mut().unwrap().read_exact(&mut prompt).unwrap();
-        assert_eq!(prompt, *b"token that is asked about: ");
+        assert_eq!(prompt, *b"token to explain: ");
         assert!(!shows());
         child
     };

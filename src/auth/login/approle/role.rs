@@ -85,8 +85,8 @@ impl AppRole {
 
     /// Returns a warning if secret ids end earlier than the role says.
     pub(crate) fn secret_id_ttl_warning(&self, mount: &Mount) -> Option<String> {
-        let asked = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
-        cap_secret_id_ttl(mount, "secret_id_ttl", asked).1
+        let requested = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
+        cap_secret_id_ttl(mount, "secret_id_ttl", requested).1
     }
 
     /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
@@ -109,12 +109,13 @@ impl AppRole {
     }
 }
 
-/// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than `asked`.
+/// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than
+/// `requested`.
 /// Zero and `None` result in the maximum.
-pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
+pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, requested: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = format_duration(max);
-    match asked {
+    match requested {
         Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
         Some(ttl) if ttl.is_zero() => {
             (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))

@@ -123,8 +123,8 @@ impl SecretIdRequest {
             return Err(Error::invalid("ttl cannot be longer than the role's secret_id_ttl"));
         }
         let field = if self.ttl.is_some() { "ttl" } else { "secret_id_ttl" };
-        let asked = (self.ttl.is_some() || !ttl.is_zero()).then_some(ttl);
-        let (ttl, cut) = cap_secret_id_ttl(mount, field, asked);
+        let requested = (self.ttl.is_some() || !ttl.is_zero()).then_some(ttl);
+        let (ttl, cut) = cap_secret_id_ttl(mount, field, requested);
         let Self { metadata, cidr_list, token_bound_cidrs, .. } = self;
         Ok((
             SecretIdSettings { metadata, cidr_list, token_bound_cidrs, ttl, created_at: now },

@@ -127,7 +127,7 @@ impl MethodMount<AppRoleMethod> {
 
     /// `true` if mount and role exist in the store, even if this node's view is outdated.
     pub(crate) fn role_exists(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.store().secret_id_role_stands(self.mount(), role)
+        self.store().secret_id_role_exists(self.mount(), role)
     }
 }
 

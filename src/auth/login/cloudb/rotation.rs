@@ -77,8 +77,8 @@ impl SecretRotation {
     }
 
     /// `true` if a secret with this name is being requested.
-    pub(super) fn is_requesting(&self, asked: &str) -> bool {
-        matches!(&self.next, Some(PendingSecret::Asked { name, .. }) if name == asked)
+    pub(super) fn is_requesting(&self, requested: &str) -> bool {
+        matches!(&self.next, Some(PendingSecret::Asked { name, .. }) if name == requested)
     }
 
     /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
@@ -104,14 +104,19 @@ mod tests {
     fn each_state_is_due_in_its_time() {
         let at = time::macros::datetime!(2030-01-01 00:00 UTC);
         let is_due = |rotation: &SecretRotation, seconds| rotation.due(at + Duration::from_secs(seconds));
-        let asked = SecretRotation {
+        let requested = SecretRotation {
             next: Some(PendingSecret::Asked { name: "n".to_owned(), at }),
             ..SecretRotation::default()
         };
         assert!(
-            is_due(&asked, 299).is_none() && is_due(&asked, 300) == Some(DueRotationStep::Abandoned("n".to_owned()))
+            is_due(&requested, 299).is_none()
+                && is_due(&requested, 300) == Some(DueRotationStep::Abandoned("n".to_owned()))
         );
-        assert!(asked.is_requesting("n") && !asked.is_requesting("m") && !SecretRotation::default().is_requesting("n"));
+        assert!(
+            requested.is_requesting("n")
+                && !requested.is_requesting("m")
+                && !SecretRotation::default().is_requesting("n")
+        );
         let secret = Secret::new("hunter2");
         let made = PendingSecret::Made { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
         let made = SecretRotation { next: Some(made), retired: vec!["k0".to_owned()], ..SecretRotation::default() };

@@ -184,9 +184,10 @@ impl JwtRole {
             return Ok(());
         }
         let JwtTimeRules::Lenient { skew, .. } = self.times() else { return Ok(()) };
-        let asked = claims.get("auth_time").and_then(Value::as_f64);
-        let asked = asked.ok_or_else(|| forbidden("claim \"auth_time\" is missing or not a number"))?;
-        let until = asked + (self.max_age + skew).as_secs_f64();
+        let authenticated_at = claims.get("auth_time").and_then(Value::as_f64);
+        let authenticated_at =
+            authenticated_at.ok_or_else(|| forbidden("claim \"auth_time\" is missing or not a number"))?;
+        let until = authenticated_at + (self.max_age + skew).as_secs_f64();
         if now.unix_timestamp() as f64 >= until {
             return Err(forbidden("auth_time: the user's authentication is older than max_age"));
         }

@@ -41,7 +41,7 @@ pub(super) struct KeySetCache {
     outbound: Outbound,
     clock: Clock,
     method: &'static str,
-    held: ArcSwapOption<CachedKeySet>,
+    cached: ArcSwapOption<CachedKeySet>,
     /// Result of the last attempt. The attempt in progress holds the lock.
     last: Arc<Mutex<Option<FetchAttempt>>>,
 }
@@ -59,9 +59,9 @@ struct FetchAttempt {
 
 impl KeySetCache {
     pub(super) fn new(source: KeySetSource, outbound: Outbound, method: &'static str, clock: Clock) -> Arc<Self> {
-        let held = ArcSwapOption::empty();
+        let cached = ArcSwapOption::empty();
         let last = Arc::default();
-        Arc::new(Self { source, outbound, clock, method, held, last })
+        Arc::new(Self { source, outbound, clock, method, cached, last })
     }
 
     /// Returns keys that may be used now.
@@ -69,17 +69,17 @@ impl KeySetCache {
     /// # Errors
     /// `Unavailable` when there are none and none can be fetched.
     pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
-        if let Some(held) = self.within(MAX_FRESH_AGE) {
-            return Ok(held);
+        if let Some(cached) = self.within(MAX_FRESH_AGE) {
+            return Ok(cached);
         }
-        let Some(held) = self.within(MAX_STALE_AGE) else {
+        let Some(cached) = self.within(MAX_STALE_AGE) else {
             self.refresh(INITIAL_RETRIES).await?;
             return self.within(MAX_STALE_AGE).ok_or_else(|| Error::internal("keys that were found are not there"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
         match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::ONE)).await {
-            Ok(Ok(())) => Ok(self.within(MAX_STALE_AGE).unwrap_or(held)),
-            Ok(Err(_)) | Err(_) => Ok(held),
+            Ok(Ok(())) => Ok(self.within(MAX_STALE_AGE).unwrap_or(cached)),
+            Ok(Err(_)) | Err(_) => Ok(cached),
         }
     }
 
@@ -88,17 +88,17 @@ impl KeySetCache {
     /// # Errors
     /// `Unavailable` when the current or the last attempt failed.
     pub(super) async fn newer(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
-        let differs = |held: &Arc<CachedKeySet>| !Arc::ptr_eq(held, than);
-        if let Some(held) = self.within(MAX_FRESH_AGE).filter(differs) {
-            return Ok(Some(held));
+        let differs = |cached: &Arc<CachedKeySet>| !Arc::ptr_eq(cached, than);
+        if let Some(cached) = self.within(MAX_FRESH_AGE).filter(differs) {
+            return Ok(Some(cached));
         }
         self.refresh(RetryPolicy::ONE).await?;
         Ok(self.within(MAX_FRESH_AGE).filter(differs))
     }
 
     fn within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
-        let held = self.held.load_full()?;
-        (self.clock.now() < held.at + age).then_some(held)
+        let cached = self.cached.load_full()?;
+        (self.clock.now() < cached.at + age).then_some(cached)
     }
 
     /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if the caller is cancelled,
@@ -130,7 +130,7 @@ impl KeySetCache {
                 tracing::warn!(method = self.method, "the issuer's keys cannot be fetched: {why}");
             }
         })?;
-        self.held.store(Some(Arc::new(CachedKeySet { keys, issuer, at: self.clock.now() })));
+        self.cached.store(Some(Arc::new(CachedKeySet { keys, issuer, at: self.clock.now() })));
         Ok(())
     }
 }

@@ -99,7 +99,7 @@ impl KeySet {
 
     /// Tries the matching keys: by key id if both sides have one, else the first few.
     pub(super) fn verify(&self, token: &Jwt<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
-        let (message, signature) = token.signed();
+        let (message, signature) = token.signed_bytes_and_signature();
         let mut outcome = SignatureOutcome::NoKey;
         for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)).take(MAX_TRIED_KEYS) {
             if key.key.verifies(header.algorithm, message, signature) {
@@ -126,7 +126,7 @@ impl IssuerKey {
 
     fn could_be(&self, header: &JwtHeader, needs_kid: bool) -> bool {
         let is_named = match (&self.kid, &header.kid) {
-            (Some(own), Some(asked)) => own == asked,
+            (Some(own), Some(requested)) => own == requested,
             (None, _) | (_, None) => !needs_kid,
         };
         let is_for_it = self.algorithm.as_deref().is_none_or(|own| own == header.algorithm.name());

@@ -78,7 +78,7 @@ impl<'t> Jwt<'t> {
     }
 
     /// Returns the signed bytes, and the signature in base64url.
-    pub(super) fn signed(&self) -> (&'t [u8], &'t str) {
+    pub(super) fn signed_bytes_and_signature(&self) -> (&'t [u8], &'t str) {
         (self.signed.as_bytes(), self.signature)
     }
 

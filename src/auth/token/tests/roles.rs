@@ -12,7 +12,8 @@ impl Fixture {
         self.auth.token_role_write(name, &fields(body)).await.unwrap_err().text().to_owned()
     }
 
-    /// Returns the policies of a token that a token with the policies `parent`, without `sudo`, creates under a role.
+    /// Creates a token under a role and returns its policies. The creating token has the policies `parent` and no
+    /// `sudo` capability.
     async fn by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
         let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
         let made = self.create_on(CreatePath::Role(role), &parent, false, body).await;
@@ -180,8 +181,8 @@ async fn batch_token_role_refuses_settings_of_service_tokens() {
 #[tokio::test]
 async fn a_role_may_have_the_last_word_on_the_type() {
     let f = Fixture::new().await;
-    let kind = async |role: &str, asked: Value| {
-        let body = json!({"policies": ["web"], "type": asked});
+    let kind = async |role: &str, requested: Value| {
+        let body = json!({"policies": ["web"], "type": requested});
         f.create_on(CreatePath::Role(role), &f.root, true, body).await.unwrap().0["token_type"].clone()
     };
     for (role, none, service, batch) in [
@@ -191,8 +192,8 @@ async fn a_role_may_have_the_last_word_on_the_type() {
         ("batch", "batch", "batch", "batch"),
     ] {
         f.role(role, json!({"token_type": role, "orphan": true, "renewable": false})).await;
-        for (asked, want) in [(Value::Null, none), (json!("service"), service), (json!("batch"), batch)] {
-            assert_eq!(kind(role, asked.clone()).await, want, "{role} {asked}");
+        for (requested, want) in [(Value::Null, none), (json!("service"), service), (json!("batch"), batch)] {
+            assert_eq!(kind(role, requested.clone()).await, want, "{role} {requested}");
         }
     }
     assert!(f.role_refused("r", json!({"token_type": "other"})).await.contains("'token_type'"));

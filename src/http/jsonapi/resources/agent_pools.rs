@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] =
     &["q", "sort", "include", "filter[allowed_workspaces][name]", "filter[allowed_projects][name]"];
 /// Supported `include` values.
@@ -82,7 +82,7 @@ async fn read(
 }
 
 struct AgentPoolPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<AgentPool>,
     workspaces: Option<Vec<Workspace>>,
@@ -91,7 +91,7 @@ struct AgentPoolPage {
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = PoolFilter {
@@ -104,14 +104,14 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage>
             Some((_, backwards)) => AgentPoolOrder::Age { backwards },
         },
     };
-    let listed = agent_pool::list(tx, &member, &wanted, asked.page).await?;
+    let listed = agent_pool::list(tx, &member, &wanted, list_request.page).await?;
     let workspaces = workspaces_of(tx, &member, &listed.items, &include).await?;
-    Ok(AgentPoolPage { asked, member, listed, workspaces })
+    Ok(AgentPoolPage { list_request, member, listed, workspaces })
 }
 
-fn render_list(AgentPoolPage { asked, member, listed, workspaces }: AgentPoolPage) -> RenderedResult {
+fn render_list(AgentPoolPage { list_request, member, listed, workspaces }: AgentPoolPage) -> RenderedResult {
     let items = listed.items.iter().map(|pool| document(&member, pool));
-    asked.document(items, listed.matching, None).including(included(&member, workspaces))
+    list_request.document(items, listed.matching, None).including(included(&member, workspaces))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {

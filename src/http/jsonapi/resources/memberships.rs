@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(DELETE "organization-memberships/:membership_id", "membership_delete", delete => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &["q", "filter[email]", "filter[status]", "include"];
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership)> {
@@ -72,16 +72,16 @@ struct MembershipIncludes {
 }
 
 struct MembershipPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Membership>,
-    beside: Option<MembershipIncludes>,
+    included_rows: Option<MembershipIncludes>,
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let includes = includes(call)?;
     let wanted = MembershipFilter {
         emails: query.list("filter[email]", MAX_FILTER_VALUES)?,
@@ -90,43 +90,43 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<MembershipPage
         team: None,
         by_status: None,
     };
-    let listed = membership::list(tx, &member, &wanted, asked.page).await?;
-    let beside = load_included(tx, &listed.items, &includes).await?;
-    Ok(MembershipPage { asked, member, listed, beside })
+    let listed = membership::list(tx, &member, &wanted, list_request.page).await?;
+    let included_rows = load_included(tx, &listed.items, &includes).await?;
+    Ok(MembershipPage { list_request, member, listed, included_rows })
 }
 
-fn render_list(MembershipPage { asked, member, listed, beside }: MembershipPage) -> RenderedResult {
+fn render_list(MembershipPage { list_request, member, listed, included_rows }: MembershipPage) -> RenderedResult {
     let items = listed.items.iter().map(|membership| document(&member, membership));
-    asked.document(items, listed.matching, None).including(included(&member, &listed.items, beside))
+    list_request.document(items, listed.matching, None).including(included(&member, &listed.items, included_rows))
 }
 
 async fn list_own(
     tx: &mut Tx<'_>,
     call: &ProjectsCall,
 ) -> WorkResult<(ListRequest, ResultPage<(Member, Membership)>, bool)> {
-    let asked = ListRequest::read(call, &["include"])?;
+    let list_request = ListRequest::read(call, &["include"])?;
     let with_user = !call.query.include(&["user"], &["teams", "organization"])?.is_empty();
-    let listed = membership::list_own(tx, &call.caller, asked.page).await?;
-    Ok((asked, listed, with_user))
+    let listed = membership::list_own(tx, &call.caller, list_request.page).await?;
+    Ok((list_request, listed, with_user))
 }
 
 fn render_own_list(
-    (asked, listed, with_user): (ListRequest, ResultPage<(Member, Membership)>, bool),
+    (list_request, listed, with_user): (ListRequest, ResultPage<(Member, Membership)>, bool),
 ) -> RenderedResult {
     let items = listed.items.iter().map(|(member, membership)| document(member, membership));
     let user = || listed.items.first().map(|(_, membership)| users::document(&membership.user));
-    asked.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
+    list_request.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership, Option<MembershipIncludes>)> {
     let (member, membership) = membership::find_visible(tx, &call.caller, call.param("membership_id")).await?;
     let includes = includes(call)?;
-    let beside = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
-    Ok((member, membership, beside))
+    let included_rows = load_included(tx, std::slice::from_ref(&membership), &includes).await?;
+    Ok((member, membership, included_rows))
 }
 
-fn render_one((member, membership, beside): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
-    let included = included(&member, std::slice::from_ref(&membership), beside);
+fn render_one((member, membership, included_rows): (Member, Membership, Option<MembershipIncludes>)) -> RenderedResult {
+    let included = included(&member, std::slice::from_ref(&membership), included_rows);
     RenderedResult::resource(document(&member, &membership)).including(included)
 }
 
@@ -158,8 +158,12 @@ async fn load_included(
 }
 
 /// Renders the included resources, each once: first users, then teams.
-fn included(member: &Member, memberships: &[Membership], beside: Option<MembershipIncludes>) -> Option<Vec<Rendered>> {
-    let MembershipIncludes { users, teams } = beside?;
+fn included(
+    member: &Member,
+    memberships: &[Membership],
+    included_rows: Option<MembershipIncludes>,
+) -> Option<Vec<Rendered>> {
+    let MembershipIncludes { users, teams } = included_rows?;
     let shown = memberships.iter().filter(|_| users);
     let users = shown.map(|membership| users::document(&membership.user));
     Some(users.chain(teams.iter().map(|team| teams::document(member, team))).collect())

@@ -60,7 +60,7 @@ fn render_created(OrganizationView { member, project, .. }: OrganizationView) ->
 }
 
 struct OrganizationPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     listed: ResultPage<Member>,
     /// `true` if the page is the whole list: no page was requested, and the list is short enough.
     is_whole: bool,
@@ -68,30 +68,30 @@ struct OrganizationPage {
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationPage> {
-    let asked = ListRequest::read(call, &["q", "q[name]", "q[email]"])?;
+    let list_request = ListRequest::read(call, &["q", "q[name]", "q[email]"])?;
     let text = |name: &str| call.query.text(name).map(str::to_owned);
     let wanted = OrganizationFilter { q: text("q"), name: text("q[name]"), email: text("q[email]") };
     let mut is_whole = !call.query.requests_page();
     let mut listed = if is_whole {
         member::list(tx, &call.caller, &wanted, PageRequest { number: 1, size: MAX_UNPAGED_ORGANIZATIONS }).await?
     } else {
-        member::list(tx, &call.caller, &wanted, asked.page).await?
+        member::list(tx, &call.caller, &wanted, list_request.page).await?
     };
     if is_whole && listed.matching > MAX_UNPAGED_ORGANIZATIONS {
         is_whole = false;
-        listed = member::list(tx, &call.caller, &wanted, asked.page).await?;
+        listed = member::list(tx, &call.caller, &wanted, list_request.page).await?;
     }
     let rows = listed.items.iter().map(|member| member.organization.id).collect();
     let projects = organization::find_default_projects(tx, rows).await?;
-    Ok(OrganizationPage { asked, listed, is_whole, projects })
+    Ok(OrganizationPage { list_request, listed, is_whole, projects })
 }
 
-fn render_list(OrganizationPage { asked, listed, is_whole, projects }: OrganizationPage) -> RenderedResult {
+fn render_list(OrganizationPage { list_request, listed, is_whole, projects }: OrganizationPage) -> RenderedResult {
     let item = |member: &Member| document(member, projects.get(&member.organization.id).map(String::as_str));
     if is_whole {
         return RenderedResult::resources(listed.items.iter().map(item));
     }
-    asked.document(listed.items.iter().map(item), listed.matching, None)
+    list_request.document(listed.items.iter().map(item), listed.matching, None)
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {

@@ -29,7 +29,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "projects/:project_id/relationships/workspaces", "project_move", move_workspaces => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &[
     "q",
     "sort",
@@ -86,7 +86,7 @@ async fn read_fields(
 
 /// A page of projects, and their effective tags by the row of the project, if requested.
 struct ProjectPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Project>,
     total: i64,
@@ -96,7 +96,7 @@ struct ProjectPage {
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let with_tags = includes_tags(call)?;
     let mut granted = ProjectRights::NONE;
     if query.has("filter[permissions][update]") {
@@ -112,22 +112,22 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectPage> {
         tagged: query.tagged()?,
         by_name: query.sort(&["name"])?.map(|(_, backwards)| backwards),
     };
-    let (listed, total) = project::list(tx, &member, &wanted, asked.page).await?;
+    let (listed, total) = project::list(tx, &member, &wanted, list_request.page).await?;
     let rows = listed.items.iter().map(|project| project.id).collect();
     let tags = if with_tags { Some(tag::load_bindings(tx, TaggedResource::Project, rows).await?) } else { None };
-    Ok(ProjectPage { asked, member, listed, total, tags })
+    Ok(ProjectPage { list_request, member, listed, total, tags })
 }
 
-fn render_list(ProjectPage { asked, member, listed, total, tags }: ProjectPage) -> RenderedResult {
+fn render_list(ProjectPage { list_request, member, listed, total, tags }: ProjectPage) -> RenderedResult {
     let items = &listed.items;
     let total = Some(total);
     let Some(tags) = tags else {
-        return asked.document(items.iter().map(|project| document(&member, project)), listed.matching, total);
+        return list_request.document(items.iter().map(|project| document(&member, project)), listed.matching, total);
     };
     let of = |project: &Project| tags.get(&project.id).map_or(&[][..], Vec::as_slice);
     let included = items.iter().flat_map(of).map(|binding| effective_binding(binding, None)).collect();
     let items = items.iter().map(|project| document_with_tags(&member, project, of(project)));
-    asked.document(items, listed.matching, total).including(Some(included))
+    list_request.document(items, listed.matching, total).including(Some(included))
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectView> {

@@ -144,15 +144,15 @@ async fn remove_flat(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 
 async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<String>)> {
     let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
-    let asked = ListRequest::read(call, &[])?;
+    let list_request = ListRequest::read(call, &[])?;
     let flat = workspace.tags.into_iter().filter(|binding| binding.value.is_empty());
     let names: Vec<String> = flat.map(|binding| binding.key).collect();
-    let listed = ResultPage { matching: names.len() as i64, items: asked.page.of(&names) };
-    Ok((asked, listed))
+    let listed = ResultPage { matching: names.len() as i64, items: list_request.page.of(&names) };
+    Ok((list_request, listed))
 }
 
-fn render_flat((asked, listed): (ListRequest, ResultPage<String>)) -> RenderedResult {
-    asked.document(listed.items.iter().map(|name| flat_document(name)), listed.matching, None)
+fn render_flat((list_request, listed): (ListRequest, ResultPage<String>)) -> RenderedResult {
+    list_request.document(listed.items.iter().map(|name| flat_document(name)), listed.matching, None)
 }
 
 /// Lists the flat tags of all workspaces of an organization that the caller may see.
@@ -161,15 +161,15 @@ async fn of_organization(
     call: &ProjectsCall,
 ) -> WorkResult<(ListRequest, Member, ResultPage<OrganizationTag>)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let asked = ListRequest::read(call, &["q", EXCLUDED_WORKSPACE_FILTER])?;
+    let list_request = ListRequest::read(call, &["q", EXCLUDED_WORKSPACE_FILTER])?;
     let text = |name: &str| call.query.text(name).map(str::to_owned);
     let wanted = OrganizationTagFilter { q: text("q"), not_of: text(EXCLUDED_WORKSPACE_FILTER) };
-    let listed = organization_tags::list(tx, &member, &wanted, asked.page).await?;
-    Ok((asked, member, listed))
+    let listed = organization_tags::list(tx, &member, &wanted, list_request.page).await?;
+    Ok((list_request, member, listed))
 }
 
 fn render_organization_tags(
-    (asked, member, listed): (ListRequest, Member, ResultPage<OrganizationTag>),
+    (list_request, member, listed): (ListRequest, Member, ResultPage<OrganizationTag>),
 ) -> RenderedResult {
-    asked.document(listed.items.iter().map(|tag| organization_tag(&member, tag)), listed.matching, None)
+    list_request.document(listed.items.iter().map(|tag| organization_tag(&member, tag)), listed.matching, None)
 }

@@ -50,14 +50,14 @@ fn required_relationship(resource: &PrimaryResource<'_>, name: &str) -> WorkResu
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ProjectAccess>)> {
     let missing = || ApiRejection::parameter(PROJECT_FILTER, format!("{PROJECT_FILTER} is required"));
     let wanted = call.query.text(PROJECT_FILTER).ok_or_else(missing)?;
-    let asked = ListRequest::read(call, &[PROJECT_FILTER])?;
+    let list_request = ListRequest::read(call, &[PROJECT_FILTER])?;
     let (member, project) = project::find_visible(tx, &call.caller, wanted, ProjectRights::READ).await?;
-    let listed = team_access::list(tx, &member, &project, asked.page).await?;
-    Ok((asked, listed))
+    let listed = team_access::list(tx, &member, &project, list_request.page).await?;
+    Ok((list_request, listed))
 }
 
-fn render_list((asked, listed): (ListRequest, ResultPage<ProjectAccess>)) -> RenderedResult {
-    asked.document(listed.items.iter().map(document), listed.matching, None)
+fn render_list((list_request, listed): (ListRequest, ResultPage<ProjectAccess>)) -> RenderedResult {
+    list_request.document(listed.items.iter().map(document), listed.matching, None)
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAccess> {

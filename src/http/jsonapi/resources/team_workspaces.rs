@@ -53,16 +53,16 @@ fn required_relationship(resource: &PrimaryResource<'_>, name: &str) -> WorkResu
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<WorkspaceAccess>)> {
     let missing = || ApiRejection::parameter(WORKSPACE_FILTER, format!("{WORKSPACE_FILTER} is required"));
     let wanted = call.query.text(WORKSPACE_FILTER).ok_or_else(missing)?;
-    let asked = ListRequest::read(call, &[WORKSPACE_FILTER, TEAM_FILTER])?;
+    let list_request = ListRequest::read(call, &[WORKSPACE_FILTER, TEAM_FILTER])?;
     let key = WorkspaceLocator::Id(wanted);
     let (member, workspace) = workspace::find_visible(tx, &call.caller, key, WorkspaceRights::READ).await?;
     let team = call.query.text(TEAM_FILTER);
-    let listed = workspace_access::list(tx, &member, &workspace, team, asked.page).await?;
-    Ok((asked, listed))
+    let listed = workspace_access::list(tx, &member, &workspace, team, list_request.page).await?;
+    Ok((list_request, listed))
 }
 
-fn render_list((asked, listed): (ListRequest, ResultPage<WorkspaceAccess>)) -> RenderedResult {
-    asked.document(listed.items.iter().map(document), listed.matching, None)
+fn render_list((list_request, listed): (ListRequest, ResultPage<WorkspaceAccess>)) -> RenderedResult {
+    list_request.document(listed.items.iter().map(document), listed.matching, None)
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAccess> {

@@ -33,7 +33,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
         remove_memberships => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
 /// Maximum number of members that a response includes. Each may need two documents.
 const MAX_INCLUDED_MEMBERS: i64 = 2_000;
@@ -60,7 +60,7 @@ fn render_created((member, team): (Member, Team)) -> RenderedResult {
 }
 
 struct TeamPage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Team>,
     people: Option<TeamPeople>,
@@ -69,19 +69,19 @@ struct TeamPage {
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamPage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let includes = includes(call)?;
     let names = query.list("filter[names]", MAX_FILTER_VALUES)?;
     let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };
-    let listed = team::list(tx, &member, &wanted, asked.page).await?;
+    let listed = team::list(tx, &member, &wanted, list_request.page).await?;
     let people = load_people(tx, &member, &listed.items, includes).await?;
-    Ok(TeamPage { asked, member, listed, people })
+    Ok(TeamPage { list_request, member, listed, people })
 }
 
-fn render_list(TeamPage { asked, member, listed, people }: TeamPage) -> RenderedResult {
+fn render_list(TeamPage { list_request, member, listed, people }: TeamPage) -> RenderedResult {
     let items = listed.items.iter().map(|team| render_team(&member, team, people.as_ref()));
     let included = people.as_ref().map(|people| people.included(&member));
-    asked.document(items, listed.matching, None).including(included)
+    list_request.document(items, listed.matching, None).including(included)
 }
 
 async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
@@ -117,7 +117,7 @@ async fn list_memberships(
 ) -> WorkResult<(ListRequest, Member, ResultPage<Membership>)> {
     const SERVICES: &str = "filter[is_service_account]";
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
-    let asked = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
+    let list_request = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
     let listed = match call.query.text(SERVICES) {
         // No user is a service account.
         Some("true") => ResultPage::none(),
@@ -125,16 +125,16 @@ async fn list_memberships(
             let status = call.query.text("filter[status]").map(str::to_owned);
             let by_status = call.query.sort(&["status"])?.map(|(_, backwards)| backwards);
             let wanted = MembershipFilter { status, team: Some(team.id), by_status, ..MembershipFilter::default() };
-            membership::list(tx, &member, &wanted, asked.page).await?
+            membership::list(tx, &member, &wanted, list_request.page).await?
         }
         Some(_) => return Err(ApiRejection::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),
     };
-    Ok((asked, member, listed))
+    Ok((list_request, member, listed))
 }
 
-fn render_memberships((asked, member, listed): (ListRequest, Member, ResultPage<Membership>)) -> RenderedResult {
+fn render_memberships((list_request, member, listed): (ListRequest, Member, ResultPage<Membership>)) -> RenderedResult {
     let items = listed.items.iter().map(|membership| memberships::document(&member, membership));
-    asked.document(items, listed.matching, None)
+    list_request.document(items, listed.matching, None)
 }
 
 async fn add_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {

@@ -47,12 +47,12 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
 
 /// The list for another user is empty, so that it does not reveal if that user exists.
 async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
-    let asked = ListRequest::read(call, &[])?;
+    let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
-        Some(user) => api_token::list(tx, TokenOwner::User(user), asked.page).await?,
+        Some(user) => api_token::list(tx, TokenOwner::User(user), list_request.page).await?,
         None => ResultPage::none(),
     };
-    Ok((asked, listed))
+    Ok((list_request, listed))
 }
 
 fn own_user_row(call: &ProjectsCall) -> Option<i64> {
@@ -134,16 +134,16 @@ async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
 
 async fn list_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
     let (member, team) = managed_team(tx, call).await?;
-    let asked = ListRequest::read(call, &[])?;
-    let mut listed = api_token::list(tx, TokenOwner::Team(team.id), asked.page).await?;
+    let list_request = ListRequest::read(call, &[])?;
+    let mut listed = api_token::list(tx, TokenOwner::Team(team.id), list_request.page).await?;
     api_token::hide_creators(tx, &member, &mut listed.items).await?;
-    Ok((asked, listed))
+    Ok((list_request, listed))
 }
 
 async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
     const ENDS: &str = "filter[expiry_status]";
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    let asked = ListRequest::read(call, &["q", ENDS])?;
+    let list_request = ListRequest::read(call, &["q", ENDS])?;
     let mut wanted = TeamTokenFilter { q: call.query.text("q").map(str::to_owned), ends: Vec::new() };
     for word in call.query.list(ENDS, 5)? {
         let unknown = || {
@@ -152,8 +152,8 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
         };
         wanted.ends.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
     }
-    let listed = api_token::list_team_tokens(tx, &member, &wanted, asked.page).await?;
-    Ok((asked, listed))
+    let listed = api_token::list_team_tokens(tx, &member, &wanted, list_request.page).await?;
+    Ok((list_request, listed))
 }
 
 async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
@@ -189,8 +189,8 @@ fn render_created((token, secret): (ApiToken, Secret)) -> RenderedResult {
     RenderedResult::created(document(&token, Some(&secret)))
 }
 
-fn render_list((asked, listed): (ListRequest, ResultPage<ApiToken>)) -> RenderedResult {
-    asked.document(listed.items.iter().map(|token| document(token, None)), listed.matching, None)
+fn render_list((list_request, listed): (ListRequest, ResultPage<ApiToken>)) -> RenderedResult {
+    list_request.document(listed.items.iter().map(|token| document(token, None)), listed.matching, None)
 }
 
 fn render_one(token: ApiToken) -> RenderedResult {

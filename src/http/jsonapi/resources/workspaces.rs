@@ -37,7 +37,7 @@ pub(crate) const ROUTES: &[ProjectsRoute] = &[
     route!(POST "workspaces/:workspace_id/configuration-versions", "workspace_run_refuse", refuse_run => empty),
 ];
 
-/// Parameters that list links repeat.
+/// Query parameters that pagination links repeat.
 const LIST_PARAMETERS: &[&str] = &[
     "search[name]",
     "search[wildcard-name]",
@@ -70,7 +70,7 @@ const MAX_WILDCARD_CHARACTERS: usize = 256;
 struct WorkspaceView {
     member: Member,
     workspace: Workspace,
-    beside: Option<WorkspaceIncludes>,
+    included_rows: Option<WorkspaceIncludes>,
     /// `true` for a client that plans and applies.
     plans: bool,
 }
@@ -108,16 +108,16 @@ fn render_created((member, workspace): (Member, Workspace)) -> RenderedResult {
 }
 
 struct WorkspacePage {
-    asked: ListRequest,
+    list_request: ListRequest,
     member: Member,
     listed: ResultPage<Workspace>,
-    beside: Option<WorkspaceIncludes>,
+    included_rows: Option<WorkspaceIncludes>,
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let query = &call.query;
-    let asked = ListRequest::read(call, LIST_PARAMETERS)?;
+    let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     // Accepted without effect: there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
@@ -134,15 +134,15 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
     let listed = if query.text("filter[current-run][status]").is_some() {
         ResultPage::none()
     } else {
-        workspace::list(tx, &member, &wanted, asked.page).await?
+        workspace::list(tx, &member, &wanted, list_request.page).await?
     };
-    let beside = load_included(tx, &member, &listed.items, &include).await?;
-    Ok(WorkspacePage { asked, member, listed, beside })
+    let included_rows = load_included(tx, &member, &listed.items, &include).await?;
+    Ok(WorkspacePage { list_request, member, listed, included_rows })
 }
 
-fn render_list(WorkspacePage { asked, member, listed, beside }: WorkspacePage) -> RenderedResult {
-    let (items, included) = render_items(&member, &listed.items, beside);
-    asked.document(items, listed.matching, None).including(included)
+fn render_list(WorkspacePage { list_request, member, listed, included_rows }: WorkspacePage) -> RenderedResult {
+    let (items, included) = render_items(&member, &listed.items, included_rows);
+    list_request.document(items, listed.matching, None).including(included)
 }
 
 fn read_wildcard(query: &Query) -> Result<Option<String>, ApiRejection> {
@@ -161,12 +161,12 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView>
     let (member, workspace) =
         workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let include = call.query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
-    let beside = load_included(tx, &member, std::slice::from_ref(&workspace), &include).await?;
-    Ok(WorkspaceView { member, workspace, beside, plans: call.plans })
+    let included_rows = load_included(tx, &member, std::slice::from_ref(&workspace), &include).await?;
+    Ok(WorkspaceView { member, workspace, included_rows, plans: call.plans })
 }
 
-fn render_one(WorkspaceView { member, workspace, beside, plans }: WorkspaceView) -> RenderedResult {
-    let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), beside);
+fn render_one(WorkspaceView { member, workspace, included_rows, plans }: WorkspaceView) -> RenderedResult {
+    let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), included_rows);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
     // The first step of the client's run is then rejected by `refuse_run`.
     let item = if plans { for_remote_run(item) } else { item };
@@ -185,28 +185,28 @@ async fn load_included(
     let mut rows: Vec<i64> = workspaces.iter().map(|workspace| workspace.project).collect();
     rows.sort_unstable();
     rows.dedup();
-    let mut beside = WorkspaceIncludes { organization: None, projects: Vec::new(), tags: None };
+    let mut included_rows = WorkspaceIncludes { organization: None, projects: Vec::new(), tags: None };
     if include.contains(&"organization") && !workspaces.is_empty() {
-        beside.organization = Some(organization::find_default_project(tx, member.organization.id).await?);
+        included_rows.organization = Some(organization::find_default_project(tx, member.organization.id).await?);
     }
     if include.contains(&"project") {
-        beside.projects = project::load_by_rows(tx, member, &rows).await?;
+        included_rows.projects = project::load_by_rows(tx, member, &rows).await?;
         // A caller may see a workspace without its project.
-        beside.projects.retain(|project| project.rights.has(ProjectRights::READ));
+        included_rows.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
-        beside.tags = Some(tag::load_bindings(tx, TaggedResource::Project, rows).await?);
+        included_rows.tags = Some(tag::load_bindings(tx, TaggedResource::Project, rows).await?);
     }
-    Ok(Some(beside))
+    Ok(Some(included_rows))
 }
 
 fn render_items(
     member: &Member,
     workspaces: &[Workspace],
-    beside: Option<WorkspaceIncludes>,
+    included_rows: Option<WorkspaceIncludes>,
 ) -> (Vec<Rendered>, Option<Vec<Rendered>>) {
     let plain = || workspaces.iter().map(|workspace| document(member, workspace));
-    let Some(WorkspaceIncludes { organization, projects, tags: of_projects }) = beside else {
+    let Some(WorkspaceIncludes { organization, projects, tags: of_projects }) = included_rows else {
         return (plain().collect(), None);
     };
     let organization = organization.map(|project| organizations::document(member, project.as_deref()));
@@ -261,7 +261,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
         tag::replace(tx, TaggedResource::Workspace, workspace.id, &bindings).await?;
     }
     let changed = workspace::lock_and_load(tx, &member, workspace.id, WorkspaceRights::NONE).await?;
-    Ok(WorkspaceView { member, workspace: changed, beside: None, plans: false })
+    Ok(WorkspaceView { member, workspace: changed, included_rows: None, plans: false })
 }
 
 async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {

@@ -62,7 +62,7 @@ struct AliasSource {
 }
 
 impl RowSource for AliasSource {
-    type Place = String;
+    type Position = String;
 
     fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let auth = Arc::clone(&self.auth);

@@ -102,7 +102,7 @@ struct EntitySource {
 }
 
 impl RowSource for EntitySource {
-    type Place = String;
+    type Position = String;
 
     fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let auth = Arc::clone(&self.auth);

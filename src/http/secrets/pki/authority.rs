@@ -50,8 +50,9 @@ async fn raw_default(
     body: impl Fn(&ServedIssuer) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
     let shown = served_issuer(call, "default").await?;
-    Ok(shown
-        .map_or_else(HandlerResponse::empty, |shown| HandlerResponse::kept(media_type, body(&shown), shown.changed_at)))
+    Ok(shown.map_or_else(HandlerResponse::empty, |shown| {
+        HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at)
+    }))
 }
 
 /// A raw response about the issuer in the path.
@@ -61,7 +62,7 @@ async fn raw_issuer(
     body: impl Fn(&ServedIssuer) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
     let shown = served_issuer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::kept(media_type, body(&shown), shown.changed_at))
+    Ok(HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at))
 }
 
 /// A response in an envelope. It has no entity tag, because the envelope contains the request id.
@@ -180,6 +181,7 @@ async fn raw_certificate(
     body: fn(Vec<u8>) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
     let stored = find_certificate(call).await?;
-    Ok(stored
-        .map_or_else(HandlerResponse::empty, |c| HandlerResponse::kept(media_type, body(c.row.der), c.row.issued_at)))
+    Ok(stored.map_or_else(HandlerResponse::empty, |c| {
+        HandlerResponse::cacheable(media_type, body(c.row.der), c.row.issued_at)
+    }))
 }

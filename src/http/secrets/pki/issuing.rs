@@ -122,14 +122,14 @@ pub(super) fn with_password<A, B>(
 pub(super) fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
     let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
-    let asker = match caller.entity_id.as_str() {
+    let caller = match caller.entity_id.as_str() {
         "" => IdempotencyCaller::Token(&caller.recorded_as),
         entity => IdempotencyCaller::Entity(entity),
     };
     // The fields are sorted by name, so their order in the body has no effect.
     let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
-    let asked = IdempotentContent { path: &call.full_path, body: &body, generates_key };
-    Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, asker, key, asked))))
+    let content = IdempotentContent { path: &call.full_path, body: &body, generates_key };
+    Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, caller, key, content))))
 }
 
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.

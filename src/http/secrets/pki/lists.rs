@@ -42,7 +42,7 @@ struct SerialListSource {
 }
 
 impl RowSource for SerialListSource {
-    type Place = SerialPosition;
+    type Position = SerialPosition;
 
     fn page(
         &self,
@@ -73,7 +73,7 @@ struct CertificateSource {
 }
 
 impl RowSource for CertificateSource {
-    type Place = SerialPosition;
+    type Position = SerialPosition;
 
     fn page(
         &self,

@@ -44,10 +44,10 @@ pub(super) fn write_validators(
     response: &mut HttpResponse,
     validators: &Validators,
     now: i64,
-    asked: Option<&HeaderMap>,
+    request_headers: Option<&HeaderMap>,
 ) {
-    let known = asked.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
-    let known = known.and_then(|asked| EntityTags::of(asked, IF_NONE_MATCH));
+    let known = request_headers.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
+    let known = known.and_then(|request_headers| EntityTags::of(request_headers, IF_NONE_MATCH));
     let tag = validators.tag.as_deref().map(quoted);
     let tag = tag.map(|tag| (ETAG, known.as_ref().and_then(|known| known.known(&tag)).unwrap_or(&tag).to_owned()));
     let modified =
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn tags_decide_before_dates() {
         let validators = Validators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
-        let asked = |pairs: &[(&'static str, &'static str)]| {
+        let is_unmodified = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
             is_not_modified(&validators, request.to_http_request().headers())
         };
         let before = "Tue, 14 Nov 2023 22:13:19 GMT";
         let at = "Tue, 14 Nov 2023 22:13:20 GMT";
         let after = "Tue, 14 Nov 2023 22:13:21 GMT";
-        assert!(!asked(&[]));
+        assert!(!is_unmodified(&[]));
         for (value, same) in [
             ("\"ab\"", true),
             ("W/\"ab\"", true),
@@ -85,12 +85,12 @@ mod tests {
             ("\"x\"", false),
             ("ab", false),
         ] {
-            assert_eq!(asked(&[("if-none-match", value)]), same, "{value}");
-            assert_eq!(asked(&[("if-none-match", value), ("if-modified-since", after)]), same, "{value}");
+            assert_eq!(is_unmodified(&[("if-none-match", value)]), same, "{value}");
+            assert_eq!(is_unmodified(&[("if-none-match", value), ("if-modified-since", after)]), same, "{value}");
         }
-        assert!(asked(&[("if-none-match", "\"x\""), ("if-none-match", "\"ab\"")]));
+        assert!(is_unmodified(&[("if-none-match", "\"x\""), ("if-none-match", "\"ab\"")]));
         for (date, same) in [(before, false), (at, false), (after, true), ("yesterday", false)] {
-            assert_eq!(asked(&[("if-modified-since", date)]), same, "{date}");
+            assert_eq!(is_unmodified(&[("if-modified-since", date)]), same, "{date}");
         }
         let undated = Validators { modified: None, ..Validators::of(b"", None, 60) };
         let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();

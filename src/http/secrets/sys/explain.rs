@@ -115,25 +115,25 @@ fn parse_query(call: &Call) -> Result<ParsedRequest> {
 }
 
 async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>) -> Result<HandlerResponse> {
-    let mut asked = parse_query(call)?;
-    let as_asked = asked.path.clone();
+    let mut parsed = parse_query(call)?;
+    let requested_path = parsed.path.clone();
     let auth = &call.state.auth;
-    let target = ResolvedRoute::of(&auth.mounts(), &mut asked);
-    let list = asked.operation == Operation::List;
-    let explanation = auth.explain(&subject.caller, target.request_path(&asked), list).await?;
-    let needed = required_capability(call, subject, &target, &asked).await?;
-    let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
+    let target = ResolvedRoute::of(&auth.mounts(), &mut parsed);
+    let list = parsed.operation == Operation::List;
+    let explanation = auth.explain(&subject.caller, target.request_path(&parsed), list).await?;
+    let needed = required_capability(call, subject, &target, &parsed).await?;
+    let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(parsed.operation))?;
     let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
-        "operation": operation_name(needed.unwrap_or(asked.operation)),
-        "path": as_asked,
+        "operation": operation_name(needed.unwrap_or(parsed.operation)),
+        "path": requested_path,
         "token": token_json(subject),
         "needs": verdict.needs,
     });
     if verdict.passes_policies {
-        data["path"] = asked.path.as_str().into();
+        data["path"] = parsed.path.as_str().into();
         data["mount"] = target.mount.as_ref().map(|mount| mount.path.clone()).into();
         data["route"] = target.pattern().into();
     }
@@ -189,17 +189,17 @@ async fn required_capability(
     call: &Call,
     subject: &ExplainedToken,
     target: &ResolvedRoute,
-    asked: &ParsedRequest,
+    parsed: &ParsedRequest,
 ) -> Result<Option<Operation>> {
     let state = &call.state;
-    let asker = call.caller()?;
-    let is_own = Arc::ptr_eq(asker, &subject.caller);
+    let caller = call.caller()?;
+    let is_own = Arc::ptr_eq(caller, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
-    let may_read = || state.auth.decide(asker, Operation::Read, target.request_path(asked), None).allowed;
+    let may_read = || state.auth.decide(caller, Operation::Read, target.request_path(parsed), None).allowed;
     if is_own || !is_kept_by_token && may_read() {
-        return target.needs(state, &subject.caller, asked).await.map(Some);
+        return target.needs(state, &subject.caller, parsed).await.map(Some);
     }
-    Ok((!target.depends_on_existence(state, &subject.caller, asked)).then_some(asked.operation))
+    Ok((!target.depends_on_existence(state, &subject.caller, parsed)).then_some(parsed.operation))
 }
 
 /// Renders the state of a token, without its text or accessor.

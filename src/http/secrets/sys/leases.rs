@@ -115,7 +115,7 @@ struct TokenLeaseSource {
 }
 
 impl RowSource for TokenLeaseSource {
-    type Place = String;
+    type Position = String;
 
     /// Large, because each page reads all tokens. A page has some megabytes.
     fn max_page_rows(&self) -> usize {
@@ -144,7 +144,7 @@ struct CertificateLeaseSource {
 
 impl RowSource for CertificateLeaseSource {
     /// The last lease id that was read, or the end of its segment.
-    type Place = String;
+    type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         /// The segment for leases of tokens, and its end: `0` follows `/`.
@@ -190,15 +190,15 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
     let wait = wait_flag(&call)?;
-    revoke_below(call, wait, UnreadableTokens::Keep).await
+    revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
 /// `POST sys/leases/revoke-force/:prefix`: as by prefix, and also revokes tokens whose records cannot be read.
 pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
-    revoke_below(call, true, UnreadableTokens::Revoke).await
+    revoke_by_prefix(call, true, UnreadableTokens::Revoke).await
 }
 
-async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<HandlerResponse> {
+async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<HandlerResponse> {
     let prefix = call.param("prefix").to_owned();
     if is_of_tokens(&prefix) {
         return revoke_tokens(call, wait, async move |auth| {

@@ -72,7 +72,7 @@ pub(super) async fn tune(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-pub(super) async fn method_tune(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn tune_auth_method(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         let path = format!("{AUTH_PREFIX}{}", call.param("path"));
         let mut warnings = call.state.mounts.tune(&path, &call.fields).await?;
@@ -124,7 +124,7 @@ fn is_set(value: &Value) -> bool {
 /// A known client's name for a method, and its name here.
 const COMPAT_METHOD_NAMES: (&str, &str) = ("azure", "cloudb");
 
-pub(super) async fn method_enable(mut call: Call) -> Result<HandlerResponse> {
+pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse> {
     let is_known = call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(COMPAT_METHOD_NAMES.0);
     let known_as = is_known.then_some(COMPAT_METHOD_NAMES.0);
     if is_known {

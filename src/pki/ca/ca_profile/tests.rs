@@ -163,7 +163,7 @@ fn properties_that_break_verification_below_are_reported() {
     // A dNSName, and a directoryName without attributes.
     let (dns, directory): (&[u8], &[u8]) =
         (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
-    let unread = "certificate: nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name \
+    let unread = "certificate: nameConstraints are critical and constrain other names than dNSName, iPAddress, rfc822Name \
                   and URI, which Go refuses (RFC 5280 4.2.1.10); certificates below this CA may not verify";
     for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
         assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");

@@ -146,22 +146,22 @@ pub async fn write_issuer(
 
 /// Resolves the signature algorithm setting of CRLs and OCSP responses. A managed key is checked for support only when
 /// the setting changes, and only if the mount may use the key at that moment.
-fn resolve_revocation_algorithm(asked: &str, signer: &IssuerSigner, signers: &dyn Signers) -> Result<String> {
+fn resolve_revocation_algorithm(requested: &str, signer: &IssuerSigner, signers: &dyn Signers) -> Result<String> {
     const FIELD: &str = "revocation_signature_algorithm";
     let key = signer.key.as_ref().map(|key| &key.signing);
-    if asked.is_empty() {
+    if requested.is_empty() {
         return Ok(key.map(|key| default_revocation_algorithm(key, signers)).unwrap_or_default());
     }
-    let algorithm = SignatureAlgorithm::parse_name(asked)
+    let algorithm = SignatureAlgorithm::parse_name(requested)
         .ok_or_else(|| Error::invalid(format!("{FIELD}: unknown signature algorithm")))?;
     if !algorithm.fits(signer.issuer.certificate.key().kind()) {
         return Err(Error::invalid(format!("{FIELD}: incompatible with the issuer's key type")));
     }
-    if asked != signer.issuer.record.revocation_signature_algorithm
+    if requested != signer.issuer.record.revocation_signature_algorithm
         && let Some(managed) = key.and_then(SigningKey::managed)
         && let Ok(signer) = signers.signer(managed)
     {
         signer.wants(algorithm).map_err(|e| e.within(FIELD))?;
     }
-    Ok(asked.to_owned())
+    Ok(requested.to_owned())
 }

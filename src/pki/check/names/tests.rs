@@ -31,14 +31,14 @@ fn request(body: &Value) -> RequestedNames {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
-    let asked = collect_for_issue(&request(request_body))?;
-    asked.validate(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
+    let collected = collect_for_issue(&request(request_body))?;
+    collected.validate(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
-    let asked = collect_for_sign(&role, &request(request_body), csr)?;
-    asked.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
+    let collected = collect_for_sign(&role, &request(request_body), csr)?;
+    collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
 /// Builds a role from words: `bare sub glob any` set flags, `!wild !local !host` clear them.
@@ -306,8 +306,8 @@ fn invalid_alt_name_refuses_the_whole_request() {
         let mut role = flags("ok.test", words);
         role["use_csr_sans"] = false.into();
         for name in bad.split('|') {
-            let asked = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
-            for result in [issue(&role, &asked), sign(&role, &asked, &CsrNames::default())] {
+            let requested = json!({"common_name": "a.ok.test", "alt_names": ["b.ok.test", name]});
+            for result in [issue(&role, &requested), sign(&role, &requested, &CsrNames::default())] {
                 let text = result.unwrap_err().text().replace("\\u{ad}", "\u{ad}");
                 assert!(text.starts_with(&format!("alt_names: {name} is not a host name")), "N52: {words}: {text}");
             }
@@ -429,7 +429,7 @@ fn other_name_vectors() {
 
 #[test]
 fn subject_vectors() {
-    for (case, member, allowed, asked, expected) in [
+    for (case, member, allowed, requested, expected) in [
         ("S20", "allowed_serial_numbers", "f00*,b4r*", "f00bar", true),
         ("S20", "allowed_serial_numbers", "f00*,b4r*", "b4rf00", true),
         ("S21", "allowed_serial_numbers", "f00*,b4r*", "foobar", false),
@@ -446,11 +446,11 @@ fn subject_vectors() {
         ("S27", "allowed_user_ids", "human*", "robot", false),
     ] {
         let field = if member == "allowed_user_ids" { "user_ids" } else { "serial_number" };
-        let result = issue(&any_with(member, json!(allowed)), &json!({"common_name": "a.foo", field: asked}));
+        let result = issue(&any_with(member, json!(allowed)), &json!({"common_name": "a.foo", field: requested}));
         assert_eq!(result.is_ok(), expected, "{case}: {result:?}");
         if let Ok((names, _)) = result {
             let got = if field == "user_ids" { names.user_ids.join(",") } else { names.serial_number };
-            assert_eq!(got, asked, "{case}");
+            assert_eq!(got, requested, "{case}");
         }
     }
 }
@@ -591,18 +591,18 @@ proptest! {
     ) {
         let role_body = flags(&domain, &words.join(" "));
         let role = CompiledRole::from(role(&role_body));
-        let asked = RequestedNames { common_name, alt_names, ..RequestedNames::default() };
+        let requested = RequestedNames { common_name, alt_names, ..RequestedNames::default() };
         let csr = CsrNames {
-            common_name: asked.common_name.clone(),
-            dns: asked.alt_names.clone(),
+            common_name: requested.common_name.clone(),
+            dns: requested.alt_names.clone(),
             ..CsrNames::default()
         };
         let result = if from_csr {
             collect_for_sign(&role, &RequestedNames::default(), &csr)
         } else {
-            collect_for_issue(&asked)
+            collect_for_issue(&requested)
         };
-        if let Ok((names, _)) = result.and_then(|asked| asked.validate(&role, "")) {
+        if let Ok((names, _)) = result.and_then(|requested| requested.validate(&role, "")) {
             let policy = NamePolicy { role: &role, display_name: "" };
             for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
                 prop_assert!(policy.allows(name), "{}", name);
@@ -626,7 +626,7 @@ proptest! {
             allowed_user_ids: list(6),
             ..Role::default()
         };
-        let asked = RequestedNames {
+        let requested = RequestedNames {
             common_name: texts[0].clone(), alt_names: list(1), ip_sans: list(2), uri_sans: list(3), other_sans: list(4),
             user_ids: list(6), ..RequestedNames::default()
         };
@@ -635,10 +635,10 @@ proptest! {
             other: vec![(texts[4].clone(), Some(texts[5].clone()))], ..CsrNames::default()
         };
         let role = CompiledRole::from(role);
-        for asked in [collect_for_issue(&asked), collect_for_sign(&role, &asked, &csr)].into_iter().flatten() {
-            let _ = (asked.is_long(&role), asked.validate(&role, &texts[5]));
+        for requested in [collect_for_issue(&requested), collect_for_sign(&role, &requested, &csr)].into_iter().flatten() {
+            let _ = (requested.is_long(&role), requested.validate(&role, &texts[5]));
         }
-        let _ = collect_for_ca(&asked);
+        let _ = collect_for_ca(&requested);
     }
 }
 
@@ -666,18 +666,19 @@ fn many_names_under_many_patterns_are_long() {
         few.is_long(&role(templates, many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)))
     );
     let patterns = || many(pattern, 1_000);
-    let asked = |request: RequestedNames| collect_for_issue(&request).unwrap();
+    let collect = |request: RequestedNames| collect_for_issue(&request).unwrap();
     let texts = many(|i| format!("text{i}"), 900);
-    let uris = asked(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
+    let uris = collect(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
     assert!(uris.is_long(&role(|role, list| role.allowed_uri_sans = list, patterns())));
-    let user_ids = asked(RequestedNames { user_ids: texts, ..RequestedNames::default() });
+    let user_ids = collect(RequestedNames { user_ids: texts, ..RequestedNames::default() });
     assert!(user_ids.is_long(&role(|role, list| role.allowed_user_ids = list, patterns())));
-    let serial = asked(RequestedNames { serial_number: "s".repeat(60), ..RequestedNames::default() });
+    let serial = collect(RequestedNames { serial_number: "s".repeat(60), ..RequestedNames::default() });
     assert!(serial.is_long(&role(|role, list| role.allowed_serial_numbers = list, patterns())));
-    let others = asked(RequestedNames { other_sans: many(|i| format!("1.2.3;UTF8:t{i}"), 900), ..Default::default() });
+    let others =
+        collect(RequestedNames { other_sans: many(|i| format!("1.2.3;UTF8:t{i}"), 900), ..Default::default() });
     let other = many(|i| format!("1.2.3;UTF8:*{i}"), 1_000);
     assert!(others.is_long(&role(|role, list| role.allowed_other_sans = list, other)));
-    let ips = asked(RequestedNames { ip_sans: many(|i| format!("10.0.0.{}", i % 256), 900), ..Default::default() });
+    let ips = collect(RequestedNames { ip_sans: many(|i| format!("10.0.0.{}", i % 256), 900), ..Default::default() });
     let networks = many(|i| format!("10.{}.{}.0/24", i / 256, i % 256), 1_000);
     assert!(ips.is_long(&role(|role, list| role.allowed_ip_sans_cidr = list, networks)));
 }

@@ -43,7 +43,7 @@ pub(super) async fn issue(
     key: &PublicKey,
     stages: &IssuanceStages,
 ) -> Result<IssuedCertificate> {
-    let beside = lease_side_effects(origin, consent)?;
+    let side_effects = lease_side_effects(origin, consent)?;
     let template = parse_template(&consent.certificate)?;
     check_template(&template, mode, key)?;
     let signer = signer::find_signer(view, &consent.issuer_ref)?;
@@ -52,8 +52,8 @@ pub(super) async fn issue(
     idempotency::require_stored(consent.store, repeatable, "the policy engine set store_certificate to false")?;
     let requester = &who.recorded_as;
     let watch = &who.watch;
-    let record = IssuanceRecord { role: None, requester, watch, store: consent.store, beside, repeatable };
-    record.require_room(tools)?;
+    let record = IssuanceRecord { role: None, requester, watch, store: consent.store, side_effects, repeatable };
+    record.require_capacity(tools)?;
     let mut warnings = Warnings::default();
     let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
     let tools = with_first_serial(template_serial(&template, consent.store), tools);

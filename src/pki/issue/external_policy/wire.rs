@@ -90,7 +90,7 @@ struct PolicyServiceValues<'a> {
 /// `Internal` when it cannot be encoded.
 pub(super) fn encode_policy_request(
     view: &MountView,
-    asked: &PolicyRequestContext<'_>,
+    context: &PolicyRequestContext<'_>,
     body: PolicyRequestBody,
     uuid: &str,
     csr_pem: String,
@@ -100,21 +100,21 @@ pub(super) fn encode_policy_request(
     user.insert("csr".to_owned(), csr_pem.into());
     let record = issuer.map(|signer| &signer.issuer.record);
     let service = PolicyServiceValues {
-        policy_name: asked.policy,
-        mount: asked.mount,
+        policy_name: context.policy,
+        mount: context.mount,
         namespace: "root",
         service_is_performance_standby: false,
         service_is_performance_secondary: false,
-        issuance_mode: asked.mode.name(),
-        service_generated_private_key: matches!(asked.mode, PolicyOperation::Issue(_)),
+        issuance_mode: context.mode.name(),
+        service_generated_private_key: matches!(context.mode, PolicyOperation::Issue(_)),
         requested_issuer_name: record.map_or("", |r| &r.name),
         requested_issuer_id: record.map_or("", |r| &r.id),
         requested_issuer_cert: issuer.map(|signer| certificate_pem(&signer.issuer)).unwrap_or_default(),
         requested_issuance_config: json!({
             "aia_values": issuer.map(|signer| render_urls(view, signer)).unwrap_or_default(),
             "leaf_not_after_behavior": record.map_or("", |r| r.leaf_not_after_behavior.as_str()),
-            "mount_default_ttl": asked.limits.mount_default.as_secs(),
-            "mount_max_ttl": asked.limits.mount_max.as_secs(),
+            "mount_default_ttl": context.limits.mount_default.as_secs(),
+            "mount_max_ttl": context.limits.mount_max.as_secs(),
         }),
     };
     let question = PolicyRequest {
@@ -122,7 +122,7 @@ pub(super) fn encode_policy_request(
         request_uuid: uuid,
         synchronous: true,
         user_request_key_values: user,
-        identity_request_key_values: asked.who.map(|who| render_identity(view, who)),
+        identity_request_key_values: context.who.map(|who| render_identity(view, who)),
         service_request_values: service,
     };
     serde_json::to_vec(&question).map_err(Error::internal)

@@ -260,7 +260,7 @@ mod tests {
     use crate::x509::algorithm::Curve;
 
     #[test]
-    fn key_types_and_sizes() {
+    fn key_types_and_sizes_are_stored_or_rejected() {
         for (kind, bits, stored) in [
             ("rsa", 0, 2048),
             ("rsa", 8192, 8192),

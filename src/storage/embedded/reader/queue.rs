@@ -101,9 +101,11 @@ impl ReadQueue {
             return Err(refused);
         }
         match job {
-            ReadJob::Read(asker, work) if state.reads.waiting() < MAX_QUEUED_JOBS => state.reads.push(asker, work),
-            ReadJob::Session(asker, work) if state.sessions.waiting() < MAX_QUEUED_JOBS => {
-                state.sessions.push(asker, work)
+            ReadJob::Read(caller_id, work) if state.reads.waiting() < MAX_QUEUED_JOBS => {
+                state.reads.push(caller_id, work)
+            }
+            ReadJob::Session(caller_id, work) if state.sessions.waiting() < MAX_QUEUED_JOBS => {
+                state.sessions.push(caller_id, work)
             }
             _ => return Err(ReadRejection::Full),
         }
@@ -171,8 +173,8 @@ impl ReadQueue {
         let mut state = self.state();
         if let Some((done, db)) = done {
             state.active_threads -= 1;
-            if let FinishedBatch::Session(asker) = done {
-                state.sessions.ended(asker);
+            if let FinishedBatch::Session(caller_id) = done {
+                state.sessions.ended(caller_id);
             }
             state.connections.push(db);
             if state.paused && state.active_threads == 0 {
@@ -234,8 +236,8 @@ impl ReadQueueState {
 
     /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
     fn share(&mut self) -> ReadBatch {
-        if let Some((asker, session)) = self.sessions.take() {
-            return ReadBatch::Session(asker, session);
+        if let Some((caller_id, session)) = self.sessions.take() {
+            return ReadBatch::Session(caller_id, session);
         }
         let max = self.reads.waiting().div_ceil(READ_CONNECTIONS).min(MAX_READS_PER_TRANSACTION);
         ReadBatch::Reads(std::iter::from_fn(|| self.reads.take_next()).take(max).collect())
@@ -258,9 +260,9 @@ enum FinishedBatch {
 
 fn run_batch(db: &Connection, share: ReadBatch) -> FinishedBatch {
     let reads = match share {
-        ReadBatch::Session(asker, work) => {
+        ReadBatch::Session(caller_id, work) => {
             work(db);
-            return FinishedBatch::Session(asker);
+            return FinishedBatch::Session(caller_id);
         }
         ReadBatch::Reads(reads) => reads,
     };

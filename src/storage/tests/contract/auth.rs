@@ -206,7 +206,7 @@ pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(f
         let step = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
         assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
         assert_eq!(fixture.number(orphans), left + 1);
-        assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it stands");
+        assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it still exists");
     }
     let last = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
     assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
@@ -308,7 +308,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "the one of no mount");
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 1, "only the token without a mount is left");
     assert!(w.auth.token(hash(1)).await.unwrap().is_some());
 }
 

@@ -74,8 +74,8 @@ pub(super) async fn compromise_replaces_another_reason_once_with_a_new_number(fi
     let (stored, _) = commit(later(2, Some(2), None)).await;
     assert_eq!((stored.sequence, &stored.row), (5, &row(2, Some(2), Some(NOW - 5))), "the date that is known stays");
     for (n, reason) in [(1, Some(1)), (1, Some(2)), (2, Some(1)), (2, None), (3, Some(1)), (3, Some(2)), (3, Some(9))] {
-        let (stands, fresh) = commit(later(n, reason, Some(NOW - 1))).await;
-        assert!(!fresh && stands.row.invalidity_date != Some(NOW - 1), "{n} {reason:?}");
+        let (stored, fresh) = commit(later(n, reason, Some(NOW - 1))).await;
+        assert!(!fresh && stored.row.invalidity_date != Some(NOW - 1), "{n} {reason:?}");
     }
     // A reader that knows three revocations gets exactly the changed ones.
     let read = async |after| -> Vec<_> {

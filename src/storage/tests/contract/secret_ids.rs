@@ -106,11 +106,11 @@ pub(super) async fn secret_ids_are_swept_by_their_end_and_with_their_role(fixtur
     assert_eq!(sweep(3, 1).await.unwrap(), 1);
     assert_eq!(sweep(3, 9).await.unwrap(), 1);
     assert_eq!(accessors(&w, "", 0, 9).await, ["accessor-2", "accessor-4", "accessor-5"]);
-    let stands = async |mount, role| w.auth.secret_id_role_stands(mount, role).await.unwrap();
-    assert!(stands(w.mount, ROLE).await && !stands(MountId::random(), ROLE).await);
+    let exists = async |mount, role| w.auth.secret_id_role_exists(mount, role).await.unwrap();
+    assert!(exists(w.mount, ROLE).await && !exists(MountId::random(), ROLE).await);
     let ended = one(&w, SecretIdWrite::DeleteRole { mount: w.mount, role: ROLE }).await.unwrap();
     assert_eq!(ended, AuthOutcome::Done);
-    assert!(!stands(w.mount, ROLE).await && stands(w.mount, 8).await);
+    assert!(!exists(w.mount, ROLE).await && exists(w.mount, 8).await);
     assert_eq!(insert(&w, row(w.mount, 8)).await.unwrap(), AuthOutcome::Absent, "none for a role that has ended");
     assert_eq!(sweep(4, 2).await.unwrap(), 2);
     assert_eq!(sweep(4, 2).await.unwrap(), 1);

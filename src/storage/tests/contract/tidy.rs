@@ -34,12 +34,12 @@ async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Re
     let mut count = 0;
     loop {
         let removed = step(w, what(last), limit).await;
-        assert!(removed.looked <= limit && removed.certificates + removed.metadata <= limit, "{removed:?}");
+        assert!(removed.visited <= limit && removed.certificates + removed.metadata <= limit, "{removed:?}");
         for (sum, gone) in sum.iter_mut().zip([removed.certificates, removed.revocations, removed.metadata]) {
             *sum += gone;
         }
         (last, count) = (removed.last, count + 1);
-        if removed.looked < limit {
+        if removed.visited < limit {
             return (sum, count);
         }
     }
@@ -183,16 +183,16 @@ pub(super) async fn certificates_are_found_in_the_order_of_their_ends(fixture: &
     assert_eq!(found(51, 3).await, []);
 }
 
-fn turn(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
+fn tidy_row(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
     TidyRow { mount, run, valid_until, cancelled: false, report: vec![run as u8] }
 }
 
 /// Starts a run; `true` if the store admits it.
-async fn begins(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
+async fn start_run(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
     w.pki.commit(vec![PkiWrite::TidyBegin { row, seen, now }]).await.unwrap() == [PkiOutcome::Changed(1)]
 }
 
-fn keep(mount: MountId, run: i64, valid_until: i64) -> PkiWrite {
+fn renew_run(mount: MountId, run: i64, valid_until: i64) -> PkiWrite {
     PkiWrite::TidyRenew { mount, run, valid_until, report: b"so far".to_vec() }
 }
 
@@ -200,35 +200,38 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);
-    assert_eq!(w.refusal(vec![keep(m, 1, NOW + 60)]).await, Kind::Conflict, "there is none");
-    assert!(begins(&w, turn(m, 1, NOW + 60), 0, NOW).await);
-    assert_eq!(w.pki.tidy(m).await.unwrap(), Some(turn(m, 1, NOW + 60)));
-    assert!(!begins(&w, turn(m, 2, NOW + 60), 1, NOW + 59).await, "one is under way");
+    assert_eq!(w.refusal(vec![renew_run(m, 1, NOW + 60)]).await, Kind::Conflict, "there is none");
+    assert!(start_run(&w, tidy_row(m, 1, NOW + 60), 0, NOW).await);
+    assert_eq!(w.pki.tidy(m).await.unwrap(), Some(tidy_row(m, 1, NOW + 60)));
+    assert!(!start_run(&w, tidy_row(m, 2, NOW + 60), 1, NOW + 59).await, "one is under way");
     w.put(vec![PkiWrite::Certificate(ending(m, 1, NOW - 5).0)]).await;
     let what = || Removal::Certificates { before: NOW, revoked_before: NOW, after: None };
     let removal = || PkiWrite::Remove { mount: m, what: what(), limit: 10 };
     let cancel = |now| w.pki.commit(vec![PkiWrite::TidyCancel { mount: m, now }]);
     assert_eq!(cancel(NOW + 60).await.unwrap(), [PkiOutcome::Changed(0)], "its time was over");
-    let outcomes = w.pki.commit(vec![keep(m, 1, NOW + 100), removal()]).await.unwrap();
+    let outcomes = w.pki.commit(vec![renew_run(m, 1, NOW + 100), removal()]).await.unwrap();
     assert!(
         matches!(&outcomes[..], [PkiOutcome::TidyRenewed { cancelled: false }, PkiOutcome::Removed(r)] if r.certificates == 1)
     );
     assert_eq!(cancel(NOW + 99).await.unwrap(), [PkiOutcome::Changed(1)]);
-    assert_eq!(w.pki.commit(vec![keep(m, 1, NOW + 100)]).await.unwrap(), [PkiOutcome::TidyRenewed { cancelled: true }]);
+    assert_eq!(
+        w.pki.commit(vec![renew_run(m, 1, NOW + 100)]).await.unwrap(),
+        [PkiOutcome::TidyRenewed { cancelled: true }]
+    );
     // After the run has lapsed, a run that knows of it may start; the first one can no longer continue.
-    assert!(!begins(&w, turn(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
-    assert!(begins(&w, turn(m, 3, NOW + 200), 1, NOW + 100).await);
+    assert!(!start_run(&w, tidy_row(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
+    assert!(start_run(&w, tidy_row(m, 3, NOW + 200), 1, NOW + 100).await);
     w.put(vec![PkiWrite::Certificate(ending(m, 2, NOW - 5).0)]).await;
-    assert_eq!(w.refusal(vec![keep(m, 1, NOW + 300), removal()]).await, Kind::Conflict);
-    assert_eq!(w.refusal(vec![removal(), keep(m, 1, NOW + 300)]).await, Kind::Conflict);
+    assert_eq!(w.refusal(vec![renew_run(m, 1, NOW + 300), removal()]).await, Kind::Conflict);
+    assert_eq!(w.refusal(vec![removal(), renew_run(m, 1, NOW + 300)]).await, Kind::Conflict);
     assert!(w.pki.certificate(m, serial(2)).await.unwrap().is_some(), "nothing went with it");
     assert_counted(&w, fixture).await;
     let row = w.pki.tidy(m).await.unwrap().unwrap();
-    assert_eq!(row, turn(m, 3, NOW + 200), "and no request asked the new run to end");
-    w.put(vec![keep(m, 3, 0)]).await;
-    assert!(begins(&w, turn(m, 4, NOW + 200), 3, NOW).await);
-    w.put(vec![keep(m, 4, 0)]).await;
-    let all = join_all((10..20).map(|run| begins(&w, turn(m, run, NOW + 200), 4, NOW))).await;
+    assert_eq!(row, tidy_row(m, 3, NOW + 200), "and no request asked the new run to end");
+    w.put(vec![renew_run(m, 3, 0)]).await;
+    assert!(start_run(&w, tidy_row(m, 4, NOW + 200), 3, NOW).await);
+    w.put(vec![renew_run(m, 4, 0)]).await;
+    let all = join_all((10..20).map(|run| start_run(&w, tidy_row(m, run, NOW + 200), 4, NOW))).await;
     assert_eq!(all.into_iter().filter(|began| *began).count(), 1);
     w.auth.commit(vec![AuthWrite::MountDelete(m)]).await.unwrap();
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);

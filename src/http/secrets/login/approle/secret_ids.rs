@@ -51,7 +51,7 @@ struct SecretIdAccessorSource {
 }
 
 impl RowSource for SecretIdAccessorSource {
-    type Place = String;
+    type Position = String;
 
     fn page(&self, after: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let found = self.open.accessors(self.role, after.clone(), max as u32, self.now);
@@ -62,9 +62,9 @@ impl RowSource for SecretIdAccessorSource {
     /// it is deleted, possibly by a node that learned of the deletion earlier.
     fn require_whole(&self) -> BoxFuture<'static, Result<()>> {
         let known = self.open.number_of(&self.name).is_ok_and(|role| role == self.role);
-        let stands = self.open.role_exists(self.role);
+        let exists = self.open.role_exists(self.role);
         let gone = || Error::new(Kind::NotFound, "list: the role was deleted while the list was read");
-        async move { if known && stands.await? { Ok(()) } else { Err(gone()) } }.boxed()
+        async move { if known && exists.await? { Ok(()) } else { Err(gone()) } }.boxed()
     }
 }
 

@@ -27,8 +27,8 @@ const MANUAL_CHAIN_CAP: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LE
 /// `Invalid` naming field and rule.
 pub(crate) fn read(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
     let defaults = issuer.defaults();
-    let stands = issuer.settings();
-    let absent = |name: &str| if write == WriteMode::Merge && !fields.is_null(name) { &stands } else { &defaults };
+    let stored = issuer.settings();
+    let absent = |name: &str| if write == WriteMode::Merge && !fields.is_null(name) { &stored } else { &defaults };
     let name = "issuer_name";
     let behavior = "leaf_not_after_behavior";
     let algorithm = "revocation_signature_algorithm";
@@ -50,7 +50,7 @@ pub(crate) fn read(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>
             .text(algorithm)?
             .unwrap_or_else(|| absent(algorithm).revocation_signature_algorithm.clone()),
         urls: {
-            let base = if write == WriteMode::Merge { &stands.urls } else { &defaults.urls };
+            let base = if write == WriteMode::Merge { &stored.urls } else { &defaults.urls };
             urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING_FIELD)?
         },
     })

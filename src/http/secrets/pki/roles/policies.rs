@@ -90,7 +90,7 @@ fn from_json(item: Value) -> Result<PolicyInformation> {
         return from_oid(oid);
     }
     let object: PolicyObject<'_> = serde_json::from_value(item)
-        .map_err(|_| field_error("objects have the texts oid, cps and notice, and no others"))?;
+        .map_err(|_| field_error("objects may have only the text members oid, cps and notice"))?;
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
     PolicyInformation::new(&object.oid, owned(object.cps), owned(object.notice))
 }

@@ -270,7 +270,7 @@ impl RemoteSigner for Signer {
         Ok(if algorithm.hash().is_some() { SigningInputKind::Digest } else { SigningInputKind::Message })
     }
 
-    fn require_room(&self) -> Result<()> {
+    fn require_capacity(&self) -> Result<()> {
         Ok(())
     }
 

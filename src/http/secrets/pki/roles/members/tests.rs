@@ -197,7 +197,7 @@ fn writes_that_issuance_could_not_honour_are_refused() {
             "error parsing allowed_other_sans",
         ),
         (
-            "a star beside other entries",
+            "a star with other entries",
             json!({"allowed_other_sans": "*,1.2.3;UTF8:*"}),
             "error parsing allowed_other_sans",
         ),
@@ -212,7 +212,7 @@ fn writes_that_issuance_could_not_honour_are_refused() {
         ("a date", json!({"not_before": "2030-01-01"}), "not_before"),
         ("an unknown kind of name", json!({"cn_validations": "emails"}), "cn_validations"),
         ("a kind twice", json!({"cn_validations": "email,email"}), "cn_validations"),
-        ("disabled beside others", json!({"cn_validations": "disabled,email"}), "cn_validations"),
+        ("disabled with others", json!({"cn_validations": "disabled,email"}), "cn_validations"),
         ("an unknown source", json!({"serial_number_source": "csr"}), "serial_number_source"),
         ("a control character in the subject", json!({"ou": ["a\u{0}b"]}), "ou"),
         ("a time below a second", json!({"ttl": "10ms"}), "ttl"),
