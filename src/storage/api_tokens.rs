@@ -3,8 +3,8 @@
 //!
 //! Tokens of versions before schema 14 have no body. They are sealed when a newer version opens the store for the first
 //! time, and with several nodes again for [`UPGRADE_GRACE_PERIOD`], while old nodes may still run. The end of that
-//! upgrade is recorded in the wrapping of the data keys ([`Wrapping`](crate::storage::seal::DataKeyWrapping)), which a
-//! database writer cannot revert without losing access to the store.
+//! upgrade is recorded in the wrapping of the data keys ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)),
+//! which a database writer cannot revert without losing access to the store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Copies of the database file: created while the server runs or not, and restored into a new data folder.
 //!
-//! While checkpoints are paused (`file_hold`), the file and the log up to its length at the start are a state as after
-//! a crash, from which SQLite recovers every commit before the copy. Later log content is ignored, so that the copy
-//! ends. Plain file reads are used, because a database connection would block the writer's recovery from a failed sync.
-//! A copy appears under its name only when it is complete and synced, and never replaces a file.
+//! While checkpoints are paused (`checkpoint_lock`), the file and the log up to its length at the start are a state as
+//! after a crash, from which SQLite recovers every commit before the copy. Later log content is ignored, so that the
+//! copy ends. Plain file reads are used, because a database connection would block the writer's recovery from a failed
+//! sync. A copy appears under its name only when it is complete and synced, and never replaces a file.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};

@@ -2,8 +2,8 @@
 //! revocations, are collected and sent in one statement each at the end, followed by the counters.
 //!
 //! A unit that can fail half-way runs inside a savepoint. Repeated requests, which any caller can send, are found
-//! before anything is sent (`answered`). Other failures appear only at the end, such as a taken serial or a missing
-//! mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
+//! before anything is sent (`recorded_responses`). Other failures appear only at the end, such as a taken serial or a
+//! missing mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};

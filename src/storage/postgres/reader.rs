@@ -31,7 +31,7 @@ const SESSION_CONNECTIONS: usize = 8;
 /// it has its own error and is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
 /// Maximum wait for a free connection, and maximum time to create one. Longer than one connection attempt
-/// ([`ATTEMPT`](super::url::SESSION_TIMEOUT)).
+/// ([`SESSION_TIMEOUT`](super::url::SESSION_TIMEOUT)).
 const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Maximum duration of a read, above the server's own limit: for a server that does not respond at all.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(12);

@@ -52,6 +52,10 @@ const MIGRATIONS: &[PostgresMigration] = &[
         name: "0015_team_workspace_access",
         sql: include_str!("../../../migrations/postgres/0015_team_workspace_access.sql"),
     },
+    PostgresMigration {
+        name: "0016_endless_tokens",
+        sql: include_str!("../../../migrations/postgres/0016_endless_tokens.sql"),
+    },
 ];
 
 /// A migration may take long, also on another node. Two-part lock keys differ from the one-part keys of mounts.

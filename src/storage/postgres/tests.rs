@@ -853,13 +853,14 @@ async fn database_that_may_lose_commits_is_refused() {
 }
 
 #[tokio::test]
-async fn expired_rows_are_found_by_an_index_in_its_order() {
+async fn expired_rows_and_endless_tokens_are_found_by_an_index() {
     let (fixture, storage, _) = node().await;
     for (sql, fourth, index) in [
         (sql::tidy::EXPIRED_CERTIFICATES, "''::BYTEA", "certificate_end"),
         (sql::tidy::EXPIRED_REVOCATIONS, "250", "revocation_end"),
         (sql::tidy::UNLISTED_REVOCATION, "1", "revocation_end"),
         (sql::tidy::DELETE_METADATA, "", "certificate_metadata_end"),
+        (sql::tokens::ENDLESS, "", "token_endless"),
     ] {
         let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));

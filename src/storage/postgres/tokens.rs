@@ -34,7 +34,7 @@ const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash"
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const SELECT_EXPIRED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// Number of tokens per step, and maximum number of their children that [one statement](END_CHILDREN) ends.
+/// Number of tokens per step, and maximum number of their children that [one statement](REVOKE_CHILDREN) ends.
 const TOKENS_PER_STEP: usize = 200;
 
 pub(super) async fn insert(db: &PostgresClient, row: &TokenRow) -> Result<(), PostgresError> {

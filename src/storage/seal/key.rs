@@ -98,7 +98,8 @@ impl SealKey {
     /// Reads a key file: 32 raw bytes, or a text for [`SealKey::from_text`].
     ///
     /// # Errors
-    /// `Invalid` when it is [not private](crate::secret::is_private) or contains no key; `Unavailable` when it cannot be read.
+    /// `Invalid` when it is [not private](crate::secret::is_private) or contains no key; `Unavailable` when it cannot
+    /// be read.
     pub fn from_file(path: &Path) -> Result<Self> {
         let Some(content) = Secret::read_private_file(path, MAX_KEY_FILE_BYTES).map_err(|e| read_error(path, e))?
         else {
