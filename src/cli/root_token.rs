@@ -27,27 +27,26 @@ pub(crate) struct RootTokenArguments {
 }
 
 pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
-    let out = arguments.out.as_deref();
-    if let Some(file) = out.filter(|file| files::path_exists(file)) {
+    let Some(file) = arguments.out.as_deref() else {
+        return issue(&arguments.config, |token| {
+            let text = format!("token: {token}\nThis root token is shown once. {ADVICE}");
+            print_root_token(&json!({ "token": token }), &text)
+        });
+    };
+    if files::path_exists(file) {
         return Err(files::exists_error(file));
     }
-    let show = |token: &str| deliver(token, out);
-    token_issue::run(&arguments.config, &json!({ "command": COMMAND }), show, async |storage, config| {
-        let auth = Auth::open(storage.auth(), Clock::system()).await?;
-        issue_and_show(storage, &auth, config, operator::NEW_ROOT_TOKEN_PATH, show).await
-    })
-}
-
-/// Prints the token, or writes it to a new file.
-fn deliver(token: &str, out: Option<&Path>) -> Result<()> {
-    let Some(file) = out else {
-        let text = format!("token: {token}\nThis root token is shown once. {ADVICE}");
-        return print_root_token(&json!({ "token": token }), &text);
-    };
-    files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret)?;
+    issue(&arguments.config, |token| files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret))?;
     let file = file.display().to_string();
     output::try_print(&json!({ "token_file": file }), format!("{file}: a root token. {ADVICE}"));
     Ok(())
+}
+
+fn issue(config: &Path, show: impl Fn(&str) -> Result<()> + Copy) -> Result<()> {
+    token_issue::run(config, &json!({ "command": COMMAND }), show, async |storage, config| {
+        let auth = Auth::open(storage.auth(), Clock::system()).await?;
+        issue_and_show(storage, &auth, config, operator::NEW_ROOT_TOKEN_PATH, show).await
+    })
 }
 
 pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {
