@@ -6,6 +6,7 @@ use signet::x509::{extension, name, pem};
 use super::foreign::{Ca, csr, csr_of_pieces, csr_with};
 use super::mount::{Pki, with};
 use super::weak_keys;
+use crate::support::send;
 use crate::v1::rights::{granted, only};
 
 /// A CSR for an RSA key with a modulus of `bits` bits and this exponent; modulus and signature are made up. The
@@ -18,6 +19,34 @@ fn rsa_csr(bits: usize, exponent: &[u8]) -> String {
 
 fn role() -> Value {
     json!({ "key_type": "any", "allowed_domains": "foo", "allow_subdomains": true, "max_ttl": "1h", "require_cn": false })
+}
+
+#[actix_web::test]
+async fn malformed_bodies_are_rejected() {
+    let pki = Pki::start().await;
+    pki.role(&json!({})).await;
+    let certs = pki.list("certs").await;
+    for (path, body) in [
+        ("issue/r", "{\"common_name\":"),
+        ("issue/r", "[]"),
+        ("issue/r", "\"text\""),
+        ("issue/r", "{} {}"),
+        ("issue/r", "{\"common_name\":\"\u{1}\"}"),
+        ("roles/q", "{\"ttl\":1,}"),
+        ("sign/r", "not json"),
+        ("revoke", "{'serial_number':''}"),
+        ("root/generate/internal", "{\"key_type\":nope}"),
+    ] {
+        let answer = send(pki.app.client.request("POST", &format!("pki/{path}")).body(body)).await;
+        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
+        assert!(answer.error().starts_with("request body: "), "{path} {body}: {}", answer.text);
+        assert!(!answer.text.contains("nope"), "the input is not quoted");
+    }
+    let deep = format!("{{\"alt_names\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let answer = send(pki.app.client.request("POST", "pki/issue/r").body(deep)).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    assert_eq!((pki.list("certs").await, pki.list("roles").await), (certs, vec!["r".to_owned()]));
+    pki.stop().await;
 }
 
 #[actix_web::test]
