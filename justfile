@@ -10,15 +10,16 @@ default:
 dev *arguments:
     cargo run --locked -- dev {{ arguments }}
 
-# Check the format and the lints
+# Check the format, the lints and the links in comments
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo doc --workspace --no-deps --document-private-items --locked
 
 # Run the unit tests and the quick integration tests
 test-fast:
     cargo test --workspace --locked --lib --bins
-    cargo test --locked --test it -- architecture:: circles:: source:: recorded:: pages::page:: pages::figures::
+    cargo test --locked --test it -- architecture:: dependency_cycles:: source:: recorded:: pages::page:: pages::figures::
 
 # Install what the tests need, then format, lint, build and test everything
 test:

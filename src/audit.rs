@@ -3,7 +3,7 @@
 //! Each request of either API has two entries: an [`Intent`](AuditStep::Intent) before its handler runs, or a
 //! [`Refusal`](AuditStep::Refusal) if a check rejects it, and an [`AuditOutcome`](AuditStep::Outcome) before the
 //! response is sent. If the server has devices and none of them accepts an entry, the request fails with 503. A client
-//! that disconnects early causes no second entry. A [`AuditWriter`] is a configured device; it writes lines of JSON to
+//! that disconnects early causes no second entry. An [`AuditWriter`] is a configured device; it writes lines of JSON to
 //! a file, standard output or a socket, with HMACs instead of sensitive values. Entries contain secrets and therefore
 //! do not implement `Debug`.
 

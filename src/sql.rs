@@ -1,9 +1,9 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
 //! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine
-//! rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement, such as ` FOR UPDATE OF table` or
-//! ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run several
-//! times after serialization conflicts, so it must have no effect outside of its session.
+//! rewrites `= ANY($n)` over a list, and ignores a row lock at the end of a statement, such as ` FOR UPDATE OF table`
+//! or ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run
+//! several times after serialization conflicts, so it must have no effect outside of its session.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Private storage of a token, which ends with the token.
 //!
 //! An entry is the JSON object that was written. The store enforces the limits on number and size of entries in the
-//! commit that would exceed them ([`CubbyholeRow::MOST`]).
+//! commit that would exceed them ([`CubbyholeRow::LIMITS`]).
 
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! Authentication methods: a client without a token presents another credential and receives a token.
 //!
-//! A [`AuthMethod`] defines the configuration and roles of its mounts. Each open mount is an [`MethodMount`] with one
+//! An [`AuthMethod`] defines the configuration and roles of its mounts. Each open mount is a [`MethodMount`] with one
 //! published [`View`](method::MethodView) of both: a login loads it by one atomic swap, and a change commits its
 //! documents by compare-and-set and publishes the next view before the response. [`mounts`](crate::mounts) manages
 //! [`Logins`].

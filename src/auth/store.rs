@@ -195,7 +195,7 @@ pub enum AuthWrite {
     TokenRevoke(Vec<TokenHash>),
     /// Deletes a token that has a use left, else `Conflict`. Only one of several concurrent requests succeeds.
     TokenTake(TokenHash),
-    /// Creates or replaces a cubbyhole entry; `Conflict` when the token is gone or above [`CubbyholeRow::MOST`].
+    /// Creates or replaces a cubbyhole entry; `Conflict` when the token is gone or above [`CubbyholeRow::LIMITS`].
     CubbyholePut(CubbyholeRow),
     /// Deletes a cubbyhole entry.
     CubbyholeDelete {

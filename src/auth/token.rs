@@ -1,8 +1,8 @@
 //! Tokens: creation, lookup, renewal and revocation.
 //!
-//! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `make` is the last step
-//! of each. `asked`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes a
-//! token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
+//! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `issuance` is the last
+//! step of each. `request`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes
+//! a token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
 //! used up is treated as absent immediately, even if its row is deleted later.
 
 mod batch;

@@ -2,7 +2,7 @@
 //!
 //! Both are written to a temporary file in the same folder, synced and renamed, so that readers see only complete files
 //! and a full disk leaves nothing behind. A replacement keeps the owner, and the permitted part of the mode. A symbolic
-//! link stays and its target is replaced, if `spot` allows following it. `lock` excludes other commands.
+//! link stays and its target is replaced, if `resolved_path` allows following it. `lock` excludes other commands.
 
 mod lock;
 mod resolved_path;

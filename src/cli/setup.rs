@@ -4,7 +4,7 @@
 //! Existing parts are kept, so an interrupted setup can be repeated. Files of an earlier setup with an empty store are
 //! an error, because its volume is probably not mounted and a second authority would result. The steps call a temporary
 //! server on the loopback (`api`), so that all its rules and the configured audit apply to a setup too. `plan` contains
-//! the input from flags (`arguments`) or the terminal (`ask`).
+//! the input from flags (`arguments`) or the terminal (`prompts`).
 
 mod admin;
 mod api;

@@ -3,8 +3,8 @@
 //! The runtime polls ready tasks in order, so a sender with fifty concurrent requests would get fifty times as much
 //! time as a sender with one. A worker therefore measures the time that it spends on each sender in a *pass*: the tasks
 //! that the runtime polls between two polls of its I/O driver. Before a step that takes time, a request
-//! [waits](CpuAccount::turn) for the next pass if its sender has used up its time slice. No locks are held while
-//! waiting; the memory of a body is, and that is limited per sender too.
+//! [waits](CpuAccount::wait_for_slice) for the next pass if its sender has used up its time slice. No locks are held
+//! while waiting; the memory of a body is, and that is limited per sender too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

@@ -4,7 +4,7 @@
 //! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
 //! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
 //! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
-//! with all other work of the worker ([`scheduler`](super::fair_scheduler)).
+//! with all other work of the worker ([`fair_scheduler`](super::fair_scheduler)).
 
 use std::error::Error as StdError;
 use std::pin::Pin;

@@ -3,9 +3,9 @@
 //!
 //! It is not an actix actor, because mailboxes would cost three thread hops per signature. The caller pushes its job
 //! into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
-//! ([`KeyBackend::Async`]) takes it and replies directly. Queue and permits are one state behind one lock (`line`),
-//! which is held for a few queue operations only. A job has one time limit from submission to response, including its
-//! wait in the queue.
+//! ([`KeyBackend::Async`]) takes it and replies directly. Queue and permits are one state behind one lock
+//! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
+//! including its wait in the queue.
 
 mod backend;
 mod key_metrics;

@@ -1,5 +1,5 @@
-//! Common parts of the cloud services: a key as backend (`key`), identifiers of keys in use (`pins`), server settings
-//! (`services`, `problems`) and shared validation (`rules`).
+//! Common parts of the cloud services: a key as backend (`key`), identifiers of keys in use (`pinned_keys`), server
+//! settings (`services`, `problems`) and shared validation (`rules`).
 //!
 //! Services sign digests and never messages, because some accept only messages that are shorter than a certificate.
 //! URLs come from the server's configuration and from validated parameters of a key, never from a response.

@@ -1,8 +1,8 @@
 //! Keys on a token of a PKCS #11 module: a hardware module, or SoftHSM.
 //!
-//! Callers name a library by its configured name, never by a file. Each session (`lane`) finds its key once and stores
-//! the handle. After a failure, `healing` decides what is reopened; then the key is compared again with the public key
-//! for which the signer was created. Logins and session limits belong to the `token` that all keys share,
+//! Callers name a library by its configured name, never by a file. Each session (`worker`) finds its key once and
+//! stores the handle. After a failure, `recovery` decides what is reopened; then the key is compared again with the
+//! public key for which the signer was created. Logins and session limits belong to the `token` that all keys share,
 //! initialization belongs to the `module`. Only this module uses the crate `cryptoki`, which loads the library and
 //! contains all the unsafe code.
 

@@ -1,8 +1,8 @@
 //! Verifies an installation that no server uses, for example a backup copy or a restored database.
 //!
-//! [`storage::verify`] checks the store; this module checks that its documents make sense to the domains: each issuer
-//! has its key, stored certificates verify under their issuers, and the published CRLs can be reproduced byte for byte
-//! from the stored revocations. Nothing is written, and devices and services of managed keys are not called.
+//! [`crate::storage::verify`] checks the store; this module checks that its documents make sense to the domains: each
+//! issuer has its key, stored certificates verify under their issuers, and the published CRLs can be reproduced byte
+//! for byte from the stored revocations. Nothing is written, and devices and services of managed keys are not called.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The access log: a line for every request, written when it completes.
 //!
-//! The logging library would cost several times as much per event, so [`line`](super::line) formats the line in place,
+//! The logging library would cost several times as much per event, so [`line`](mod@super::line) formats the line in place,
 //! and the thread of [`output`](super::output) writes it. Lines have the format of all other log lines, text or JSON,
 //! and the target [`ACCESS_LOG_TARGET`], so that the log filter applies (`info,signet::access=off` suppresses them).
 //! They contain the route pattern, never the path or query of the request; names are truncated and escaped.

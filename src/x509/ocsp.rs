@@ -1,6 +1,6 @@
 //! Online certificate status (RFC 6960): parsing of requests and encoding of responses.
 //!
-//! A [`OcspRequest`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
+//! An [`OcspRequest`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
 //! then [`encode_successful`] around it. [`encode_failure`] is an unsigned response. This module does not determine a
 //! status.
 

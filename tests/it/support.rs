@@ -31,8 +31,8 @@ use crate::faults::double::Faults;
 /// Interval of the store check: none runs during a test.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// Defines a test in the module `$place` for each function `async fn name(server: &T)`, where `$start` yields a `T`. The
-/// server is stopped after the test.
+/// Defines a test in the module `$place` for each function `async fn name(server: &T)`, where `$start` yields a `T`.
+/// The server is stopped after the test.
 macro_rules! tests_on {
     ($($place:ident: $start:expr => $($name:ident),+ $(,)?);+ $(;)?) => {
         $(mod $place {

@@ -1,7 +1,7 @@
 //! The authentication method `jwt`: signed tokens of other systems.
 //!
 //! The configuration defines the issuer (`config`); a role defines the accepted tokens and the identity of the client
-//! (`role`, `claims`); `entry` is a login. Published keys are cached per write of the configuration (`method`):
+//! (`role`, `claims`); `login` handles a login. Published keys are cached per write of the configuration (`method`):
 //! changing a role keeps them, writing the configuration drops them.
 
 mod claims;

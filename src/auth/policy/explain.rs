@@ -43,7 +43,8 @@ pub struct Explanation {
     pub others: Vec<(MergedRule, &'static str)>,
     /// Expired rules that would match.
     pub expired: Vec<WrittenRule>,
-    /// `true` with more than [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments: nothing is granted.
+    /// `true` with more than `MAX_RULES_PER_CALLER` rules or `MAX_PATTERN_SEGMENTS_PER_CALLER` pattern segments:
+    /// nothing is granted.
     pub too_many: bool,
 }
 
@@ -81,7 +82,8 @@ impl MergedRule {
     }
 }
 
-/// Merges the rules of policies by path; `None` above [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments.
+/// Merges the rules of policies by path; `None` above `MAX_RULES_PER_CALLER` rules or
+/// `MAX_PATTERN_SEGMENTS_PER_CALLER` pattern segments.
 pub fn merge_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,

@@ -49,7 +49,8 @@ pub(in crate::auth) struct TokenRecord {
     /// Token role that created it; `""` for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// [`Caller::limit_key`] of the creator, if per-caller limits count this token as its creator.
+    /// [`Caller::limit_key`](crate::auth::Caller::limit_key) of the creator, if per-caller limits count this token as
+    /// its creator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub counts_as: String,
     /// The login that created it.

@@ -162,7 +162,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_key("certificate", certificate.key().kind())?;
     weak_key::reject("certificate", certificate.key())?;
-    // Verifiers ignore the signature of a root; `readable` warns of a weak algorithm.
+    // Verifiers ignore the signature of a root; `ca_profile` warns of a weak algorithm.
     if !certificate.is_own_issuer() {
         certificate.check_algorithm()?;
     }

@@ -1,5 +1,6 @@
 //! Long work, such as building a CRL, that may wait for a signer in between. It runs on a blocking thread. While it
-//! waits [outside](Outside) it holds neither thread nor permit, so that a hanging signer does not block other work.
+//! waits [outside](SignatureWaiter) it holds neither thread nor permit, so that a hanging signer does not block other
+//! work.
 
 use std::future::Future;
 use std::sync::Arc;

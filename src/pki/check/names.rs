@@ -2,7 +2,7 @@
 //! only be created here and is immutable, so no unchecked name reaches a certificate.
 //!
 //! Entry points: [`collect_for_issue`], [`collect_for_sign`], and [`collect_for_ca`] for CA certificates, whose names
-//! the operator decides. All check the syntax. [`CollectedNames::held`] checks the role, which can take
+//! the operator decides. All check the syntax. [`CollectedNames::validate`] checks the role, which can take
 //! [long](CollectedNames::is_long). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
 //! (other kinds of names).
 

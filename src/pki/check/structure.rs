@@ -122,7 +122,8 @@ pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<
 }
 
 /// Maximum length of a TBSCertificate, bytes. With the largest signature, the certificate still fits into a request as
-/// PEM ([`Certificate::parse_untrusted`](crate::x509::certificate::Certificate::submitted)), for revocation or import.
+/// PEM ([`Certificate::parse_untrusted`](crate::x509::certificate::Certificate::parse_untrusted)), for revocation or
+/// import.
 const MAX_TBS_BYTES: usize = 46 << 10;
 
 fn ensure(holds: bool, text: &'static str) -> DerResult<()> {

@@ -107,7 +107,8 @@ pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<Ex
     None
 }
 
-/// Returns the entries of `requested` that the `granted` value lacks; `None` for extensions that are compared as a whole.
+/// Returns the entries of `requested` that the `granted` value lacks; `None` for extensions that are compared as a
+/// whole.
 fn missing_entries(requested: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec<String>>> {
     let missing = match requested.oid.as_slice() {
         oid::KEY_USAGE => {

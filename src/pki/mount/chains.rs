@@ -1,5 +1,5 @@
 //! Parents of the issuers of a mount. Each pair with matching names costs a signature check, unless a record already
-//! [has](Signatures) the result. [paths](super::paths) builds the chains from the parents.
+//! [has](super::signatures::IssuerSignatures) the result. [paths](super::paths) builds the chains from the parents.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

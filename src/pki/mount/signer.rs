@@ -135,7 +135,7 @@ pub(crate) fn first_supported_algorithm(key: &ManagedKey, signers: &dyn Signers)
 }
 
 /// Default of the setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed key that does not
-/// support the default of its kind: then its [first](first_algorithm) algorithm.
+/// support the default of its kind: then its [first](first_supported_algorithm) algorithm.
 pub(crate) fn default_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
     let Some(key) = key.managed() else { return String::new() };
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false).ok();

@@ -324,8 +324,8 @@ impl RequestedProjectKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`, the values of the level; for a custom level, these are the stored values. A key that
-    /// repeats its value in `before`, the values of the last response, changes nothing.
+    /// Applies these keys to `base`, the values of the level; for a custom level, these are the stored values. A key
+    /// that repeats its value in `before`, the values of the last response, changes nothing.
     ///
     /// # Errors
     /// `Invalid` for each key that differs from its value at a predefined level.

@@ -1,7 +1,7 @@
 //! Creates another root token for a caller that has the seal key; existing root tokens stay valid.
 //!
-//! The command is `{"command": "new-root-token"}`; [`handover`](super::token_issue) describes the exchange. The first
-//! root token of a store is created in the same way, with the path [`FIRST_ROOT_TOKEN_PATH`].
+//! The command is `{"command": "new-root-token"}`; [`token_issue`](super::token_issue) describes the exchange. The
+//! first root token of a store is created in the same way, with the path [`FIRST_ROOT_TOKEN_PATH`].
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;

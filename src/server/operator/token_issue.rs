@@ -1,6 +1,6 @@
 //! Hands out a token to a caller that proves possession of the seal key.
 //!
-//! The server sends a challenge ([`Question`](crate::storage::seal::SealChallenge)), and the caller responds with
+//! The server sends a challenge ([`SealChallenge`](crate::storage::seal::SealChallenge)), and the caller responds with
 //! `{"proof": …}`, the sealed value in base64. A caller that can do this could also open the store without the server.
 //! The server then sends the token, and revokes it unless the caller confirms with `{"taken": true}`. The audit devices
 //! record this like a request, rejections included; if they cannot, no token is handed out.

@@ -2,7 +2,7 @@
 //! for those who lost theirs.
 //!
 //! The command is `{"command": "new-user-token", "user": NAME}`, with a username or an email address;
-//! [`handover`](super::token_issue) describes the exchange.
+//! [`token_issue`](super::token_issue) describes the exchange.
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;

@@ -32,7 +32,7 @@ pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
     new_root(call, DefaultIssuerName::Unnamed).await
 }
 
-/// As [`root`]. The default issuer name is `next`, if it is not in use.
+/// As [`root()`]. The default issuer name is `next`, if it is not in use.
 pub(super) async fn rotated_root(call: Call) -> Result<HandlerResponse> {
     new_root(call, DefaultIssuerName::NextIfFree).await
 }
@@ -73,7 +73,7 @@ pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
     new_intermediate(call, origin).await
 }
 
-/// As [`intermediate`], for an existing key of the mount.
+/// As [`intermediate()`], for an existing key of the mount.
 pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
     fields::refuse_other_origins(&call.fields, "existing")?;
     new_intermediate(call, KeyOrigin::Existing).await
