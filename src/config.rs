@@ -202,7 +202,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
             None => problems.push(describe_unknown_name(name)),
             Some(s) if s.env_only => {
-                problems.push(format!("{name}: is taken from the environment only, as {}", s.env()));
+                problems.push(format!("{name}: can only be set in the environment, as {}", s.env()));
             }
             Some(_) => {}
         }
@@ -493,7 +493,7 @@ mod tests {
                 "database_url = \"postgres://h/d\"\nseal_key_file = \"s\"",
                 "database_url: must not be given with data_dir",
             ),
-            ("seal_key = \"00\"", "seal_key: is taken from the environment only, as SIGNET_SEAL_KEY"),
+            ("seal_key = \"00\"", "seal_key: can only be set in the environment, as SIGNET_SEAL_KEY"),
             ("tls_renew.mount = \"pki\"", "tls_renew.mount: requires tls_certificate_file"),
             ("metrics_listen = \"127.0.0.1:8200\"", "metrics_listen: must be another address than listen"),
             ("public_listen = \"127.0.0.1:8200\"", "public_listen: must be another address than listen"),

@@ -136,7 +136,7 @@ impl EntryFormat {
         let trace_id = None;
         let request =
             AuditRequest { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
-        let text = format!("audit: no entry was taken since {}", format_rfc3339(since));
+        let text = format!("audit: no entry accepted since {}", format_rfc3339(since));
         let refused = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
         let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refused) };
         self.line(&self.render_request(&request), &entry)
@@ -552,6 +552,6 @@ mod tests {
         let now = Time::UNIX_EPOCH;
         let line: serde_json::Value = serde_json::from_slice(&form.test(now, now)).unwrap();
         assert_eq!((&line["type"], &line["request"]["path"]), (&"request".into(), &"sys/audit/test".into()));
-        assert_eq!(line["error"], "audit: no entry was taken since 1970-01-01T00:00:00Z");
+        assert_eq!(line["error"], "audit: no entry accepted since 1970-01-01T00:00:00Z");
     }
 }

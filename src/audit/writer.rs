@@ -454,7 +454,7 @@ impl AuditWriterShared {
                 AuditWriterTask::Probe => self.attempt(),
                 AuditWriterTask::Recovered(after) => {
                     let seconds = after.as_secs();
-                    tracing::warn!(seconds, "audit device {}: it takes entries again", self.name);
+                    tracing::warn!(seconds, "audit device {}: it accepts entries again", self.name);
                 }
                 AuditWriterTask::End => return,
             }
@@ -511,7 +511,7 @@ impl AuditWriterShared {
                 self.queue.lock().health.failed(Instant::now());
                 // Shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
-                tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
+                tracing::debug!("audit device {}: it still accepts no entries: {why}", self.name);
             }
         }
         self.done(&output, AuditBatch::default(), begun);

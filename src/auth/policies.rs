@@ -434,7 +434,7 @@ fn validate_policy_name(name: &str) -> Result<String> {
     let name = fold_policy_name(name);
     if name.is_empty() || name.len() > MAX_NAME_LEN || has_invisible(&name) || name != name.trim() {
         return Err(Error::invalid(format!(
-            "name: must have 1 to {MAX_NAME_LEN} printable characters, none of them a blank or '/' at an end"
+            "name: must have 1 to {MAX_NAME_LEN} printable characters, without a blank or '/' at either end"
         )));
     }
     if name == ROOT_POLICY || name == WRAPPING_POLICY_NAME {

@@ -50,9 +50,9 @@ async fn bootstrap(config: &Config, arguments: &BootstrapArguments) -> Result<()
     storage.shutdown().await?;
     let token = made?;
     let (shown, text) = match given {
-        Some(_) => (None, format!("the first user's token is the one in {TOKEN_VARIABLE}: take it out of there")),
+        Some(_) => (None, format!("the first user's token is the one in {TOKEN_VARIABLE}; unset the variable now")),
         None => {
-            let advice = "This token is shown once. Make others with it, then revoke it.";
+            let advice = "This token is shown only once. Create other tokens with it, then revoke it.";
             (Some(&token), format!("token: {token}\n{advice}"))
         }
     };

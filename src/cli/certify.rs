@@ -369,7 +369,7 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
 /// `BadGateway` when a part is missing, or the certificate is for another key or not signed by its authority.
 fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> Result<ReceivedCertificate> {
     let CertifyResponse { data, warnings, .. } = answer;
-    let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's answer has no {what}"));
+    let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's response has no {what}"));
     let leaf = PemCertificate::read(&data.certificate).map_err(|_| missing("certificate"))?;
     let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
     let chain = chain.iter().map(|text| PemCertificate::read(text)).collect::<Result<Vec<_>>>();
@@ -380,7 +380,7 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
     }
     let key = match expected {
         Some(request) if request.key.spki() != leaf.certificate.key().spki() => {
-            return Err(Error::new(Kind::BadGateway, "the server's answer is a certificate for another key"));
+            return Err(Error::new(Kind::BadGateway, "the certificate in the server's response is for another key"));
         }
         Some(_) => None,
         None => {
@@ -388,7 +388,10 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
             let key = std::str::from_utf8(text).ok().and_then(|text| PrivateKey::from_pem(text).ok());
             let key = key.ok_or_else(|| missing("private key"))?;
             if key.public().spki() != leaf.certificate.key().spki() {
-                return Err(Error::new(Kind::BadGateway, "the server's answer has a key of another certificate"));
+                return Err(Error::new(
+                    Kind::BadGateway,
+                    "the private key in the server's response does not match its certificate",
+                ));
             }
             Some(Secret::new(text))
         }

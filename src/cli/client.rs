@@ -376,8 +376,7 @@ impl ServerEndpoint {
         if answer.status().is_redirection() {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
             let to: String = to.chars().take(MAX_QUOTED_CHARACTERS).collect();
-            let text =
-                format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
+            let text = format!("{url}: status {status}: redirect to {to:?} not followed (check SIGNET_ADDR)");
             return Err(Error::new(Kind::BadGateway, text).into());
         }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| parse_retry_after(after.to_str().ok()?));
@@ -397,7 +396,7 @@ impl ServerEndpoint {
         let mut body = PartlySecret::default();
         let broken = |e: reqwest::Error| match e.is_timeout() {
             true => self.connection_error(e),
-            false => Error::unavailable(format!("{base}: the answer ended early ({})", root_cause(&e)), e),
+            false => Error::unavailable(format!("{base}: the response ended early ({})", root_cause(&e)), e),
         };
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {

@@ -75,7 +75,7 @@ const MAX_PENDING_WRITES: usize = 4096;
 pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     if arguments.database_url.is_some() && arguments.data_dir.is_none() {
         return Err(Error::invalid(
-            "--database-url: needs --data-dir, which holds the seal key: what is in the database cannot be read without it",
+            "--database-url: needs --data-dir for the seal key, without which the database cannot be read",
         ));
     }
     if !arguments.listen.ip().is_loopback() {
@@ -99,7 +99,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     let data_location = match (&database, &arguments.data_dir) {
         (Database::Postgres(_), _) => format!("Data is kept in the database, the seal key in {}.", folder.display()),
         (Database::Embedded(_), Some(folder)) => format!("Data is kept in {}.", folder.display()),
-        (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
+        (Database::Embedded(_), None) => "Data is temporary and deleted when the server stops.".to_owned(),
     };
     let libraries = parse_libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
@@ -136,7 +136,7 @@ async fn options(
 ) -> Result<ServerOptions> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(
-            format!("--data-dir: {} cannot be made ({})", folder.display(), describe_io_error(e.kind())),
+            format!("--data-dir: {} cannot be created ({})", folder.display(), describe_io_error(e.kind())),
             e,
         )
     })?;
@@ -184,7 +184,7 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
         Ok(StoreInspection::Nothing) => SealKey::create_file(file),
         Err(error) if !error.text().starts_with("seal") => Err(error),
         _ => Err(Error::invalid(format!(
-            "--data-dir: file does not exist: {}. The store is sealed by this key: put the seal key back",
+            "--data-dir: file does not exist: {}. The store is sealed by this key: restore the seal key",
             file.display()
         ))),
     }
@@ -285,7 +285,7 @@ impl TemporaryFolder {
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
-            .map_err(|e| Error::unavailable("no temporary folder can be made", e))?;
+            .map_err(|e| Error::unavailable("cannot create a temporary folder", e))?;
         Ok(Self(Some(path)))
     }
 

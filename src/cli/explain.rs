@@ -85,7 +85,7 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     match reply.status {
         200 => Ok(data),
         403 => {
-            let about_others = "to ask about others, it needs update on sys/internal/explain";
+            let about_others = "to explain other tokens, it needs update on sys/internal/explain";
             Err(reply.refusal(&format!(" (the token is not known to the server or has ended; {about_others})")))
         }
         _ => Err(reply.refusal("")),

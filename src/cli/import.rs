@@ -293,7 +293,7 @@ impl ImportFolder {
         }
         if contains(b"ENCRYPTED") {
             return Err(Error::invalid(format!(
-                "{}: is encrypted; openssl pkey -in FILE -out PLAIN takes that off",
+                "{}: is encrypted; openssl pkey -in FILE -out PLAIN decrypts it",
                 path.display()
             )));
         }
@@ -391,7 +391,9 @@ fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<Fol
     let issuers = authorities.iter().map(|(_, certificate)| certificate);
     let mut issuers = issuers.filter(|certificate| certificate.subject().matches(head.issuer())).peekable();
     if issuers.peek().is_some() && !issuers.any(|issuer| head.is_signed_by(issuer.key())) {
-        return Err(Error::invalid("crl: its signature was not made by an authority of the folder with that name"));
+        return Err(Error::invalid(
+            "crl: its signature does not verify with any authority of the folder that has its issuer's name",
+        ));
     }
     Ok(FolderCrl { der, head })
 }

@@ -43,8 +43,8 @@ pub(super) fn storage_options(config: &Config, clock: Clock, absent: IfMissing) 
 pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(
-            "seal_key_file: file does not exist: {}: put the seal key back, or make one for a new store (signet operator \
-             init does)",
+            "seal_key_file: file does not exist: {}: restore the seal key, or create one for a new store with signet \
+             operator init",
             file.display()
         ))),
         SealKeySource::File(file) => SealKey::from_file(file),

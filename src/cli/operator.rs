@@ -118,8 +118,8 @@ async fn create_first_token(storage: &Storage, config: &Config, show: impl FnOnc
     if auth.has_root_token(ROOT_TOKEN_NAME).await? {
         return Err(Error::new(
             Kind::Conflict,
-            "the first root token was made before, and init makes no second one: signet operator new-root-token --config \
-             FILE does",
+            "the first root token exists already, and init creates only that one; create another with signet operator \
+             new-root-token --config FILE",
         ));
     }
     root_token::issue_and_show(storage, &auth, config, FIRST_ROOT_TOKEN_PATH, show).await
@@ -148,7 +148,7 @@ pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
         Error::unavailable(
-            format!("data_dir: {} cannot be made ({})", folder.display(), describe_io_error(e.kind())),
+            format!("data_dir: {} cannot be created ({})", folder.display(), describe_io_error(e.kind())),
             e,
         )
     })?;
@@ -162,12 +162,12 @@ fn missing_key_error(file: &Path, folder: &Path) -> Error {
     let folder = folder.display();
     Error::invalid(match has_store {
         true => format!(
-            "seal_key_file: file does not exist: {file}. {folder} has a store, which no new key opens: put back the key \
-             that the store was made with"
+            "seal_key_file: file does not exist: {file}. {folder} has a store, which only its own key opens: restore \
+             the key with which the store was created"
         ),
         false => format!(
-            "seal_key_file: file does not exist: {file}. {folder} is not empty: a key is only made for a new \
-             installation. Put the key back, or let data_dir name an empty folder"
+            "seal_key_file: file does not exist: {file}. {folder} is not empty: a key is only created for a new \
+             installation. Restore the key, or set data_dir to an empty folder"
         ),
     })
 }

@@ -6,8 +6,8 @@ use signet::fields::is_name;
 
 pub(super) fn parse_mount(text: &str) -> Result<String, &'static str> {
     engine_path(text).map_err(|_| {
-        "must be the path of a certificate authority's mount: letters, digits, '_', '.' and '-', with '/' between, and \
-         nothing that is the server's own, such as sys"
+        "must be the path of a certificate authority's mount: letters, digits, '_', '.' and '-', with '/' between, \
+         and not a reserved path such as sys"
     })
 }
 

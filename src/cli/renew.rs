@@ -434,7 +434,7 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
 }
 
 fn exec_error(why: &str) -> Error {
-    let text = format!("--exec: {why}; the certificates are in place, and it is run again by the next renew");
+    let text = format!("--exec: {why}; the certificates are in place, and the next renew runs it again");
     Error::new(Kind::Unavailable, text)
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn rotate(arguments: &RotateSealKeyArguments) -> Result<()> {
     owner::require_owner(&config)?;
     let new = arguments.to.as_deref().map(config::load_new).transpose()?;
     if new.as_ref().is_some_and(|new| new.store != config.store) {
-        return Err(Error::invalid("--to: names another store than --config: only the seal may differ"));
+        return Err(Error::invalid("--to: must have the same store as --config; only the seal may differ"));
     }
     actix_rt::System::new().block_on(async {
         match (&new, &config.seal_key) {
@@ -151,8 +151,9 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
     };
     replacement.finish()?;
     let next = format!(
-        "The new key is in {}: keep a copy of it away from the data, and give it to every node. The one before is in {}: \
-         it opens copies that were made before. If it may be in other hands, make a new data key next: sys/rotate.",
+        "The new key is in {}: keep a copy of it away from the data, and give it to every node. The previous key is \
+         in {}: it opens copies that were made before. If it may have been exposed, create a new data key next: \
+         sys/rotate.",
         file.display(),
         replacement.old().display()
     );

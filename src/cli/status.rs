@@ -320,7 +320,7 @@ impl StatusReport {
         if let Some(urls) = self.seen(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
             if !is_set("crl_distribution_points") && !is_set("ocsp_servers") {
-                let text = "certificates name no CRL and no OCSP URL";
+                let text = "certificates have neither CRL nor OCSP URLs";
                 self.notes.push(format!("{mount}: {text} (POST {mount}config/urls)"));
             }
         }
@@ -336,7 +336,8 @@ impl StatusReport {
         if let Some(devices) = self.seen(caller, ClientRequest::get("sys/audit")).await? {
             let names: Vec<String> = devices.as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
             if names.is_empty() {
-                self.notes.push("no audit device: requests leave no lines ([[audit]] of the configuration)".to_owned());
+                self.notes
+                    .push("no audit device: requests are not recorded ([[audit]] of the configuration)".to_owned());
             }
             self.fact("audit", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
         }
@@ -374,7 +375,7 @@ impl StatusReport {
             writeln!(out, "  {}  {what} ({})", format_time(*at), format_span(at.saturating_sub(self.now)))?;
         }
         if !self.leaves.is_empty() {
-            writeln!(out, "\nleaves that end next")?;
+            writeln!(out, "\ncertificates that expire next")?;
         }
         for leaf in self.leaves.iter().take(MAX_LEAVES_SHOWN) {
             let left = format_span(leaf.ends.saturating_sub(self.now));

@@ -34,7 +34,8 @@ pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
 }
 
 fn show(token: &str) -> Result<()> {
-    let advice = "This token is shown once, and ends in two years. With it the user makes others, and ends it.";
+    let advice = "This token is shown only once and expires in two years. The user creates other tokens with it, then \
+                  deletes it.";
     let again = format!("{COMMAND} --config FILE --user NAME");
     token_issue::print_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"), &again)
 }

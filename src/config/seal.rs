@@ -211,7 +211,7 @@ mod tests {
         let file = "data_dir = \"d\"\n[seal]\n";
         for (text, problem) in [
             (format!("{file}type = \"transit\""), "seal.type: must be file, pkcs11 or cloudakms"),
-            (format!("{file}pin = \"4711\""), "seal.pin: is taken from the environment only, as SIGNET_SEAL_PIN"),
+            (format!("{file}pin = \"4711\""), "seal.pin: can only be set in the environment, as SIGNET_SEAL_PIN"),
             (format!("{file}library = \"hsm\""), "seal.library: must not be given with a seal of type file"),
             (format!("seal_key_file = \"s\"\n{SERVICE}kms_key = \"k\""), "seal_key_file: must not be given with"),
             (format!("{SERVICE}kms_key = \"k\"\nslot = \"1\""), "seal.slot: must not be given with a seal of type"),

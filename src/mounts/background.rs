@@ -46,16 +46,16 @@ async fn catch_up(mounts: Arc<Mounts>) {
         match mounts.auth.catch_up().await {
             Ok(false) => {}
             Ok(true) => mounts.close_unmounted(),
-            Err(error) => telemetry::warn_task_failed("policies and mounts cannot be read again yet", &error),
+            Err(error) => telemetry::warn_task_failed("policies and mounts cannot be reloaded yet", &error),
         }
         if let Err(error) = mounts.auth.logins().catch_up().await {
-            telemetry::warn_task_failed("roles of auth methods cannot be read again yet", &error);
+            telemetry::warn_task_failed("roles of auth methods cannot be reloaded yet", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {
-            telemetry::warn_task_failed("managed keys cannot be read again yet", &error);
+            telemetry::warn_task_failed("managed keys cannot be reloaded yet", &error);
         }
         if let Err(error) = mounts.pki.compromised().catch_up().await {
-            telemetry::warn_task_failed("compromised keys cannot be read again yet", &error);
+            telemetry::warn_task_failed("compromised keys cannot be reloaded yet", &error);
         }
     }
 }

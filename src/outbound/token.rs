@@ -50,7 +50,7 @@ impl AccessToken {
             let text = format!("{who} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }
-        let wrong = || Error::new(Kind::BadGateway, format!("{who}: its answer has no access token"));
+        let wrong = || Error::new(Kind::BadGateway, format!("{who}: its response has no access token"));
         let grant: AccessTokenResponse = reply.read(who).map_err(|_| wrong())?;
         let lifetime = match grant.expires_in {
             Seconds::Number(seconds) => seconds,
@@ -205,7 +205,7 @@ mod tests {
         ];
         for text in texts {
             let error = AccessToken::read(&OutboundResponse::new(200, text), "directory").map(drop).unwrap_err();
-            assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "directory: its answer has no access token"));
+            assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "directory: its response has no access token"));
         }
         let text = r#"{"access_token":"t","expires_in":"3599","token_type":"Bearer"}"#;
         assert!(AccessToken::read(&OutboundResponse::new(200, text), "directory").is_ok());

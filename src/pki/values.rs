@@ -83,7 +83,7 @@ pub(crate) fn check_key_usage(names: &[String]) -> Result<()> {
 /// # Errors
 /// `Invalid` naming `ext_key_usage` and the position of the entry.
 pub(crate) fn check_ext_key_usage(names: &[String]) -> Result<()> {
-    let rule = "is the name of no extended key usage; ext_key_usage_oids takes any by its OID";
+    let rule = "is not the name of an extended key usage; specify its OID in ext_key_usage_oids";
     let unknown = |n| Error::invalid(format!("ext_key_usage: entry {} {rule}", n + 1));
     extension::unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
 }

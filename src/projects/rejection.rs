@@ -252,7 +252,7 @@ fn reject_constraint(name: &str) -> ApiRejection {
         "api_tokens_lookup_key" => ApiRejection::conflict("the token text is already in use"),
         "workspaces_project_fk" => ApiRejection::conflict("the project contains workspaces, or was deleted"),
         "projects_agent_pool_fk" | "workspaces_agent_pool_fk" | "organizations_agent_pool_fk" => {
-            ApiRejection::conflict("the agent pool is in use, or is gone")
+            ApiRejection::conflict("the agent pool is in use, or no longer exists")
         }
         // PostgreSQL generates these names for unnamed foreign keys; SQLite reports no name.
         name if name == "foreign_key" || name.ends_with("_fkey") => {

@@ -26,7 +26,7 @@ pub(super) fn is_tls(first: u8) -> bool {
 pub(super) fn reject_tls(stream: &TcpStream) {
     warn_once_a_minute(
         &TLS_TO_PLAIN,
-        "a client speaks TLS to a port of plain HTTP: it needs http://, or the server a certificate \
+        "a client speaks TLS to a plain HTTP port: use http:// in the client, or configure a certificate \
          (tls_certificate_file, tls_key_file)",
     );
     // A single attempt; the text is not worth waiting for.
@@ -39,7 +39,7 @@ pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool
     if stream.peek(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
         return Ok(false);
     }
-    warn_once_a_minute(&PLAIN_TO_TLS, "a client speaks plain HTTP to a port with TLS: it needs https://");
+    warn_once_a_minute(&PLAIN_TO_TLS, "a client speaks plain HTTP to a TLS port: use https:// in the client");
     stream.write_all(render_response("this port speaks TLS: use https://\n").as_bytes()).await?;
     stream.shutdown().await?;
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard_input(stream)).await;

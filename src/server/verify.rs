@@ -92,7 +92,7 @@ async fn verify_domains(
     }
     for mount in mounts.iter().filter(|mount| mount.kind == MountKind::Pki) {
         let Some((_, issuers)) = stored.iter().find(|(id, _)| *id == mount.id) else {
-            findings.add(format!("mount: {} has a document and no rows", mount.path));
+            findings.add(format!("mount: {} has a document but no rows", mount.path));
             continue;
         };
         let mut authority = AuthorityVerifier { mount, storage, findings, progress };

@@ -76,7 +76,7 @@ impl DataKeys {
             ResealStep::Seal => {
                 let sealed = reseal::reseal_page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
                 if sealed > 0 {
-                    tracing::debug!(term, values = sealed, "stored values sealed again");
+                    tracing::debug!(term, values = sealed, "stored values resealed");
                 }
                 Ok(ResealOutcome::More)
             }
@@ -103,7 +103,7 @@ impl DataKeys {
             return Ok(ResealOutcome::Done);
         }
         if given_up {
-            tracing::error!(term, left, "stored values cannot be sealed again: they do not open");
+            tracing::error!(term, left, "stored values cannot be resealed: they cannot be decrypted");
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }

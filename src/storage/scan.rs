@@ -37,7 +37,7 @@ pub(super) fn error(failure: SqlError) -> Error {
         SqlError::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
         SqlError::Timeout => Error::new(Kind::Unavailable, "storage: the read took too long"),
         SqlError::SerializationConflict => {
-            Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read")
+            Error::new(Kind::Unavailable, "storage: the read conflicted with other transactions")
         }
         SqlError::Rejected => Error::internal("a read that refused"),
     }

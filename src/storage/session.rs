@@ -71,7 +71,7 @@ fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> 
         Err(SqlError::SerializationConflict | SqlError::Timeout) => {
             return Err(Error::new(Kind::Unavailable, "storage: a step took too long"));
         }
-        Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("a constraint does not hold: {name}"))),
+        Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("constraint violated: {name}"))),
     }
     let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     found.ok_or_else(|| Error::internal("work that did not run"))

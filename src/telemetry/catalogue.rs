@@ -399,13 +399,13 @@ pub const CATALOGUE: &[Metric] = &[
     seconds(
         PKI_CRL_NEXT_UPDATE,
         MOUNT_LABEL,
-        "nextUpdate of the published complete CRL that ends first, epoch seconds, by mount.",
+        "nextUpdate of the published complete CRL that expires first, epoch seconds, by mount.",
     )
     .looked_up(),
     seconds(
         PKI_CRL_RENEWAL,
         MOUNT_LABEL,
-        "When the published complete CRL that is due first is built again, epoch seconds, by mount.",
+        "Time of the next rebuild of a published complete CRL, epoch seconds, by mount.",
     )
     .looked_up(),
     seconds(

@@ -102,7 +102,7 @@ impl<'a> CertId<'a> {
         let name_hash = fields.octet_string()?;
         let key_hash = fields.octet_string()?;
         if name_hash.len() != hash.digest_len() || key_hash.len() != hash.digest_len() {
-            return Err(DerError("a hash of a CertID is not as long as its algorithm's (RFC 6960 4.1.1)"));
+            return Err(DerError("a hash in a CertID has the wrong length for its algorithm (RFC 6960 4.1.1)"));
         }
         let serial = Serial::from_octets(fields.unsigned()?)
             .map_err(|_| DerError("the serial number is above 20 octets (RFC 5280 4.1.2.2)"))?;

@@ -311,7 +311,7 @@ fn tls_features(value: &[u8]) -> DerResult<()> {
     let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
         let known = matches!(features.small()?, 5 | 17);
-        require(known, "holds other features than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
+        require(known, "holds features other than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
     }
     Ok(())
 }

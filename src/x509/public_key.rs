@@ -166,7 +166,7 @@ impl PublicKey {
         let wrong = || Error::invalid("signature does not verify");
         let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs no digests"))?;
         let digest = Digest::import_less_safe(digest, hash.algorithm())
-            .map_err(|_| Error::invalid("digest: not of the length of the signature algorithm's"))?;
+            .map_err(|_| Error::invalid("digest: wrong length for the signature algorithm"))?;
         if self.kind == KeyKind::Ec(Curve::P224) {
             return verify_p224(self.bits(), digest.as_ref(), signature).ok_or_else(wrong);
         }

@@ -316,7 +316,7 @@ fn check_tries_the_database() {
     configure("postgres://nobody@127.0.0.1:9/none");
     let output = check(&site).output().unwrap();
     let told = lines(&output);
-    assert!(!output.status.success() && line(&told, "store").1.contains("out of reach"), "{told:?}");
+    assert!(!output.status.success() && line(&told, "store").1.contains("unreachable"), "{told:?}");
 }
 
 fn health(command: &mut Command) -> (i32, String) {

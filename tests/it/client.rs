@@ -1008,7 +1008,7 @@ async fn status_shows_setup_next_expiries_and_problems() {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(out.lines().count() <= 24, "one screen: {out}");
-    assert!(!out.contains("leaves that end next"), "there are none, and the root is none: {out}");
+    assert!(!out.contains("certificates that expire next"), "there are none, and the root is none: {out}");
     // An issuer that expires soon and a mount without issuer are problems.
     desk.post("sys/mounts/empty", json!({ "type": "pki" })).await;
     desk.post("sys/mounts/short", json!({ "type": "pki" })).await;
@@ -1040,7 +1040,7 @@ async fn status_shows_setup_next_expiries_and_problems() {
         }
     }
     let out = String::from_utf8(desk.output(&["status"]).stdout).unwrap();
-    let (_, leaves) = out.split_once("\nleaves that end next\n").unwrap();
+    let (_, leaves) = out.split_once("\ncertificates that expire next\n").unwrap();
     let leaves: Vec<&str> = leaves.lines().take_while(|line| line.starts_with("  ")).collect();
     assert!(leaves[0].contains("  pki/: soon.test ") && leaves[0].ends_with(" min)"), "{leaves:?}");
     assert!(leaves[1].contains("  pki/: late.test ") && leaves.len() == 2, "{leaves:?}");

@@ -75,7 +75,7 @@ fn dev_generates_no_seal_key_for_an_existing_store() {
     let away = folder.path().join("away");
     std::fs::rename(&key, &away).unwrap();
     let error = refused(signet().args(["dev", "--listen", "127.0.0.1:0"]).args(data));
-    assert!(error.contains("file does not exist: ") && error.contains("put the seal key back"), "{error}");
+    assert!(error.contains("file does not exist: ") && error.contains("restore the seal key"), "{error}");
     assert!(!key.exists(), "no other key is made");
     std::fs::rename(&away, &key).unwrap();
     dev(&data).terminate();
@@ -174,7 +174,7 @@ fn issue_does_not_send_its_token_to_a_redirect() {
                 "HTTP/1.1 {status}\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             ));
             let text = issue_from(&format!("http://127.0.0.1:{}", first.port));
-            assert!(text.contains(&format!("points to {to:?}, which is not followed")), "{status}: {text}");
+            assert!(text.contains(&format!("redirect to {to:?} not followed")), "{status}: {text}");
             let heard = first.heard();
             assert!(heard.len() == 1 && heard[0].contains("hunter2"), "{status}: {heard:?}");
         }

@@ -144,7 +144,7 @@ fn tls_to_plain_port_is_answered_and_logged_once_a_minute() {
     assert!(serde_json::from_slice::<Value>(&health.unwrap().stdout).unwrap()["initialized"] == true);
     dev.terminate();
     let log = std::fs::read_to_string(&log).unwrap();
-    let told = log.matches("speaks TLS to a port of plain HTTP").count();
+    let told = log.matches("speaks TLS to a plain HTTP port").count();
     // Two if the minute ended in between.
     assert!((1..=2).contains(&told), "{log}");
 }
@@ -168,8 +168,8 @@ fn plain_http_to_tls_port_is_answered_and_logged_once_a_minute() {
     }
     let health = site.curl(&[&served.url("v1/sys/health")]);
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
-    served.wait_for_log("speaks plain HTTP to a port with TLS");
-    let told = served.log().matches("speaks plain HTTP to a port with TLS").count();
+    served.wait_for_log("speaks plain HTTP to a TLS port");
+    let told = served.log().matches("speaks plain HTTP to a TLS port").count();
     assert!((1..=2).contains(&told), "{}", served.log());
     served.terminate();
 }

@@ -176,8 +176,8 @@ async fn new_root_token_without_seal_key_is_rejected_and_audited() {
     assert!(told(&site).is_empty(), "a store that does not open has no audit either");
 
     let served = site.serve();
-    assert!(wrong().contains("seal key: is not the one of this store"));
-    let error = json!("new-root-token: the seal key is not the one of this store");
+    assert!(wrong().contains("seal key: does not belong to this store"));
+    let error = json!("new-root-token: the seal key does not belong to this store");
     let refusals = told(&site);
     assert_eq!(refusals.len(), 2, "{refusals:?}");
     assert_eq!(refusals[0], ("request".to_owned(), Value::Null, error.clone(), false));
@@ -192,7 +192,7 @@ async fn new_root_token_without_seal_key_is_rejected_and_audited() {
         assert!(question["result"]["question"]["sealed"].is_string(), "{question}");
         (&stream).write_all(format!("{}\n", json!({ "proof": proof })).as_bytes()).unwrap();
         let answer = lines.next().unwrap().unwrap();
-        assert!(answer.contains("the seal key is not the one of this store"), "{answer}");
+        assert!(answer.contains("the seal key does not belong to this store"), "{answer}");
         assert!(lines.next().is_none());
         question["result"]["question"]["sealed"].clone()
     };

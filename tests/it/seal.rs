@@ -140,7 +140,7 @@ async fn a_key_of_the_environment_is_moved_by_a_new_configuration() {
     let other = site.path("other.toml");
     std::fs::write(&other, format!("data_dir = \"{}\"\n", site.path("elsewhere").display())).unwrap();
     let error = refused(site.command(&ROTATE).env("SIGNET_SEAL_KEY", &new).arg("--to").arg(other));
-    assert!(error.contains("--to: names another store"), "{error}");
+    assert!(error.contains("--to: must have the same store"), "{error}");
 }
 
 struct Tokens {

@@ -501,7 +501,10 @@ fn wrong_or_missing_seal_key_is_rejected_with_the_cause() {
         assert!(!key.exists(), "no new key over old data");
     }
     let error = refused(&mut site.command(&["operator", "init"]));
-    assert!(error.contains("data has a store, which no new key opens") && !error.contains("init does"), "{error}");
+    assert!(
+        error.contains("data has a store, which only its own key opens") && !error.contains("init does"),
+        "{error}"
+    );
     let site = Site::new();
     std::fs::create_dir_all(site.path("data/lost+found")).unwrap();
     let error = refused(&mut site.command(&["operator", "init"]));

@@ -619,7 +619,7 @@ fn an_outside_authority_signs_the_intermediate() {
     let other = ["-subj", "/CN=Other", "-keyout", "other-key.pem", "-out", "other.pem"];
     run(&[&root[..], &other].concat());
     let error = place.refused(&["--signed", "other.pem"]);
-    assert!(error.contains("other.pem: must hold what is above the issuer, CN=Outside"), "{error}");
+    assert!(error.contains("other.pem: must hold the certificates above the issuer, CN=Outside"), "{error}");
     std::fs::write(place.path("chain.pem"), place.text("signed.pem") + &place.text("outside.pem")).unwrap();
     let out = place.again(&["--signed", "chain.pem"]);
     assert!(out.contains("made: the chain of the issuer, up to CN=Outside"), "{out}");
@@ -667,7 +667,7 @@ fn setup_of_another_node_creates_only_its_certificate() {
     );
     let [here, there] = [&first, &second].map(|place| place.0.path().display().to_string());
     std::fs::write(second.path("signet.toml"), first.text("signet.toml").replace(&here, &there)).unwrap();
-    assert!(second.refused(&["--listener-only"]).contains("put the seal key back"));
+    assert!(second.refused(&["--listener-only"]).contains("restore the seal key"));
     assert!(!second.path("seal.key").exists(), "another key would open nothing");
     for name in ["seal.key", "root-ca.pem"] {
         std::fs::copy(first.path(name), second.path(name)).unwrap();

@@ -73,7 +73,7 @@ impl Auth {
         if !kept {
             let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
-                return Err(Error::new(Kind::Conflict, "the entity is gone"));
+                return Err(Error::new(Kind::Conflict, "the entity no longer exists"));
             }
         }
         let alias = known.alias_at(accessor).filter(|alias| !login.matches_alias(alias));
@@ -90,7 +90,8 @@ impl Auth {
             return Ok(known);
         }
         self.entities.change(&known.id);
-        let again = self.read_entity(by).await?.ok_or_else(|| Error::new(Kind::Conflict, "the entity is gone"))?;
+        let again =
+            self.read_entity(by).await?.ok_or_else(|| Error::new(Kind::Conflict, "the entity no longer exists"))?;
         require_enabled(again)
     }
 

@@ -59,8 +59,7 @@ impl Auth {
             former_paths.push(from.clone());
             if former_paths.len() > MAX_FORMER_PATHS {
                 return Err(Error::invalid(format!(
-                    "to: the mount has had {MAX_FORMER_PATHS} other paths already, the most that are remembered; move it \
-                     to one of them"
+                    "to: the mount already has {MAX_FORMER_PATHS} former paths, the maximum; move it to one of them"
                 )));
             }
             let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };

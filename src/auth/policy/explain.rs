@@ -165,7 +165,7 @@ fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> 
         (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
             "it is a pattern"
         }
-        _ => "it matches a list without the '/' at its end only",
+        _ => "without the '/' at its end, it matches lists only",
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
             (r#"path "a/+" {} path "a/*" {}"#, "a/b", false, "it ends in '*'"),
             (r#"path "+/a/*" {} path "+/+/*" {}"#, "x/a/b", false, "it has more '+'"),
             (r#"path "+/ab*" {} path "+/a*" {}"#, "x/abc", false, "it is shorter"),
-            (r#"path "a/" {} path "a" {}"#, "a/", true, "it matches a list without the '/' at its end only"),
+            (r#"path "a/" {} path "a" {}"#, "a/", true, "without the '/' at its end, it matches lists only"),
             (r#"path "a" {} path "a/*" {}"#, "a/", true, "it is a pattern"),
             (r#"path "b/a/*" {} path "b/a*" {}"#, "b/a/", true, "its first wildcard comes earlier"),
         ] {

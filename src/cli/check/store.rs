@@ -21,13 +21,13 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     let name = match &config.store {
         StoreLocation::Embedded(folder) => {
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
-                report.note(STORE, format!("{}: is open to group or others; 0700 is enough", folder.display()));
+                report.note(STORE, format!("{}: is open to group or others; use mode 0700", folder.display()));
             }
             if let Some(free) = disk_space::shortage(folder) {
                 has_capacity = false;
                 let free = free >> 10;
                 let least = disk_space::MIN_FREE_BYTES >> 10;
-                let text = format!("{free} KiB are free on its disk, where a store that works needs more than {least}");
+                let text = format!("{free} KiB free on its disk; the store needs more than {least}");
                 report.wrong(STORE, format!("{}: {text}", folder.display()));
             }
             folder.display().to_string()
@@ -69,8 +69,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
             check_managed_keys(report, config, managed_keys);
         }
         (Ok(StoreInspection::InUse | StoreInspection::Opened { .. }), Some(file)) => {
-            report
-                .wrong(SEAL, format!("seal_key_file: file does not exist: {}: put the seal key back", file.display()));
+            report.wrong(SEAL, format!("seal_key_file: file does not exist: {}: restore the seal key", file.display()));
         }
         (Err(error), _) => report.wrong(error_label(&error), describe_error(&error, missing.is_some())),
     }

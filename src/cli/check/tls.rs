@@ -62,7 +62,10 @@ fn check_certificates(report: &mut CheckReport, file: &Path) {
     }
     let named = leaf.sans().is_ok_and(|sans| !sans.dns.is_empty() || !sans.ips.is_empty());
     if !named {
-        report.note(CERTIFICATE, format!("{}: has no alternative name, and clients look at no other", file.display()));
+        report.note(
+            CERTIFICATE,
+            format!("{}: has no subject alternative name, and clients ignore the common name", file.display()),
+        );
     }
     for pair in chain.windows(2) {
         if !pair[0].is_signed_by(pair[1].key()) {

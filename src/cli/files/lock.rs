@@ -54,8 +54,8 @@ impl FolderLock {
             if begun.elapsed() > timeout {
                 let folder = folder_of(file).display();
                 let text = format!(
-                    "{folder}: another signet command replaces files there at this moment, or left {LOCK_FILE_NAME} there that is \
-                     another user's"
+                    "{folder}: another signet command is replacing files there, or {LOCK_FILE_NAME} there belongs to \
+                     another user"
                 );
                 return Err(Error::new(Kind::Conflict, text));
             }

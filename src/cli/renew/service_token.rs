@@ -159,7 +159,7 @@ impl TokenRenewer {
                 share.map_or(MAX_INTERVAL, |share| share.clamp(MIN_INTERVAL, MAX_INTERVAL))
             }
             Err(error) => {
-                tracing::warn!(%error, seconds = RETRY_INTERVAL.as_secs(), "the token cannot be looked after now; another try follows");
+                tracing::warn!(%error, seconds = RETRY_INTERVAL.as_secs(), "the token cannot be checked or renewed now; retrying");
                 RETRY_INTERVAL
             }
         };

@@ -22,7 +22,7 @@ impl Successor<'_> {
     }
 
     fn refuse(text: String) -> Result<()> {
-        Err(Error::new(Kind::BadGateway, format!("{text}; the old one stays")))
+        Err(Error::new(Kind::BadGateway, format!("{text}; the old certificate is kept")))
     }
 
     /// Requires every name of the old certificate.
@@ -81,7 +81,7 @@ impl Successor<'_> {
             return Ok(());
         }
         Self::refuse(format!(
-            "the new certificate ends at {}, before the old one ({}): --force or --ttl takes it",
+            "the new certificate ends at {}, before the old one ({}): use --force or --ttl to accept it",
             format_time(new),
             format_time(old)
         ))

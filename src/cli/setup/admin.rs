@@ -88,7 +88,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     let wanted = json!({ "policies": [ADMIN_POLICY], "period": ADMIN_TOKEN_PERIOD, "display_name": "administrator" });
     let made = api.post("auth/token/create-orphan", wanted).await?;
     let auth = &made["auth"];
-    let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the answer has no token"))?;
+    let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the response has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
         // The token was not delivered, so it is revoked.
         api.post("auth/token/revoke", json!({ "token": token })).await?;

@@ -49,7 +49,8 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
     // A `--domain` was given explicitly, which allows a second role. A setup that only asks for missing input
     // must not create one.
     Err(Error::invalid(format!(
-        "--role: {} has no role {}; it has {}: name one of them (--role {}), or the domains of a new one (--domain)",
+        "--role: {} has no role {}; it has {}: specify one of them (--role {}), or the domains of a new role \
+         (--domain)",
         plan.mount,
         plan.role,
         others.join(", "),
@@ -224,7 +225,7 @@ async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result
         remove_issuers(api, path, &taken["data"]).await?;
         let above = top.certificate.issuer().display();
         return Err(Error::invalid(format!(
-            "--signed: {}: must hold what is above the issuer, {above}",
+            "--signed: {}: must hold the certificates above the issuer, {above}",
             file.display()
         )));
     }
@@ -298,7 +299,7 @@ async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     }
     if !top.is_root() {
         let above = top.certificate.issuer().display();
-        let step = "go on with --signed FILE, which holds what is above the issuer too";
+        let step = "continue with --signed FILE, which also holds the certificates above the issuer";
         return print_step("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
     }
     write_new(&plan.root_file, top.text.as_bytes(), FileContent::Public)?;
@@ -368,5 +369,5 @@ pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<Str
 }
 
 fn response_text<'a>(answer: &'a Value, member: &str) -> Result<&'a str> {
-    answer["data"][member].as_str().ok_or_else(|| Error::internal(format!("the answer has no {member}")))
+    answer["data"][member].as_str().ok_or_else(|| Error::internal(format!("the response has no {member}")))
 }

@@ -164,8 +164,8 @@ pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
         _ => return Ok(()),
     };
     let text = format!(
-        "{}: is there, and {} is not, without which it is of no use: remove it too, and run the setup again, which makes \
-         both",
+        "{}: exists, but {} does not, without which it is useless: remove it too, and run the setup again, which \
+         creates both",
         there.display(),
         lost.display()
     );
@@ -212,12 +212,14 @@ pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &In
         let folder = folder_of(file);
         let is_there = folder.is_dir();
         if !is_there && !made.contains(&make_absolute(folder)) {
-            let rule = "is not a folder: make it first, or name another file";
+            let rule = "is not a folder: create it first, or specify another file";
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
         if is_there && let Err(e) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
             let why = describe_io_error(std::io::Error::from(e).kind());
-            let rule = format!("cannot be written to ({why}): name another file, or give the folder to who runs this");
+            let rule = format!(
+                "cannot be written to ({why}): specify another file, or make the folder writable for this user"
+            );
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
     }
@@ -227,7 +229,7 @@ pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &In
 pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
     for (folder, mode) in config_folders(config, file) {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
-        made.map_err(|e| Error::of_io(folder.display(), "made", e))?;
+        made.map_err(|e| Error::of_io(folder.display(), "created", e))?;
     }
     Ok(())
 }

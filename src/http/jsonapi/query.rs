@@ -170,7 +170,7 @@ impl Query {
             Some(name) => Ok(Some((name, backwards))),
             None => Err(ApiRejection::parameter(
                 "sort",
-                format!("sort must be one of {}, or one of them after -", known.join(", ")),
+                format!("sort must be one of {}, optionally after -", known.join(", ")),
             )),
         }
     }

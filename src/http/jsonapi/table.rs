@@ -105,7 +105,7 @@ pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjects
             path: format!("/api/v2/{raw_path}"),
             meter: &entry.meter,
         }),
-        None if known => Err(ApiRejection::new(Kind::UnsupportedMethod, "the path does not take this method")),
+        None if known => Err(ApiRejection::new(Kind::UnsupportedMethod, "the path does not support this method")),
         None => Err(unknown()),
     }
 }

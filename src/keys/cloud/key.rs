@@ -116,7 +116,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Err(Error::invalid(text));
         }
         if self.pins().put(Arc::clone(&found)) {
-            let text = "another key is behind the name of a managed key: what was taken into use stays with the former";
+            let text = "the name of a managed key now refers to another key; keys in use are not changed";
             tracing::warn!(service = S::NAME, "{text}");
         }
         Ok(Some(found))

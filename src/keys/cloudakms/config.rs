@@ -58,7 +58,7 @@ impl CloudAkmsConfig {
     /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, reach: EgressPolicy) -> Result<()> {
         if redaction::is_set(&self.access_key) != redaction::is_set(&self.secret_key) {
-            return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
+            return Err(Error::invalid("access_key and secret_key must be set together"));
         }
         let is_rsa = match self.key_type.as_str() {
             "RSA" => true,
@@ -185,11 +185,7 @@ mod tests {
             ),
             (|c| c.kms_key.clear(), false, "kms_key is required"),
             (|c| c.kms_key = "alias/a b".into(), false, "kms_key: must be 1 to 2048 letters, digits or any of : / _ -"),
-            (
-                |c| c.access_key = Secret::new("a"),
-                false,
-                "access_key and secret_key are required together, or neither of them",
-            ),
+            (|c| c.access_key = Secret::new("a"), false, "access_key and secret_key must be set together"),
             (|c| c.region = "evil.example/".into(), false, "region: must be 1 to 32 letters, digits or -"),
         ];
         for (edit, generate, text) in cases {

@@ -39,7 +39,7 @@ impl AkmsSealSettings {
         };
         let both = match (self.access_key.is_empty(), &self.secret_key) {
             (true, None) | (false, Some(_)) => Ok(()),
-            _ => Err(Error::invalid("access_key: must be given with secret_key, or neither of them")),
+            _ => Err(Error::invalid("access_key: must be set together with secret_key")),
         };
         let kms_key = match self.kms_key.as_str() {
             "" => Err(Error::invalid("must be given with a seal of type cloudakms")),
@@ -58,7 +58,7 @@ impl AkmsSealSettings {
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn seal_device(_: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
-    Err(Error::invalid(format!("seal.type: this build has no {NAME}")))
+    Err(Error::invalid(format!("seal.type: this build does not support {NAME}")))
 }
 
 /// Creates the seal device of a configuration. Makes no request.

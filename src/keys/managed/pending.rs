@@ -78,7 +78,7 @@ impl PendingKeys for StoredPendingKeys {
         let key = document_key(location);
         async move {
             if let Err(error) = own.remove(key).await {
-                tracing::debug!("the record of a generated key ends by itself: {error}");
+                tracing::debug!("the record of a generated key was not removed; it expires by itself: {error}");
             }
         }
         .boxed()

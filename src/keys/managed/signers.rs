@@ -48,7 +48,7 @@ impl Signers for ManagedKeys {
         let view = self.view();
         let known = view.by_uuid(&key.uuid);
         if known.is_none() && self.granted(key.mount, view.by_name(&key.name), &key.name).is_ok() {
-            let text = "was deleted, and another key has its name; configure that key (keys/generate/kms)";
+            let text = "was deleted, and its name now refers to another key; add that key (keys/generate/kms)";
             return Err(Error::invalid(format!("managed key {:?} {text}", key.name)));
         }
         let (_, actor) = self.granted(key.mount, known, &key.name)?;

@@ -258,7 +258,7 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     w.lists.set(1, &["web"]);
     // The signer has the public key that the mount stored.
     assert_eq!((ask(1, &uuid), ask(2, &uuid), ask(2, "another")), (Ok(public.clone()), refusal(2), refusal(2)));
-    let text = "was deleted, and another key has its name; configure that key (keys/generate/kms)";
+    let text = "was deleted, and its name now refers to another key; add that key (keys/generate/kms)";
     assert_eq!(ask(1, "another"), Err(format!("managed key \"web\" {text}")));
     w.lists.set(1, &[]);
     assert_eq!(ask(1, &uuid), refusal(1));

@@ -30,7 +30,8 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
         return Err(Error::invalid("key does not exist in backend and allow_generate_key is false").into());
     };
     let Some(label) = config.key_label.as_ref().filter(|_| config.key_id.is_none()) else {
-        let text = "key does not exist in backend: one is found by key_id, which is given to a key by its module";
+        let text = "key does not exist in backend: it is looked up by key_id, which the module assigns when it \
+                    generates a key";
         return Err(Error::invalid(text).into());
     };
     check_supported(config.mechanism, kind)?;

@@ -234,7 +234,7 @@ impl MechanismPlan {
                 let bytes = curve.coordinate_len();
                 if signature.len() != 2 * bytes {
                     return Err(Error::unavailable(
-                        "pkcs11 module: gave an ECDSA signature of another length",
+                        "pkcs11 module: returned an ECDSA signature of the wrong length",
                         "length",
                     ));
                 }

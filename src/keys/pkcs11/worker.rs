@@ -74,7 +74,7 @@ impl BackendSession for Pkcs11Worker {
             if row.word.is_empty() {
                 tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
             } else {
-                let what = format!("managed key {:?}: its session is built up again", self.key.config.name);
+                let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
                 self.meter.recovered(row.word);
             }
@@ -321,7 +321,7 @@ impl Pkcs11Worker {
         let second = Pkcs11Session::open(&self.key, false)?;
         second.run(|raw| {
             let Some(public) = object::find_public(raw, found.private)? else {
-                return Err(Error::invalid("the token has no object of the public part, to verify with").into());
+                return Err(Error::invalid("the token has no public key object to verify with").into());
             };
             plan.verify(raw, public, input, signature)
         })

@@ -27,7 +27,7 @@ const TOLERATED_RULES: [&str; 30] = [
     "anyPolicy must not be mapped (RFC 5280 4.2.1.5)",
     "policyQualifiers are empty (RFC 5280 4.2.1.4)",
     "a policy qualifier is neither cPSuri nor userNotice (RFC 5280 4.2.1.4)",
-    "the text of a notice is of another type than RFC 5280 4.2.1.4 has",
+    "the text of a notice has a type that RFC 5280 4.2.1.4 does not permit",
     "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
     "a dNSName is not a host name (RFC 5280 4.2.1.6)",
     "an rfc822Name is not a mailbox (RFC 5280 4.2.1.6)",
@@ -45,7 +45,7 @@ const TOLERATED_RULES: [&str; 30] = [
     INVALID_URI_RULE,
 ];
 /// Spaces in directory paths are common. Go rejects such a URI only in subjectAltName.
-const INVALID_URI_RULE: &str = "a URI holds a character or a % that no URI may hold (RFC 3986 2)";
+const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not contain (RFC 3986 2)";
 
 /// Rejects a certificate below which some verifiers fail; returns unusual contents. `others` are possible signers.
 ///

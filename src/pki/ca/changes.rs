@@ -52,7 +52,7 @@ pub async fn write_role(
                     }
                 }
                 None => {
-                    warnings.add(format!("issuer_ref: {} names no issuer of this mount at present", role.issuer_ref));
+                    warnings.add(format!("issuer_ref: {} is not an issuer of this mount at present", role.issuer_ref));
                 }
             }
             let policies =
@@ -151,7 +151,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
 /// Writes `config/issuers`; fields that are `None` remain. Returns warnings.
 ///
 /// # Errors
-/// `Invalid` when the default names no issuer.
+/// `Invalid` when no issuer has this id or name.
 pub async fn write_issuers_config(
     authority: &Authority,
     default: Option<String>,
@@ -186,7 +186,7 @@ pub async fn write_issuers_config(
 /// Writes `config/keys`; `None` keeps the default.
 ///
 /// # Errors
-/// `Invalid` when the default names no key.
+/// `Invalid` when no key has this id or name.
 pub async fn write_keys_config(authority: &Authority, default: Option<String>) -> Result<()> {
     authority
         .change(move |view| {
@@ -206,7 +206,7 @@ fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));
     }
-    find(reference).ok_or_else(|| Error::invalid(format!("default: names no {what} of this mount")))
+    find(reference).ok_or_else(|| Error::invalid(format!("default: no {what} of this mount has this id or name")))
 }
 
 /// Renames a key, or clears its name if `name` is empty; returns the key's id.

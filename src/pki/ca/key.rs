@@ -91,7 +91,9 @@ impl CaKeySource {
                     warnings.add("key_name ignored: an existing key keeps its name");
                 }
                 let reference = key_ref.as_deref().unwrap_or("default");
-                let key = view.key(reference).ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))?;
+                let key = view
+                    .key(reference)
+                    .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))?;
                 check_key("key_ref", key.public().kind())?;
                 Ok(Self::Stored(Arc::clone(key)))
             }
@@ -176,7 +178,7 @@ impl CaKey {
         let there = next.key(&self.key.id).is_some();
         there
             .then(|| PutKeyResult::known(Arc::clone(&self.key)))
-            .ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))
+            .ok_or_else(|| Error::invalid("key_ref: no key of this mount has this id or name"))
     }
 
     /// Returns the key's description, with id and name as `stored`. Managed keys are never exported.

@@ -100,8 +100,9 @@ pub(crate) fn constraint_warnings(requested: &NameConstraints) -> Warnings {
     let dotted = sides.into_iter().filter(|(_, values)| values.iter().any(|value| value.starts_with('.')));
     let text = |(field, _)| {
         format!(
-            "{field}: an entry begins with a dot, which RFC 5280 4.2.1.10 does not have for host names: the verifier of \
-             Python's cryptography refuses every certificate below this authority; write the domain without the dot"
+            "{field}: an entry begins with a dot, which RFC 5280 4.2.1.10 does not permit for host names: the \
+             verifier of Python's cryptography refuses every certificate below this authority; write the domain \
+             without the dot"
         )
     };
     dotted.map(text).collect()

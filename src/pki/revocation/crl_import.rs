@@ -464,7 +464,7 @@ fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     // Verification takes time proportional to the CRL's length, so each key is tried once.
     let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
-        Error::invalid("crl: its signature was not made by the key of an issuer of this mount with that name")
+        Error::invalid("crl: its signature does not verify with any issuer of this mount that has its issuer's name")
     })?;
     let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();
     if !issuers.iter().any(|signer| may_sign_crls(&signer.issuer.certificate)) {

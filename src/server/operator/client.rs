@@ -98,7 +98,7 @@ impl OperatorClient {
                 .read_until(b'\n', &mut line)
                 .map_err(|e| OperatorReceiveError::end(no_response_error(e)))?;
             if line.last() != Some(&b'\n') {
-                return Err(OperatorReceiveError::end(Error::new(Kind::Unavailable, "the server has ended")));
+                return Err(OperatorReceiveError::end(Error::new(Kind::Unavailable, "the server has stopped")));
             }
             let mut answer: Value =
                 serde_json::from_slice(&line).map_err(|e| OperatorReceiveError::said(Error::internal(e)))?;
@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn client_stops_its_work_and_returns_the_server_error() {
-        for (last, says) in [("{\"error\":\"the disk is full\"}\n", "the disk is full"), ("", "the server has ended")] {
+        for (last, says) in [("{\"error\":\"the disk is full\"}\n", "the disk is full"), ("", "the server has stopped")]
+        {
             let (_folder, mut client) = client(move |mut stream| {
                 stream.get_mut().write_all(format!("{WORKING}{last}").as_bytes()).unwrap();
             });

@@ -69,7 +69,7 @@ pub(super) async fn create_audited<T>(
     let id = crate::random::uuid();
     let mut record = audit.record();
     if !proved {
-        let text = format!("{command}: the seal key is not the one of this store");
+        let text = format!("{command}: the seal key does not belong to this store");
         tracing::warn!(command, "token request rejected: no proof of the seal key");
         return record_refusal(&mut record, &audit_request(&id, path), Error::new(Kind::Forbidden, text)).await;
     }

@@ -248,7 +248,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
 /// # Errors
 /// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
 pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
-    let text = "storage: the copy cannot be made a store";
+    let text = "storage: the restored copy cannot be prepared";
     let failed = |e| Error::unavailable(text, e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
     if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
@@ -340,9 +340,9 @@ fn copy_error(from: &Path, to: &Path, error: io::Error) -> Error {
 
 fn create_error(path: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::NotFound {
-        return Error::unavailable(format!("{}: cannot be made: its folder does not exist", path.display()), error);
+        return Error::unavailable(format!("{}: cannot be created: its folder does not exist", path.display()), error);
     }
-    Error::of_io(path.display(), "made", error)
+    Error::of_io(path.display(), "created", error)
 }
 
 /// The log of a database, with its size at the start of the copy.
@@ -372,7 +372,7 @@ impl WalFile {
                 return Ok(());
             }
         }
-        Err(io::Error::other("the log starts over again and again"))
+        Err(io::Error::other("the log restarted at every attempt"))
     }
 
     /// Reads the header, and seeks back to the beginning.
@@ -526,7 +526,7 @@ mod tests {
             std::fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
-        assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be made (entity already exists)"));
+        assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be created (entity already exists)"));
         partial.finish(at(1)).unwrap();
         assert_eq!(facts(&file), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);

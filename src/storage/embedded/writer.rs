@@ -161,7 +161,7 @@ impl StoreBackend for SqliteWriter {
             if self.checkpoints.halted()
                 && let Err(error) = self.reopen().await
             {
-                telemetry::warn_task_failed("the log cannot be read again yet", &error);
+                telemetry::warn_task_failed("the log cannot be reloaded yet", &error);
             }
             self.apply_now(&units)
         }

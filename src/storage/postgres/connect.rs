@@ -65,7 +65,7 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
     }
     refusals.sort();
     let reasons: Vec<String> = refusals.into_iter().map(|(_, reason)| reason).collect();
-    Err(Error::new(Kind::Unavailable, format!("storage: the database is out of reach ({})", reasons.join("; "))))
+    Err(Error::new(Kind::Unavailable, format!("storage: the database is unreachable ({})", reasons.join("; "))))
 }
 
 /// Prepares servers and TLS on a blocking thread, because files are read.
@@ -149,7 +149,7 @@ fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
 
 /// Error of a connection that failed during its setup.
 pub(super) fn connection_error(error: tokio_postgres::Error) -> Error {
-    Error::unavailable(format!("storage: the database is out of reach ({})", reason(&error, false)), error)
+    Error::unavailable(format!("storage: the database is unreachable ({})", reason(&error, false)), error)
 }
 
 /// The reason why a connection failed, for the operator: the message of the server (such as an unknown user or a wrong

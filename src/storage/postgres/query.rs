@@ -75,7 +75,9 @@ impl PostgresError {
 
     pub(super) fn public(self, text: &'static str) -> Error {
         if self.code().is_some_and(is_value_error) {
-            return Error::invalid("storage: a value is too long, or holds a character that the database cannot keep");
+            return Error::invalid(
+                "storage: a value is too long, or contains a character that the database cannot store",
+            );
         }
         self.into_error(text)
     }

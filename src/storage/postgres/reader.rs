@@ -225,7 +225,7 @@ impl PostgresReaderPool {
         let db = db.map_err(|error| match error {
             PoolError::Timeout(TimeoutType::Wait) => too_many_reads_error(),
             PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
-            other => Error::unavailable("storage: the database is out of reach", other),
+            other => Error::unavailable("storage: the database is unreachable", other),
         })?;
         Ok(PooledConnection { db: Some(db), home: self.home.clone() })
     }

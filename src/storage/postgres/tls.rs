@@ -339,7 +339,7 @@ fn describe_alert(alert: AlertDescription) -> String {
         | AlertDescription::CertificateUnknown
         | AlertDescription::DecryptError
         | AlertDescription::AccessDenied => "it cannot accept it",
-        other => return format!("the server ends TLS (alert {})", u8::from(other)),
+        other => return format!("the server aborted TLS (alert {})", u8::from(other)),
     };
     format!("the server refuses the client certificate: {because}")
 }

@@ -341,7 +341,7 @@ fn check_hosts(addresses: &[HostAddress<'_>], tls: bool, mode: TlsMode) -> Resul
     for address in addresses {
         match address.host {
             Some(Host::Unix(_)) if tls => return Err(url_error("sslmode: a unix socket has no TLS")),
-            None if tls => return Err(url_error("hostaddr: TLS needs a host too, the name of the server")),
+            None if tls => return Err(url_error("hostaddr: TLS also needs host, the name of the server")),
             _ if mode == TlsMode::Unspecified && !address.is_local() => {
                 return Err(url_error(
                     "a host that is not on the loopback needs sslmode=verify-full (or verify-ca, require), or \

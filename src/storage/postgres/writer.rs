@@ -125,7 +125,7 @@ impl PostgresWriter {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
             if self.not_before.is_some_and(|time| Instant::now() < time) {
-                return Err(Error::new(Kind::Unavailable, "storage: the database is out of reach"));
+                return Err(Error::new(Kind::Unavailable, "storage: the database is unreachable"));
             }
             match connect::session(&self.url).await {
                 Ok(session) => self.session = Some(session),
@@ -134,7 +134,7 @@ impl PostgresWriter {
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.not_before = Some(Instant::now() + RECONNECT_DELAY);
                     // The reason is only logged, because callers must not see it.
-                    return Err(Error::unavailable("storage: the database is out of reach", error));
+                    return Err(Error::unavailable("storage: the database is unreachable", error));
                 }
             }
         }

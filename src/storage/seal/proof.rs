@@ -52,7 +52,7 @@ impl SealKey {
         let sealed = STANDARD.decode(&question.sealed).map_err(damaged)?;
         open_with(&aead_key(root.expose())?, challenge_context(&question.installation).as_bytes(), &sealed)
             .map(Secret::new)
-            .ok_or_else(|| Error::invalid("seal key: is not the one of this store"))
+            .ok_or_else(|| Error::invalid("seal key: does not belong to this store"))
     }
 }
 

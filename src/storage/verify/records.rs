@@ -142,7 +142,7 @@ async fn check_revocations(
             sums.found[1] += 1;
             if sequence < 1 || sequence > sums.sequence || Serial::from_octets(&serial).is_err() {
                 let given = sums.sequence;
-                findings.add(format!("revocation: sequence {sequence} of mount {mount} was never given out: {given}"));
+                findings.add(format!("revocation: sequence {sequence} of mount {mount} was never assigned: {given}"));
             }
         }
         if !full {

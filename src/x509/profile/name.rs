@@ -26,7 +26,7 @@ pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
             }
             let attribute = attributes.expect(SEQUENCE)?;
             if before >= attribute.raw {
-                return Err(DerError("attributes of an RDN are out of order or there twice (X.690 11.6)"));
+                return Err(DerError("attributes of an RDN are out of order or repeated (X.690 11.6)"));
             }
             before = attribute.raw;
             let mut fields = attribute.reader();

@@ -67,7 +67,7 @@ fn validate_notice(mut fields: DerReader<'_>) -> DerResult<()> {
 }
 
 fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()> {
-    require(of_type, "the text of a notice is of another type than RFC 5280 4.2.1.4 has")?;
+    require(of_type, "the text of a notice has a type that RFC 5280 4.2.1.4 does not permit")?;
     // A VisibleString is ASCII too.
     name::validate_string(if tag == VISIBLE_STRING { IA5_STRING } else { tag }, content)?;
     let characters = match tag {

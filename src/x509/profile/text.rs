@@ -158,7 +158,7 @@ pub(crate) fn validate_location_uri(content: &[u8]) -> DerResult<()> {
 
 fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()> {
     let uri = read_nonempty_ia5(content)?;
-    require(has_uri_octets(content), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+    require(has_uri_octets(content), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
     let absolute = DerError("a URI is not absolute (RFC 5280 4.2.1.6)");
     let (scheme, specific) = uri.split_once(':').ok_or(absolute)?;
     if !is_scheme(scheme) || specific.is_empty() {
@@ -167,12 +167,12 @@ fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()
     let Some(after) = specific.strip_prefix("//") else {
         return require(
             !specific.contains(['[', ']']),
-            "a URI holds a character or a % that no URI may hold (RFC 3986 2)",
+            "a URI has a character or a % that URIs must not contain (RFC 3986 2)",
         );
     };
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
     let (authority, path) = after.split_at(end);
-    require(!path.contains(['[', ']']), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+    require(!path.contains(['[', ']']), "a URI has a character or a % that URIs must not contain (RFC 3986 2)")?;
     let holds = has_host(authority) || authority.is_empty() && may_lack_host(scheme);
     require(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
 }

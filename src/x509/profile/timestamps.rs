@@ -37,7 +37,7 @@ fn read_bytes<const N: usize>(rest: &mut &[u8]) -> DerResult<[u8; N]> {
 
 fn validate_timestamp(mut rest: &[u8]) -> DerResult<()> {
     let [version] = read_bytes(&mut rest)?;
-    require(version == 0, "a timestamp is of another version than 1 (RFC 6962 3.2)")?;
+    require(version == 0, "the version of a timestamp is not 1 (RFC 6962 3.2)")?;
     let _log: [u8; 32] = read_bytes(&mut rest)?;
     let at = u64::from_be_bytes(read_bytes(&mut rest)?);
     require(at / 1000 <= MAX_EPOCH.unsigned_abs(), "a timestamp lies after the year 9999")?;

@@ -363,7 +363,7 @@ async fn health_is_503_until_an_audit_device_accepts_entries_again() {
         (own.len(), &own[0]["type"], &own[0]["request"]["path"]),
         (1, &json!("request"), &json!("sys/audit/test"))
     );
-    assert!(own[0]["error"].as_str().unwrap().starts_with("audit: no entry was taken since 2"), "{}", own[0]);
+    assert!(own[0]["error"].as_str().unwrap().starts_with("audit: no entry accepted since 2"), "{}", own[0]);
     let answer = app.client.get("sys/mounts").await;
     assert_eq!(answer.status, 200);
     of(&path, &answer);

@@ -72,7 +72,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     (
         "a revocation has a number that nobody gave out",
         |file| change(file, "UPDATE revocation SET seq = 1000000 WHERE seq = (SELECT MAX(seq) FROM revocation)"),
-        "was never given out",
+        "was never assigned",
     ),
     (
         "a counter is off",

@@ -131,7 +131,7 @@ fn backup_is_one_private_file_and_never_overwrites() {
     let first = std::fs::read(&copy).unwrap();
     assert!(backup(&folder, &copy).unwrap_err().contains("copy.db: exists, and is never overwritten"));
     assert_eq!(std::fs::read(&copy).unwrap(), first);
-    assert!(backup(&folder, &files.path().join("no/such/folder.db")).unwrap_err().contains("cannot be made"));
+    assert!(backup(&folder, &files.path().join("no/such/folder.db")).unwrap_err().contains("cannot be created"));
     dev.terminate();
     backup(&folder, &files.path().join("stopped.db")).unwrap();
     let mut names: Vec<_> =

@@ -59,7 +59,7 @@ fn commands_of_an_installation_print_json_objects() {
     let root = Ran::only(&mut quiet(&["operator", "init"]));
     assert!(root["token"].is_string() && root["seal_key_file"].as_str().unwrap().ends_with("seal.key"), "{root}");
     let again = Ran::error(&mut quiet(&["operator", "init"]), 1);
-    assert!(again.contains("the first root token was made before"), "{again}");
+    assert!(again.contains("the first root token exists already"), "{again}");
     assert!(Ran::only(&mut quiet(&["operator", "new-root-token"]))["token"].is_string());
     let out = site.path("root-token").display().to_string();
     let written = Ran::only(&mut quiet(&["operator", "new-root-token", "--out", &out]));

@@ -105,7 +105,7 @@ impl Load {
         Self { stop, may_end, thread }
     }
 
-    /// From now on, a missing response means that the server has ended.
+    /// From now on, a missing response means that the server has stopped.
     pub fn expect_the_end(&self) {
         self.may_end.store(true, Ordering::Relaxed);
     }

@@ -54,7 +54,7 @@ fn server_waits_for_a_database_that_starts_later() {
     let log = site.path("log-of-the-first");
     let mut command = site.command(&["serve"]);
     let mut first = Waiting(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
-    wait_for(&log, "waiting for the database: storage: the database is out of reach");
+    wait_for(&log, "waiting for the database: storage: the database is unreachable");
     // Several attempts later there is still one log line.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(std::fs::read_to_string(&log).unwrap().matches("waiting for the database").count(), 1);

@@ -36,5 +36,5 @@ async fn refusal(actor: &SignerActor) -> String {
 #[test]
 fn build_without_sdk_reports_missing_backend() {
     let error = signet::keys::cloudakms::backend(Default::default(), Default::default(), false).map(drop).unwrap_err();
-    assert_eq!(error.text(), "this build has no cloudakms");
+    assert_eq!(error.text(), "this build does not support cloudakms");
 }

@@ -44,7 +44,7 @@ impl KeySetSource {
                 let document: DiscoveryDocument =
                     outbound.published(url, tries, &format!("{who}: the issuer's configuration")).await?;
                 if document.issuer.is_empty() || document.issuer.len() > MAX_ISSUER_BYTES {
-                    return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration names no issuer")));
+                    return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration has no issuer")));
                 }
                 accepts(&document).map_err(|error| {
                     let text = format!("{who}: the issuer's configuration was rejected: {}", error.text());

@@ -18,7 +18,7 @@ pub(super) fn encode_uri(uri: &str) -> Result<String, &'static str> {
     }
     let (head, tail) = uri.split_at(authority_end(uri).ok_or("is not an absolute URI")?);
     if !head.bytes().all(is_scheme_or_host_byte) {
-        return Err("has a character in its scheme or host that no URI may hold");
+        return Err("has a character in its scheme or host that URIs must not contain");
     }
     let path = tail.split(['?', '#']).next().unwrap_or_default();
     if path.split('/').any(is_dot_segment) {

@@ -102,10 +102,10 @@ fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKe
         return refuse("the template's public key is not the request's");
     }
     if template.is_ca() && !matches!(mode, PolicyOperation::SignIntermediate(_)) {
-        return refuse("the template is a CA certificate, which sign-intermediate alone may make");
+        return refuse("the template is a CA certificate, which only sign-intermediate may issue");
     }
     if grants_ocsp_signing(template.extensions()) {
-        return refuse("the template is an OCSP responder (OCSPSigning), which a role alone may make");
+        return refuse("the template is an OCSP responder (OCSPSigning), which only a role may issue");
     }
     if template.has_unique_ids() {
         return refuse("the template has unique identifiers, which must not be used (RFC 5280 4.1.2.8)");

@@ -206,7 +206,7 @@ impl PolicyEngineReply {
             given.iter().take(MAX_ENGINE_WARNINGS).map(|w| sanitize(w)).filter(|text| !text.is_empty()).collect();
         let error = raw.error.map(|text| sanitize(&text)).filter(|text| !text.is_empty());
         let Some(certificate) = raw.certificate.filter(|text| !text.trim().is_empty()) else {
-            let error = error.unwrap_or_else(|| "the engine gave no certificate and no reason".to_owned());
+            let error = error.unwrap_or_else(|| "the engine returned neither a certificate nor a reason".to_owned());
             return Ok(Self { decision: Err(error), warnings });
         };
         let issuer_ref =

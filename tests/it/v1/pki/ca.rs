@@ -130,7 +130,7 @@ async fn root_rotation_and_default_issuer() {
     assert_eq!((text(&first, "issuer_name"), text(&second, "issuer_name")), ("next", ""));
     let root = pki.get("issuer/root").await["issuer_id"].clone();
     assert_eq!(pki.get("config/issuers").await["default"], root);
-    pki.refused("root/replace", json!({ "default": "unknown" }), "default: names no issuer").await;
+    pki.refused("root/replace", json!({ "default": "unknown" }), "default: no issuer").await;
     assert_eq!(pki.data("root/replace", json!({})).await["default"], first["issuer_id"]);
     assert_eq!(pki.get("config/issuers").await["default"], first["issuer_id"]);
     for reference in ["", "default", "Default", "unknown"] {

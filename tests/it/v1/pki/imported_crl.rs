@@ -342,10 +342,10 @@ async fn crl_that_is_not_a_complete_one_of_an_issuer_is_rejected() {
     let removed = [one[0].clone(), encode_entry(&serial(2), 1_700_000_000, Some(8), None)];
     let stranger = Ca { key: ca.key.clone(), pem: Ca::root("/CN=X").pem };
     for (octets, rule) in [
-        (list(&other, 9, &one, at, &[]), "crl: its signature was not made by the key of an issuer"),
+        (list(&other, 9, &one, at, &[]), "crl: its signature does not verify with any issuer"),
         (list(&stranger, 9, &one, at, &[]), "crl: no issuer of this mount has the name"),
         (list(&silent, 9, &one, at, &[]), "crl: its issuer may not sign CRLs"),
-        (tampered, "crl: its signature was not made by"),
+        (tampered, "crl: its signature does not verify"),
         (list(&ca, 9, &one, at + 3600, &[]), "crl: thisUpdate is in the future"),
         (list(&ca, 1 << 62, &one, at, &[]), "crl: CRL number must be below 2^62"),
         (list(&ca, 9, &one, at, &[&extension::delta_crl_indicator(3)]), "crl: delta CRLs are not supported"),
@@ -390,7 +390,7 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
             let other = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
             other.files.save("ca.cnf", configuration);
             other.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
-            let rule = "crl: its signature was not made by the key of an issuer";
+            let rule = "crl: its signature does not verify with any issuer";
             pki.refused("issuers/import/crl", json!({ "crl": other.text("crl.pem") }), rule).await;
             pki.stop().await;
         }
@@ -441,7 +441,7 @@ async fn import_command_with_refused_crl_changes_nothing() {
     // The command itself detects the CRL of another CA.
     write("last.crl", &other);
     let (done, err) = command(&[]).await;
-    assert!(!done && err.contains("last.crl: crl: its signature was not made by"), "{err}");
+    assert!(!done && err.contains("last.crl: crl: its signature does not verify"), "{err}");
     assert_eq!(counts().await, (0, 0));
     // The server rejects the CRL, and the imported issuer is deleted again.
     write("last.crl", &good);

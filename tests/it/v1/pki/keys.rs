@@ -51,8 +51,8 @@ async fn existing_key_excludes_key_type_and_bits() {
         for (more, rule) in [
             (json!({ "key_type": "ec" }), "key_type, key_bits: must be absent"),
             (json!({ "key_bits": 256 }), "key_type, key_bits: must be absent"),
-            (json!({ "key_ref": "unknown" }), "key_ref: names no key"),
-            (json!({ "key_ref": "" }), "key_ref: names no key"),
+            (json!({ "key_ref": "unknown" }), "key_ref: no key"),
+            (json!({ "key_ref": "" }), "key_ref: no key"),
         ] {
             pki.refused(path, with(&json!({ "common_name": "x" }), more), rule).await;
         }
@@ -66,7 +66,7 @@ async fn existing_key_excludes_key_type_and_bits() {
         assert_eq!(pki.app.client.post(&format!("pki/{path}"), json!({})).await.status, 404, "{path}");
     }
     let empty = Pki::empty().await;
-    empty.refused("root/generate/existing", json!({ "common_name": "x" }), "key_ref: names no key").await;
+    empty.refused("root/generate/existing", json!({ "common_name": "x" }), "key_ref: no key").await;
     empty.stop().await;
     pki.stop().await;
 }

@@ -228,7 +228,7 @@ async fn failed_or_wrong_signature_is_an_error_and_not_stored() {
 async fn signed_root_is_rechecked_against_concurrent_changes() {
     let (device, pki) = with_key("ec").await;
     let client = &pki.app.client;
-    for (change, rule) in [("name", "issuer_name: issuer name already in use"), ("key", "key_ref: names no key")] {
+    for (change, rule) in [("name", "issuer_name: issuer name already in use"), ("key", "key_ref: no key")] {
         device.set(Mode::Hangs);
         let signed = device.begun.load(Ordering::SeqCst);
         let asked = async { client.post("pki/root/generate/existing", root("other")).await };

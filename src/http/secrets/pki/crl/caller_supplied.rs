@@ -132,7 +132,7 @@ fn parse_crl(text: &str) -> Result<Crl> {
     }
     match pem::parse_blocks(text)?.as_slice() {
         [(label, der)] if label == pem::CRL_LABEL => Crl::parse(der),
-        _ => Err(Error::invalid("must be exactly one PEM block X509 CRL")),
+        _ => Err(Error::invalid("must be exactly one PEM block of type X509 CRL")),
     }
 }
 

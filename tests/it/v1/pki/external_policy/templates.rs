@@ -125,7 +125,7 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
         (nameless, "has no name"),
         (more(97, &[5, 0]), "template: certificate: more than 100 extensions"),
         (more(2, &[4; 40_000]), "the template is longer than 64 KiB"),
-        (Template::authority(None), "CA certificate, which sign-intermediate alone may make"),
+        (Template::authority(None), "CA certificate, which only sign-intermediate may issue"),
         (at(now() - 7200, now() - 3600), "notAfter lies in the past"),
         (at(now() + 7200, now() + 3600), "not_before: must be before not_after"),
         (

@@ -127,8 +127,8 @@ async fn missing_key_is_generated_once_if_allowed(hsm: &Hsm) {
     assert_eq!(taken(&app, "other").await.unwrap().public.kind().bits(), 2048, "made when a mount takes it");
     let by_id = json!({ "key_label": "", "key_id": "0e0f", "allow_generate_key": true });
     write(&app, "other", by_id).await;
-    let text = "configuration: key does not exist in backend: one is found by key_id, which is given to a key by \
-                its module";
+    let text = "configuration: key does not exist in backend: it is looked up by key_id, which the module assigns \
+                when it generates a key";
     test_refused(&app, "other", json!({}), text).await;
     app.stop().await;
 }
@@ -190,7 +190,7 @@ async fn grants_and_usages_are_checked_for_every_signature(hsm: &Hsm) {
     delete(&app, "web").await;
     refused(refusal).await;
     write(&app, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
-    let other = "was deleted, and another key has its name; configure that key (keys/generate/kms)";
+    let other = "was deleted, and its name now refers to another key; add that key (keys/generate/kms)";
     refused(&format!("managed key \"web\" {other}")).await;
     app.stop().await;
 }
