@@ -175,7 +175,7 @@ impl Server {
         let public_caps = |address| (address, capacity::public_caps(options.connections.public, files, workers));
         let public = options.public_listen.map(public_caps);
         let taken = public.map_or(0, |(_, caps)| caps.total + caps.spare());
-        let caps = capacity::caps(options.connections, files.saturating_sub(taken), workers);
+        let caps = capacity::compute_caps(options.connections, files.saturating_sub(taken), workers);
         let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
         let database = &options.storage.database;
         let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
@@ -252,7 +252,7 @@ impl Server {
             renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
-        let operator = self.operator();
+        let operator = self.open_operator_socket();
         publish_certificate_validity(self.tls.as_ref());
         let metrics = metrics.map(BoundListener::serve);
         let public = public.map(BoundListener::serve);
@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Opens the operator's socket, if there is a data folder. Without the socket the server is still useful.
-    fn operator(&self) -> Option<operator::OperatorSocket> {
+    fn open_operator_socket(&self) -> Option<operator::OperatorSocket> {
         let listening =
             operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
         listening.inspect_err(|error| tracing::error!("operator commands unavailable: {error}")).ok()

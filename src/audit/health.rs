@@ -77,14 +77,14 @@ impl DeviceHealth {
         is_news
     }
 
-    pub(super) fn took(&mut self, now: Instant) {
+    pub(super) fn record_success(&mut self, now: Instant) {
         if let DeviceHealthState::Down { since, .. } = self.now {
             self.now = DeviceHealthState::Trial { since, until: now + self.trial };
         }
     }
 
     /// Makes the next attempt immediate.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn retry_now(&mut self, now: Instant) {
         if let DeviceHealthState::Down { next, .. } = &mut self.now {
             *next = now;
         }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(health.due(start + SECOND), DeviceHealthTask::Attempt);
         assert!(!health.failed(start + 2 * SECOND), "it is said once");
         assert_eq!(health.due(start + 3 * SECOND), DeviceHealthTask::Attempt);
-        health.took(start + 3 * SECOND);
+        health.record_success(start + 3 * SECOND);
         assert!(!health.is_down() && !health.is_up());
         assert_eq!(health.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
         assert_eq!(health.due(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
@@ -138,7 +138,7 @@ mod tests {
         for second in 0..3600 {
             let now = start + second * SECOND;
             match health.due(now) {
-                DeviceHealthTask::Attempt => health.took(now),
+                DeviceHealthTask::Attempt => health.record_success(now),
                 DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
@@ -154,7 +154,7 @@ mod tests {
         for second in 0..3600 {
             let now = start + second * SECOND;
             match health.due(now) {
-                DeviceHealthTask::Attempt => health.took(now),
+                DeviceHealthTask::Attempt => health.record_success(now),
                 DeviceHealthTask::Recovered(_) | DeviceHealthTask::Nothing(_) => {}
             }
             if second % 20 == 19 {
@@ -167,7 +167,7 @@ mod tests {
         for round in 0..3 {
             let now = start + round * 1000 * SECOND;
             health.failed(now);
-            health.took(now + SECOND);
+            health.record_success(now + SECOND);
             assert_eq!(health.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
             assert!(matches!(health.due(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
         }
@@ -177,10 +177,10 @@ mod tests {
     fn reopened_device_is_retried_immediately() {
         let mut health = DeviceHealth::default();
         let start = Instant::now();
-        health.hurry(start);
+        health.retry_now(start);
         assert!(health.is_up());
         health.failed(start);
-        health.hurry(start);
+        health.retry_now(start);
         assert_eq!(health.due(start), DeviceHealthTask::Attempt);
     }
 }

@@ -274,7 +274,7 @@ impl MaskingNode<'_> {
         self.secret && !self.clear
     }
 
-    fn within(&mut self) -> MaskingNode<'_> {
+    fn child(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
         // These apply to the members of a response only, not to nested ones.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
@@ -282,7 +282,7 @@ impl MaskingNode<'_> {
     }
 
     /// Fails if the output is too long.
-    fn goes_on<E: serde::de::Error>(&self) -> Result<(), E> {
+    fn check_length<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.out.len() > self.end { Err(E::custom("too much")) } else { Ok(()) }
     }
 
@@ -292,15 +292,15 @@ impl MaskingNode<'_> {
             if n > 0 {
                 self.out.push(b',');
             }
-            self.within().below(name).deserialize(value)?;
-            self.goes_on()?;
+            self.child().write_member_name(name).deserialize(value)?;
+            self.check_length()?;
         }
         self.out.push(b'}');
         Ok(())
     }
 
     /// Writes the name of a member, and returns the node for its value.
-    fn below(mut self, name: &str) -> Self {
+    fn write_member_name(mut self, name: &str) -> Self {
         if self.is_secret() {
             self.mask.text(self.out, name)
         } else {
@@ -316,7 +316,7 @@ impl MaskingNode<'_> {
 
     /// Writes a member whose value is JSON text.
     fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
-        let node = self.below(name);
+        let node = self.write_member_name(name);
         if !node.clear && CACHED_MEMBERS.contains(&name) {
             node.mask.repeated(node.out, json)
         } else if !node.clear && json.starts_with('"') {
@@ -331,10 +331,10 @@ impl MaskingNode<'_> {
             self.mask.text(self.out, &value.to_string());
             return Ok(());
         }
-        self.plain(value)
+        self.write_plain(value)
     }
 
-    fn plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
+    fn write_plain<E>(self, value: impl fmt::Display) -> Result<(), E> {
         use std::io::Write as _;
         let _ = write!(self.out, "{value}");
         Ok(())
@@ -357,11 +357,11 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.plain("null")
+        self.write_plain("null")
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.plain(value)
+        self.write_plain(value)
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
@@ -394,12 +394,12 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
             while items.next_element::<IgnoredAny>()?.is_some() {
                 count += 1;
             }
-            return self.plain(count);
+            return self.write_plain(count);
         }
         self.out.push(b'[');
         let mut end = self.out.len();
-        while items.next_element_seed(self.within())?.is_some() {
-            self.goes_on()?;
+        while items.next_element_seed(self.child())?.is_some() {
+            self.check_length()?;
             end = self.out.len();
             self.out.push(b',');
         }
@@ -414,21 +414,21 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
             while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
                 count += 1;
             }
-            return self.plain(count);
+            return self.write_plain(count);
         }
         self.out.push(b'{');
         let mut end = self.out.len();
         let Exceptions { counts_lists, repeats, .. } = self.exceptions;
         while let Some(MemberName(name)) = members.next_key()? {
-            let mut member = self.within();
+            let mut member = self.child();
             member.exceptions.counts_lists = counts_lists;
             if repeats {
                 let value: &RawValue = members.next_value()?;
                 member.member(&name, value.get()).map_err(A::Error::custom)?;
             } else {
-                members.next_value_seed(member.below(&name))?;
+                members.next_value_seed(member.write_member_name(&name))?;
             }
-            self.goes_on()?;
+            self.check_length()?;
             end = self.out.len();
             self.out.push(b',');
         }

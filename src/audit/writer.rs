@@ -322,7 +322,7 @@ impl AuditQueue {
                         return AuditWriterTask::Reopen;
                     }
                     // An attempt also reopens the output.
-                    state.health.hurry(now);
+                    state.health.retry_now(now);
                 }
                 left = match state.health.due(now) {
                     DeviceHealthTask::Recovered(after) => return AuditWriterTask::Recovered(after),
@@ -506,7 +506,7 @@ impl AuditWriterShared {
         let mut output = self.lock_sink();
         let line = self.form.test(self.clock.now(), output.since);
         match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
-            Ok(()) => self.queue.lock().health.took(Instant::now()),
+            Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
                 self.queue.lock().health.failed(Instant::now());
                 // Shows in the metrics that the outage continues, even without requests.

@@ -90,7 +90,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     }
     // From here on a signal ends the server properly, even during its start.
     let signals = Signals::watch()?;
-    let temporary = TemporaryFolder::unless(arguments.data_dir.is_some())?;
+    let temporary = TemporaryFolder::new_unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
     let database = match &arguments.database_url {
         Some(url) => Database::Postgres(PostgresUrl::parse(url)?),
@@ -276,7 +276,7 @@ curl -H 'Authorization: Bearer {token}' \\
 struct TemporaryFolder(Option<PathBuf>);
 
 impl TemporaryFolder {
-    fn unless(kept: bool) -> Result<Self> {
+    fn new_unless(kept: bool) -> Result<Self> {
         if kept {
             return Ok(Self(None));
         }

@@ -64,7 +64,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
-    let ImportSelection { bundle, keys, lists } = found.chosen(arguments.without_refused_crls)?;
+    let ImportSelection { bundle, keys, lists } = found.select(arguments.without_refused_crls)?;
     arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + lists.len() as u64);
@@ -96,7 +96,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
                 display.without_progress_line(|| print_notice("warning", &text));
                 continue;
             }
-            Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
+            Err(error) => return Err(arguments.roll_back(&imported.data, token.expose_text(), error).await),
         };
         let (object, text) = render_imported_crl(&file, &data);
         display.without_progress_line(|| try_print(&object, text));
@@ -155,7 +155,7 @@ impl ImportArguments {
 
     /// Deletes the new issuers and keys of an import whose CRL was rejected: without the CRL, certificates that the
     /// authority has revoked would become valid again. Returns the error to report.
-    async fn taken_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
+    async fn roll_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
         let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
         let mut left = Vec::new();
@@ -314,7 +314,7 @@ impl ImportFolder {
     }
 
     /// Selects what to send. A CRL that cannot be imported is skipped if `without_refused` is set.
-    fn chosen(self, without_refused: bool) -> Result<ImportSelection> {
+    fn select(self, without_refused: bool) -> Result<ImportSelection> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
         others.iter().for_each(|(path, _)| report_skipped(path, "is not the certificate of an authority"));

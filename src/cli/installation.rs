@@ -50,7 +50,7 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
         SealKeySource::File(file) => SealKey::from_file(file),
         SealKeySource::Text(text) => SealKey::from_text(&String::from_utf8_lossy(text.expose())),
         SealKeySource::Pkcs11(settings) => {
-            let libraries = Libraries::at_start(config.pkcs11_libraries.clone())?;
+            let libraries = Libraries::new_allowing_missing(config.pkcs11_libraries.clone())?;
             pkcs11::seal_device(settings, &libraries).map(SealKey::in_device)
         }
         SealKeySource::CloudAkms(settings) => cloudakms::seal_device(settings).map(SealKey::in_device),
@@ -83,7 +83,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
         },
         storage: storage_options(config, clock.clone(), IfMissing::Create)?,
         clock,
-        pkcs11_libraries: Libraries::at_start(config.pkcs11_libraries.clone())?,
+        pkcs11_libraries: Libraries::new_allowing_missing(config.pkcs11_libraries.clone())?,
         cloud: config.cloud.clone().in_environment(),
         signers: None,
         rsa_key_stock: config.rsa_key_stock,

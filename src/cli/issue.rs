@@ -98,7 +98,7 @@ pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
     }
     files.attempt(arguments.existing, order.needs_key() && matches!(kept, ExistingFiles::Nothing)).await?;
     let mut own = order.key(&arguments, &kept)?;
-    let issued = order.certified(&arguments, &mut own).await?;
+    let issued = order.request_certificate(&arguments, &mut own).await?;
     let made = own.and_then(|(_, text)| text);
     let key = made.as_ref().or(issued.key.as_ref());
     let ca = files.write(&issued, key, &kept, &arguments).await?;
@@ -157,7 +157,11 @@ impl CertificateOrder {
     }
 
     /// Requests the certificate. Unless the type of key was given, retries with the type that the role requires.
-    async fn certified(&self, arguments: &IssueArguments, own: &mut Option<ClientKey>) -> Result<ReceivedCertificate> {
+    async fn request_certificate(
+        &self,
+        arguments: &IssueArguments,
+        own: &mut Option<ClientKey>,
+    ) -> Result<ReceivedCertificate> {
         let authority = &arguments.authority;
         for _ in 0..MAX_KEY_TYPE_ATTEMPTS {
             let response = match (&self.request, &*own) {
@@ -306,7 +310,7 @@ impl IssueFiles {
         kept: &ExistingFiles,
         arguments: &IssueArguments,
     ) -> Result<PathBuf> {
-        let lock = FolderLock::awaited(&self.certificate).await?;
+        let lock = FolderLock::wait_for(&self.certificate).await?;
         let on_existing = arguments.existing.on_existing();
         if let ExistingFiles::Key(file) = kept
             && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
@@ -363,7 +367,7 @@ fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNa
             format_time(leaf.not_after())
         ));
     }
-    let missing = names.beyond(&TypedNames::with(leaf.common_name(), leaf.sans()?));
+    let missing = names.difference(&TypedNames::with(leaf.common_name(), leaf.sans()?));
     if !missing.is_empty() {
         let missing = missing.join(", ");
         lacking.push(format!("{file}: kept, but it lacks {missing}; use --existing replace for a new certificate"));

@@ -119,7 +119,7 @@ impl TypedNames {
     }
 
     /// The names that are missing in `others`.
-    pub(super) fn beyond(&self, others: &Self) -> Vec<String> {
+    pub(super) fn difference(&self, others: &Self) -> Vec<String> {
         let lacks = |of: fn(&Self) -> &Vec<String>| {
             let has = |name: &str| {
                 of(others).iter().chain([&others.common_name]).any(|other| other.eq_ignore_ascii_case(name))
@@ -132,9 +132,9 @@ impl TypedNames {
 
     /// The names that are lost in a certificate with `others`. A common name may become an alternative name.
     pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
-        let mut lost = self.beyond(others);
+        let mut lost = self.difference(others);
         let name = &self.common_name;
-        let is_san = Self::of([name.as_str()]).is_ok_and(|name| name.beyond(others).is_empty());
+        let is_san = Self::of([name.as_str()]).is_ok_and(|name| name.difference(others).is_empty());
         if !name.is_empty() && *name != others.common_name && !is_san && !lost.contains(name) {
             lost.push(name.clone());
         }

@@ -277,7 +277,7 @@ impl CertificatePair {
     }
 
     /// Schedules the next attempt after a failure, and returns the pause. See [`failure_pause`].
-    fn rest(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
+    fn schedule_retry(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
         let wait = with_jitter(failure_pause(self.failures, wanted, left));
         self.failures += 1;
         self.retry_at = Some(Instant::now() + wait);
@@ -545,7 +545,7 @@ fn record_failure(
     wanted: Option<Duration>,
     left: i64,
 ) -> Duration {
-    let wait = pair.rest(wanted, left);
+    let wait = pair.schedule_retry(wanted, left);
     let file = pair.certificate.display();
     tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
     wait

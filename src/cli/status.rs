@@ -57,7 +57,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
     for mount in list_authorities(&arguments.caller).await? {
         status.authority(&arguments.caller, &mount).await?;
     }
-    status.rest(&arguments.caller).await?;
+    status.check_remaining(&arguments.caller).await?;
     status.ends.sort();
     status.sort_leaves();
     status.note_roleless();
@@ -112,7 +112,11 @@ impl StatusReport {
     }
 
     /// Returns the data of a response; `None` if it is missing or not readable by the token.
-    async fn seen(&mut self, caller: &AuthenticatedClient, question: ClientRequest<'_>) -> Result<Option<Value>> {
+    async fn get_if_readable(
+        &mut self,
+        caller: &AuthenticatedClient,
+        question: ClientRequest<'_>,
+    ) -> Result<Option<Value>> {
         let reply = caller.ask(question).await?;
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
@@ -195,7 +199,9 @@ impl StatusReport {
 
     /// Notes a recent restore, which loses changes, and root tokens that never expire, without the caller's own.
     async fn store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        let Some(store) = self.seen(caller, ClientRequest::get("sys/internal/status")).await? else { return Ok(()) };
+        let Some(store) = self.get_if_readable(caller, ClientRequest::get("sys/internal/status")).await? else {
+            return Ok(());
+        };
         self.note_restore(&store["restore"]);
         let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_endless_root);
         if others > 0 {
@@ -219,12 +225,13 @@ impl StatusReport {
     }
 
     async fn authority(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
-        let issuers = self.seen(caller, ClientRequest::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
+        let issuers =
+            self.get_if_readable(caller, ClientRequest::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
         let ids: Vec<&str> = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut default = None;
         for id in ids.iter().take(MAX_ISSUERS_PER_MOUNT) {
             let path = format!("{mount}issuer/{id}/json");
-            let Some(issuer) = self.seen(caller, ClientRequest::get(&path)).await? else { continue };
+            let Some(issuer) = self.get_if_readable(caller, ClientRequest::get(&path)).await? else { continue };
             let Some(link) = issuer["certificate"].as_str().and_then(|text| PemCertificate::read(text).ok()) else {
                 continue;
             };
@@ -241,7 +248,7 @@ impl StatusReport {
             let soon = if is_default { AUTHORITY_EXPIRY_WARNING_SECONDS } else { 0 };
             self.end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
         }
-        let roles = self.seen(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
+        let roles = self.get_if_readable(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
         let closed = self.closed.contains(&format!("{mount}roles"));
         let roles = roles.map_or(0, |roles| roles["keys"].as_array().map_or(0, Vec::len));
         let count = if closed { "roles not visible".to_owned() } else { format!("{roles} roles") };
@@ -261,7 +268,7 @@ impl StatusReport {
 
     async fn leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_REQUESTED}");
-        if let Some(found) = self.seen(caller, ClientRequest::list(&path)).await? {
+        if let Some(found) = self.get_if_readable(caller, ClientRequest::list(&path)).await? {
             self.note_leaves(mount, &found);
         }
         Ok(())
@@ -317,7 +324,7 @@ impl StatusReport {
         {
             self.end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
         }
-        if let Some(urls) = self.seen(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
+        if let Some(urls) = self.get_if_readable(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
             if !is_set("crl_distribution_points") && !is_set("ocsp_servers") {
                 let text = "certificates have neither CRL nor OCSP URLs";
@@ -327,13 +334,13 @@ impl StatusReport {
         Ok(())
     }
 
-    async fn rest(&mut self, caller: &AuthenticatedClient) -> Result<()> {
-        if let Some(mounts) = self.seen(caller, ClientRequest::get("sys/internal/ui/mounts")).await? {
+    async fn check_remaining(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+        if let Some(mounts) = self.get_if_readable(caller, ClientRequest::get("sys/internal/ui/mounts")).await? {
             let methods: Vec<String> =
                 mounts["auth"].as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
             self.fact("logins", methods.join(", "));
         }
-        if let Some(devices) = self.seen(caller, ClientRequest::get("sys/audit")).await? {
+        if let Some(devices) = self.get_if_readable(caller, ClientRequest::get("sys/audit")).await? {
             let names: Vec<String> = devices.as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
             if names.is_empty() {
                 self.notes

@@ -281,7 +281,7 @@ mod tests {
             }
             done.borrow_mut().push(sender);
         };
-        passes.account(work).await;
+        passes.run_charged(work).await;
     }
 
     async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
@@ -329,7 +329,7 @@ mod tests {
     #[actix_web::test]
     async fn unknown_sender_never_waits() {
         let passes = FairScheduler::default();
-        let time = passes.account(async |times| {
+        let time = passes.run_charged(async |times| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
             times.wait_for_slice().await;
             tokio::task::yield_now().await;
@@ -373,7 +373,7 @@ mod tests {
                 };
                 pieces.into_iter().map(|piece| piece.unwrap()).collect::<Vec<Bytes>>().concat()
             };
-            assert_eq!(passes.account(work).await, sent);
+            assert_eq!(passes.run_charged(work).await, sent);
         }
     }
 }

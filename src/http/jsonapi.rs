@@ -63,7 +63,7 @@ static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
 pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    state.scheduler().account(|times| respond(times, &state, request, raw_path, payload)).await
+    state.scheduler().run_charged(|times| respond(times, &state, request, raw_path, payload)).await
 }
 
 async fn respond(

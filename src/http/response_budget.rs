@@ -213,7 +213,7 @@ mod tests {
             pieces.truncate(1);
             assert_eq!(answers.0.left(), 700_000, "all of it is there");
         };
-        FairScheduler::default().account(work).await;
+        FairScheduler::default().run_charged(work).await;
         assert_eq!(answers.0.left(), 1_000_000);
     }
 
@@ -227,7 +227,7 @@ mod tests {
             Ok::<_, std::io::Error>(Bytes::from_static(&[0; MAX_PIECE_BYTES]))
         });
         let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
-        let send = passes.account(async |times: CpuAccount| {
+        let send = passes.run_charged(async |times: CpuAccount| {
             times.set_sender(&one());
             let mut body =
                 schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &times).into_body();

@@ -100,7 +100,7 @@ pub async fn handle_at(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    state.scheduler().account(|times| respond(times, entrance, &state, request, raw_path, payload)).await
+    state.scheduler().run_charged(|times| respond(times, entrance, &state, request, raw_path, payload)).await
 }
 
 async fn respond(
@@ -454,7 +454,7 @@ async fn authorize(
     let needs = if known.from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
     let decide =
         |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.request_path(parsed), sent);
-    let decision = target.decided(sent, wrap_ttl, decide);
+    let decision = target.decide_with_fields(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, parsed) {
         return Err(Error::forbidden());
     }

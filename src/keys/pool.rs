@@ -166,7 +166,7 @@ impl KeyPoolQueue {
         update_queue_gauge(&state, lane);
         drop(state);
         if let Some(job) = rejected {
-            job.turn_away();
+            job.reject_busy();
         }
         // All threads, because not every thread serves this lane.
         self.changed.notify_all();

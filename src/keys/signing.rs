@@ -46,7 +46,7 @@ pub trait Signers: Send + Sync {
     ///
     /// # Errors
     /// As [`Signers::take`].
-    fn take_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
+    fn find_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
         self.take(mount, key)
     }
 }

@@ -79,10 +79,10 @@ impl OutboundRequest {
         let text = Zeroizing::new([b"Bearer ", token.expose()].concat());
         let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
         value.set_sensitive(true);
-        Ok(Self(self.again()?.header(AUTHORIZATION, value)))
+        Ok(Self(self.try_clone()?.header(AUTHORIZATION, value)))
     }
 
-    fn again(&self) -> Result<RequestBuilder> {
+    fn try_clone(&self) -> Result<RequestBuilder> {
         self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
     }
 
@@ -110,7 +110,7 @@ impl OutboundRequest {
     ) -> Result<OutboundResponse> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
-            let (failure, requested_pause) = match with_trace_context(self.again()?).send().await {
+            let (failure, requested_pause) = match with_trace_context(self.try_clone()?).send().await {
                 Ok(response) => {
                     let requested_pause = retry_after(response.headers());
                     match read_response(response, who).await {

@@ -348,7 +348,7 @@ impl ControlActor {
             return;
         }
         let Some(builder) = self.builder.take() else { return };
-        self.pace.began();
+        self.pace.record_start();
         let served = std::mem::take(&mut self.waiting);
         let wanted = std::mem::take(&mut self.wanted);
         let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));

@@ -80,7 +80,7 @@ impl AgentPoolFields {
         stored: Option<&AgentPool>,
     ) -> WorkResult<Self> {
         let name = attributes.name(stored.is_none());
-        attributes.at_most("name", &name, MAX_POOL_NAME_CHARS);
+        attributes.check_max_characters("name", &name, MAX_POOL_NAME_CHARS);
         let scoped = attributes.flag("organization-scoped").value();
         let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
         for (name, kind, given, list) in [
@@ -167,7 +167,7 @@ impl ScopedResourceKind {
         // Pools of one organization often name the same resources.
         ids.sort_unstable();
         ids.dedup();
-        self.seen_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
+        self.select_visible_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
     }
 
     /// Returns those of `ids` that are in the organization and hidden from the member, in their order.
@@ -185,7 +185,7 @@ impl ScopedResourceKind {
 
     /// Returns the external ids of the resources that match `condition` and that the member sees. The parameter `$1`
     /// is the organization, `$2` is `value`.
-    async fn seen_where(
+    async fn select_visible_where(
         self,
         tx: &mut Tx<'_>,
         member: &Member,
@@ -487,7 +487,7 @@ pub async fn list(
         let Some(name) = name else { continue };
         // Names are unique in an organization.
         match kind
-            .seen_where(tx, member, "org_id = $1 AND name_lc = $2", name.to_lowercase().into())
+            .select_visible_where(tx, member, "org_id = $1 AND name_lc = $2", name.to_lowercase().into())
             .await?
             .iter()
             .next()

@@ -80,12 +80,12 @@ impl<'a> AttributeReader<'a> {
     /// Reads a string of at most `max_characters` characters.
     pub fn short_text(&mut self, name: &str, max_characters: usize) -> AttributeValue<String> {
         let text = self.text(name);
-        self.at_most(name, &text, max_characters);
+        self.check_max_characters(name, &text, max_characters);
         text
     }
 
     /// Adds a fault for a string of more than `max_characters` characters.
-    pub fn at_most(&mut self, name: &str, text: &AttributeValue<String>, max_characters: usize) {
+    pub fn check_max_characters(&mut self, name: &str, text: &AttributeValue<String>, max_characters: usize) {
         if text.as_value().is_some_and(|text| text.chars().count() > max_characters) {
             self.fault(name, format!("{} is too long (maximum is {max_characters} characters)", display_name(name)));
         }

@@ -188,6 +188,6 @@ pub async fn list(
         }
     }
     let (ids, matching) = page::find_ids_and_count(tx, ORGANIZATIONS, filter, ORDER, page).await?;
-    let found = Organization::these(tx, &ids).await?;
+    let found = Organization::load_by_ids(tx, &ids).await?;
     Ok(ResultPage { items: resolve_all(tx, caller, found).await?, matching })
 }

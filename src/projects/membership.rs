@@ -234,7 +234,7 @@ pub async fn list_own(
         membership_of.insert(org, membership);
     }
     let rows: Vec<i64> = membership_of.keys().copied().collect();
-    let organizations = Organization::these(tx, &rows).await?;
+    let organizations = Organization::load_by_ids(tx, &rows).await?;
     let mut members: HashMap<i64, Member> = HashMap::new();
     for member in member::resolve_all(tx, caller, organizations).await? {
         if let Some(membership) = membership_of.get(&member.organization.id) {

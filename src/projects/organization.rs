@@ -87,7 +87,7 @@ impl Organization {
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Self>> {
+    pub(super) async fn load_by_ids(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Self>> {
         page::load_in_order(
             tx,
             &format!("SELECT {COLUMNS} WHERE o.id = ANY($1) AND {NOT_ENDED}"),

@@ -1,7 +1,7 @@
 //! Limits on open files and connections.
 //!
 //! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
-//! connections get only what remains after a reserve ([`caps`]). Concurrent requests on one HTTP/2 connection beyond
+//! connections get only what remains after a reserve ([`compute_caps`]). Concurrent requests on one HTTP/2 connection beyond
 //! its first take permits from [`RequestPermits`].
 
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Connec
 }
 
 /// Computes the limits of the main listener from the settings and the number of available files.
-pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
+pub(super) fn compute_caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
     let possible = largest_limit(files, workers);
     let total = match wanted.max {
         0 => possible.min(DEFAULT_MAX_CONNECTIONS),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn of(max: usize, max_per_address: usize, files: usize) -> ConnectionCaps {
-        caps(ConnectionLimits { max, max_per_address, public: 0 }, files, 2)
+        compute_caps(ConnectionLimits { max, max_per_address, public: 0 }, files, 2)
     }
 
     #[test]

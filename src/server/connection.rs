@@ -174,7 +174,7 @@ impl Connection {
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
-    pub(super) fn took(&self, bytes: u64) -> u64 {
+    pub(super) fn count_received(&self, bytes: u64) -> u64 {
         let body = self.body.load(Ordering::Relaxed);
         self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
         self.look_again();

@@ -173,7 +173,7 @@ async fn admit(
     let _ = stream.set_nodelay(true);
     let (transport, protocol) = match handshakes {
         None => (Transport::Tcp(stream), Protocol::Http1),
-        Some(handshakes) => handshakes.agree(stream, &slot).await.map_err(DispatchError::Io)?,
+        Some(handshakes) => handshakes.negotiate(stream, &slot).await.map_err(DispatchError::Io)?,
     };
     Ok((ConnectionStream::new(transport, slot), protocol, Some(peer)))
 }

@@ -233,7 +233,7 @@ impl AsyncRead for ConnectionStream {
             this.has_unprocessed_input = true;
             this.given += read;
             if connection.body().is_some() {
-                this.ahead += connection.took(read as u64) as usize;
+                this.ahead += connection.count_received(read as u64) as usize;
                 this.behind = true;
             }
             connection.note_input();

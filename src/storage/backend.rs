@@ -82,7 +82,7 @@ pub(crate) trait StoreBackend: Send + Unpin + 'static {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
 
     /// Duration of session work in the last batch, without the commit.
-    fn worked(&self) -> Duration {
+    fn work_duration(&self) -> Duration {
         Duration::ZERO
     }
 

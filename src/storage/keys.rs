@@ -118,7 +118,7 @@ impl StoreKeys {
     /// The errors of the store.
     pub(super) async fn seal_challenge(&self) -> Result<(SealChallenge, Secret)> {
         let (facts, root) = self.read().await?;
-        self.ring.question(&root, &facts)
+        self.ring.create_challenge(&root, &facts)
     }
 
     pub(super) fn ring(&self) -> &Ring {

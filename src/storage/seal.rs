@@ -233,7 +233,7 @@ impl Ring {
     }
 
     /// Creates a challenge for holders of the seal key, and its response. `root` must wrap the data keys in `facts`.
-    pub(crate) fn question(&self, root: &Root, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
+    pub(crate) fn create_challenge(&self, root: &Root, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
         SealChallenge::new(&root.key, &self.installation, facts)
     }
 

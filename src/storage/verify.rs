@@ -42,7 +42,7 @@ pub async fn check_file(subject: &VerifyTarget, findings: &mut Findings) -> Resu
 /// # Errors
 /// As [`check_file`].
 pub async fn check_restorable_file(copy: &Path, findings: &mut Findings) -> Result<bool> {
-    run_check(copy, embedded::copy_access::check_known, findings).await
+    run_check(copy, embedded::copy_access::check_any_version, findings).await
 }
 
 async fn run_check(file: &Path, check: fn(&Path) -> Result<Vec<String>>, findings: &mut Findings) -> Result<bool> {

@@ -33,7 +33,7 @@ impl FolderLock {
     ///
     /// # Errors
     /// `Unavailable` when the folder is not writable.
-    pub(in crate::cli) async fn awaited(file: &Path) -> Result<Self> {
+    pub(in crate::cli) async fn wait_for(file: &Path) -> Result<Self> {
         Self::within(Duration::MAX, file).await
     }
 
@@ -48,7 +48,7 @@ impl FolderLock {
     async fn within(timeout: Duration, file: &Path) -> Result<Self> {
         let begun = Instant::now();
         loop {
-            if let Some(lock) = Self::at_once(file)? {
+            if let Some(lock) = Self::try_lock(file)? {
                 return Ok(lock);
             }
             if begun.elapsed() > timeout {
@@ -63,7 +63,7 @@ impl FolderLock {
         }
     }
 
-    fn at_once(file: &Path) -> Result<Option<Self>> {
+    fn try_lock(file: &Path) -> Result<Option<Self>> {
         let spot = ResolvedPath::of(file, true)?;
         let Some(lock) = open_lock_file(&spot, file)? else { return Ok(None) };
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -152,18 +152,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         let lock = folder.path().join(".signet.lock");
-        let taken = FolderLock::at_once(&file).unwrap().unwrap();
+        let taken = FolderLock::try_lock(&file).unwrap().unwrap();
         assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(FolderLock::at_once(&file).unwrap().is_none());
+        assert!(FolderLock::try_lock(&file).unwrap().is_none());
         drop(taken);
         assert_eq!(count(folder.path()), 0);
         // A lock on the folder itself does not matter, and a leftover file is reused.
         let open = File::open(folder.path()).unwrap();
         fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::fs::write(&lock, "").unwrap();
-        assert!(FolderLock::at_once(&file).unwrap().is_some());
+        assert!(FolderLock::try_lock(&file).unwrap().is_some());
         symlink("elsewhere", &lock).unwrap();
-        let refused = FolderLock::at_once(&file).err().unwrap();
+        let refused = FolderLock::try_lock(&file).err().unwrap();
         assert!(refused.text().contains(".signet.lock: cannot be opened"), "{}", refused.text());
         assert!(!folder.path().join("elsewhere").exists());
     }
@@ -176,7 +176,7 @@ mod tests {
         {
             std::fs::write(at(name), "left").unwrap();
         }
-        let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
+        let lock = FolderLock::try_lock(&at("a-key.pem")).unwrap().unwrap();
         lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().persist().unwrap();
         drop(lock);
         assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());

@@ -163,7 +163,7 @@ impl StagedFile {
     ///
     /// # Errors
     /// `Conflict` when another file has this name by now, `Unavailable` when it cannot be opened.
-    pub(in crate::cli) fn before(&self) -> Result<File> {
+    pub(in crate::cli) fn open_original(&self) -> Result<File> {
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = fs::openat(&self.spot.folder, &self.spot.name, how, Mode::empty());
         let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));

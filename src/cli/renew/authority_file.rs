@@ -28,7 +28,7 @@ impl AuthorityFile {
     /// Those of [`read_text`]; `Invalid` when it is not PEM.
     pub(super) fn read(file: &Path, next: Result<StagedFile>) -> Result<Self> {
         let text = match &next {
-            Ok(next) => read_open_file(CA_ARGUMENT, next.before()?, file)?,
+            Ok(next) => read_open_file(CA_ARGUMENT, next.open_original()?, file)?,
             Err(_) => read_text(CA_ARGUMENT, file)?,
         };
         let text = String::from_utf8_lossy(text.expose()).into_owned();

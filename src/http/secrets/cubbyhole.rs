@@ -29,7 +29,7 @@ pub static ROUTES: &[Route] = &[
 async fn list(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let keys = call.state.auth.cubbyhole_keys(call.caller()?, call.param("path")).await?;
-    HandlerResponse::keys(page.cut(keys.iter().map(String::as_str)), None)
+    HandlerResponse::keys(page.take_page(keys.iter().map(String::as_str)), None)
 }
 
 async fn read(call: Call) -> Result<HandlerResponse> {

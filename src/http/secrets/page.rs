@@ -34,7 +34,7 @@ impl PageParams {
     }
 
     /// Returns the requested page of sorted names.
-    pub(super) fn cut<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    pub(super) fn take_page<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         names.filter(|n| *n > self.after.as_str()).take(self.limit.unwrap_or(usize::MAX)).map(str::to_owned).collect()
     }
 }

@@ -218,7 +218,7 @@ enum WriteMode {
 }
 
 fn list_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<HandlerResponse> {
-    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names), None)
+    HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names), None)
 }
 
 impl Call {

@@ -206,7 +206,7 @@ impl ResolvedRoute {
 
     /// Decides on the fields as the route reads them, or without fields if there is no route. An unparsed body counts
     /// as the route's only field, with any value.
-    pub(super) fn decided(
+    pub(super) fn decide_with_fields(
         &self,
         ParsedBody { fields, body, .. }: &ParsedBody,
         wrap_ttl: Option<Duration>,

@@ -94,7 +94,7 @@ async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<HandlerResponse>
 
 async fn roles(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.token_roles();
-    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+    HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names.iter().map(String::as_str)), None)
 }
 
 async fn role(call: Call) -> Result<HandlerResponse> {

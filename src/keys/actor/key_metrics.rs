@@ -80,7 +80,7 @@ impl KeyMetrics {
         self.wait.record(time);
     }
 
-    pub(super) fn called(&self, time: Duration) {
+    pub(super) fn record_call_time(&self, time: Duration) {
         self.call.record(time);
     }
 
@@ -108,7 +108,7 @@ impl KeyMetrics {
     }
 
     /// Counts a recovery in the backend. `cause` is one of a fixed set of words.
-    pub fn recovered(&self, cause: &'static str) {
+    pub fn count_recovery(&self, cause: &'static str) {
         counter!(telemetry::SIGNER_RECOVERIES, "key" => self.key.clone(), "cause" => cause).increment(1);
     }
 }

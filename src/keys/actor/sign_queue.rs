@@ -149,7 +149,7 @@ impl SignQueue {
     /// Rejects a job if all calls hang, the queue is full, or its wait would be too long.
     fn admits(&self, state: &SignQueueState, rank: JobPriority) -> Result<()> {
         if state.is_stuck(rank, Instant::now(), self.limits.call_timeout) {
-            return Err(self.stuck());
+            return Err(self.stuck_error());
         }
         if self.accepts(state, rank) { Ok(()) } else { Err(self.full()) }
     }
@@ -165,7 +165,7 @@ impl SignQueue {
         has_capacity && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
 
-    fn stuck(&self) -> Error {
+    fn stuck_error(&self) -> Error {
         let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
         Error::new(Kind::Unavailable, text)
     }
@@ -190,7 +190,7 @@ impl SignQueue {
         };
         state.waiting.push(job);
         let hires = state.reserve_worker();
-        let calls = !hires && state.calls();
+        let calls = !hires && state.select_idle_thread();
         self.show(&state);
         drop(state);
         self.refuse(void);
@@ -217,7 +217,7 @@ impl SignQueue {
                 return WorkerStep::Renew;
             }
             if let Some(call) = self.take(&mut state) {
-                let calls = state.calls();
+                let calls = state.select_idle_thread();
                 drop(state);
                 if calls {
                     self.changed.notify_one();
@@ -312,7 +312,7 @@ impl SignQueue {
         }
         self.show(&state);
         drop(state);
-        self.meter.called(took);
+        self.meter.record_call_time(took);
     }
 
     pub(super) fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
@@ -446,7 +446,7 @@ impl SignQueueState {
 
     /// Selects an idle thread if the queued jobs need one. The caller must notify it if the result is `true`. The
     /// thread notifies the next one if more jobs are left, so that none wakes for a job that another thread has taken.
-    fn calls(&mut self) -> bool {
+    fn select_idle_thread(&mut self) -> bool {
         let calls = self.ready() > 0 && self.idle > 0 && self.called + self.looking == 0;
         self.called += usize::from(calls);
         calls
@@ -497,7 +497,7 @@ impl Drop for WorkerSlot {
         // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
         // the next one would probably fail too.
         let hires = self.began && state.reserve_worker();
-        let calls = !hires && state.calls();
+        let calls = !hires && state.select_idle_thread();
         self.line.show(&state);
         drop(state);
         self.line.ended.notify_waiters();
@@ -571,7 +571,7 @@ mod tests {
             SignQueue::new("any", backend, |_| unreachable!("all workers are started"), 2, SignerLimits::default());
         let push = |state: &mut SignQueueState| {
             state.waiting.push(job());
-            (state.reserve_worker(), state.calls())
+            (state.reserve_worker(), state.select_idle_thread())
         };
         let mut state = line.lock();
         (state.workers, state.idle) = (2, 2);
@@ -580,10 +580,10 @@ mod tests {
         // The woken thread takes the first job.
         (state.idle, state.called) = (1, 0);
         state.pop();
-        assert!(state.calls());
+        assert!(state.select_idle_thread());
         (state.idle, state.called) = (0, 0);
         state.pop();
-        assert!(!state.calls(), "nothing waits");
+        assert!(!state.select_idle_thread(), "nothing waits");
         assert_eq!(push(&mut state), (false, false), "a worker that is done takes it");
         (state.idle, state.looking) = (1, 1);
         assert_eq!(push(&mut state), (false, false), "one looks by itself");

@@ -53,7 +53,7 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Invalid` for a key that signs nothing.
-    fn usual(&self, kind: KeyKind) -> Result<SignatureAlgorithm> {
+    fn default_test_algorithm(&self, kind: KeyKind) -> Result<SignatureAlgorithm> {
         SignatureAlgorithm::for_issuer(kind, 0, false)
     }
 
@@ -298,7 +298,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     /// The requested algorithm, with defaults that depend on the key.
     fn test_algorithm(&self, kind: KeyKind, test: TestSign) -> Result<SignatureAlgorithm> {
         use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
-        let usual = self.service.usual(kind)?;
+        let usual = self.service.default_test_algorithm(kind)?;
         let unsupported = || Error::invalid(format!("hash algorithm not supported by {}", S::NAME));
         let hash = match test.hash {
             Some(hash) => hash.usual(),

@@ -159,7 +159,7 @@ impl CloudKeyService for CkmsKeyClient {
         Err(Error::invalid(format!("algorithm {name} supports only {only}, not {}", algorithm.name())))
     }
 
-    fn usual(&self, _: KeyKind) -> Result<SignatureAlgorithm> {
+    fn default_test_algorithm(&self, _: KeyKind) -> Result<SignatureAlgorithm> {
         Ok(self.algorithm.signs)
     }
 

@@ -71,7 +71,7 @@ impl GenerationLeases {
         tokio::spawn(async move {
             let outcome = match leases.take(&location).await {
                 Ok(lease) if answer.is_closed() => return leases.give_back(lease).await,
-                Ok(lease) => leases.during(lease, ask).await,
+                Ok(lease) => leases.run_with_lease(lease, ask).await,
                 Err(error) => Err(error),
             };
             // The caller may have left.
@@ -80,7 +80,7 @@ impl GenerationLeases {
         answered.await.map_err(Error::internal)?
     }
 
-    async fn during<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn run_with_lease<T>(&self, lease: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
         let outcome = ask.await;
         // A call that has timed out may still be generating the key.

@@ -56,10 +56,10 @@ impl Signers for ManagedKeys {
     }
 
     fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup> {
-        self.take_among(mount, key, &[])
+        self.find_among(mount, key, &[])
     }
 
-    fn take_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
+    fn find_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
         let view = self.view();
         let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {

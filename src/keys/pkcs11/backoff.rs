@@ -105,7 +105,7 @@ impl ReinitializationBackoff {
 
     /// Shortens the pause for a token that has just been lost: it may be back soon, even if other tokens have
     /// been missing for long.
-    pub(super) fn hurry(&self, now: Instant) {
+    pub(super) fn retry_now(&self, now: Instant) {
         if let Some(rest) = &mut *lock(&self.0) {
             *rest = BackoffPause { until: rest.until.min(now + FIRST_PAUSE), step: FIRST_PAUSE };
         }
@@ -164,7 +164,7 @@ mod tests {
                 .collect::<Vec<u64>>()
         };
         assert_eq!(admitted(0, 100), [0, 1, 3, 7, 15, 31, 61, 91]);
-        renewals.hurry(start + Duration::from_secs(100));
+        renewals.retry_now(start + Duration::from_secs(100));
         assert_eq!(admitted(100, 110), [101, 103, 107]);
     }
 }

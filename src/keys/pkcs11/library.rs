@@ -33,7 +33,7 @@ impl Libraries {
     ///
     /// # Errors
     /// As [`Libraries::new`].
-    pub fn at_start(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
+    pub fn new_allowing_missing(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
         Self::with(stanzas, |path| match path.canonicalize() {
             Err(_) if path.is_absolute() => {
                 tracing::warn!(file = %path.display(), "the file of a pkcs11 library does not exist yet");

@@ -76,7 +76,7 @@ impl BackendSession for Pkcs11Worker {
             } else {
                 let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
-                self.meter.recovered(row.word);
+                self.meter.count_recovery(row.word);
             }
             healed.push(failure.cause);
             rebuilt?;
@@ -134,7 +134,7 @@ impl Pkcs11Worker {
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
         if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
-            self.key.library.renewals.hurry(now);
+            self.key.library.renewals.retry_now(now);
         }
     }
 

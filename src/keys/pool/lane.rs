@@ -133,11 +133,11 @@ impl KeyGenerationJob {
         let _ = self.answer.send(Err(Error::new(kind, text)));
     }
 
-    fn drop_void(self) {
+    fn cancel(self) {
         self.refuse(Kind::Unavailable, "key generation cancelled: the caller has disconnected");
     }
 
-    pub(super) fn turn_away(self) {
+    pub(super) fn reject_busy(self) {
         self.refuse(Kind::Busy, "too many RSA keys of this size are being generated; retry shortly");
     }
 }
@@ -164,7 +164,7 @@ impl LaneQueue {
     ) -> Option<KeyGenerationJob> {
         let is_full = |line: &Self| line.len() >= max_queued || line.waiting_of(&job) >= max_queued_per_caller;
         if is_full(self) {
-            self.drop_void();
+            self.cancel_disconnected();
         }
         if self.waiting_of(&job) >= max_queued_per_caller {
             return Some(job);
@@ -195,7 +195,7 @@ impl LaneQueue {
                 self.mounts.push_back((mount, jobs));
             }
             match job {
-                Some(job) if job.is_void() => job.drop_void(),
+                Some(job) if job.is_void() => job.cancel(),
                 Some(job) => return Some(job),
                 None => {}
             }
@@ -219,9 +219,9 @@ impl LaneQueue {
         }
     }
 
-    fn drop_void(&mut self) {
+    fn cancel_disconnected(&mut self) {
         for (_, jobs) in &mut self.mounts {
-            jobs.remove_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::drop_void);
+            jobs.remove_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::cancel);
         }
         self.mounts.retain(|(_, jobs)| jobs.waiting() > 0);
     }

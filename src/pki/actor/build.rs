@@ -75,7 +75,7 @@ impl BuildThrottle {
         self.came = Some(now);
     }
 
-    pub(super) fn began(&mut self) {
+    pub(super) fn record_start(&mut self) {
         self.first = None;
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let other = pace.arrivals.announce();
         pace.request_arrived(now);
         assert_eq!(pace.wait(now), None, "there was no build before");
-        pace.began();
+        pace.record_start();
         pace.ended(now, ms(40));
         pace.request_arrived(now + ms(5));
         drop(one);
@@ -174,7 +174,7 @@ mod tests {
         drop(other);
         assert_eq!(pace.wait(now + ms(20)), None, "all are there");
         let _late = pace.arrivals.announce();
-        pace.began();
+        pace.record_start();
         pace.request_arrived(now + ms(1000));
         assert_eq!(pace.wait(now + ms(1000)), Some(ms(40)), "long after the last build, too");
     }

@@ -474,10 +474,12 @@ impl CrlBuilder {
                     return Ok(());
                 }
                 // Another node was first: the next CRL must include the revocations on its list.
-                Err(e) if e.kind() == Kind::Conflict => match self.after_conflict(view, group, number, e).await? {
-                    Some(next) => number = next,
-                    None => return Ok(()),
-                },
+                Err(e) if e.kind() == Kind::Conflict => {
+                    match self.next_number_after_conflict(view, group, number, e).await? {
+                        Some(next) => number = next,
+                        None => return Ok(()),
+                    }
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -532,7 +534,7 @@ impl CrlBuilder {
     }
 
     /// Returns the next number after another node was first; `None` if its lists were adopted and are complete.
-    async fn after_conflict(
+    async fn next_number_after_conflict(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,

@@ -124,31 +124,31 @@ impl TidyRun {
         let before = self.ended_before(config.safety_buffer);
         let revoked_before = self.ended_before(config.revoked_buffer());
         if has(TidyTask::Certificates) {
-            self.says("removing expired certificates");
+            self.set_step("removing expired certificates");
             self.repeat(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
         }
         if has(TidyTask::Unreadable) {
-            self.says("looking for certificates that cannot be read");
+            self.set_step("looking for certificates that cannot be read");
             self.unreadable(revoked_before).await?;
         }
         if has(TidyTask::Revocations) {
-            self.says("removing expired revocations");
+            self.set_step("removing expired revocations");
             self.revocations(revoked_before).await?;
         }
         if has(TidyTask::Associations) {
-            self.says("looking for the issuers of revocations");
+            self.set_step("looking for the issuers of revocations");
             self.associations().await?;
         }
         if has(TidyTask::Metadata) {
-            self.says("removing what is attached to expired certificates");
+            self.set_step("removing what is attached to expired certificates");
             self.repeat(|_| Removal::Metadata { before }).await?;
         }
         if has(TidyTask::Issuers) {
-            self.says("removing expired issuers");
+            self.set_step("removing expired issuers");
             self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
         }
         if self.revocations_changed {
-            self.says("building CRLs");
+            self.set_step("building CRLs");
             self.step(Vec::new).await?;
         }
         Ok(())
@@ -184,7 +184,7 @@ impl TidyRun {
         made.map_err(TidyEarlyEnd::from)
     }
 
-    fn says(&mut self, what: &str) {
+    fn set_step(&mut self, what: &str) {
         self.report.message = Some(format!("Tidying: {what}"));
     }
 

@@ -57,7 +57,7 @@ const SERIAL_NUMBER_BOUND: SubjectBound = SubjectBound {
 
 impl SubjectBound {
     /// Returns the rule that a value violates, if any; `tag` is its string type.
-    fn broken(&self, tag: u8, value: &str) -> Option<String> {
+    fn violated_rule(&self, tag: u8, value: &str) -> Option<String> {
         if self.attribute == Attribute::Country && !(value.len() == 2 && value.bytes().all(|b| b.is_ascii_alphabetic()))
         {
             return Some("must be two letters (RFC 5280 A.1, countryName; ISO 3166)".to_owned());
@@ -78,7 +78,7 @@ impl SubjectBound {
             .iter()
             .map(AsRef::as_ref)
             .filter(|v| !v.is_empty())
-            .find_map(|v| self.broken(self.attribute.string_tag(v), v))?;
+            .find_map(|v| self.violated_rule(self.attribute.string_tag(v), v))?;
         Some(format!("{}: {rule}", self.field))
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<St
         // Unreadable values are rejected when the certificate is checked.
         let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
         let values = subject.values(bound.attribute).ok()?;
-        let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.broken(*tag, value))?;
+        let rule = tags.iter().zip(&values).find_map(|((tag, _), value)| bound.violated_rule(*tag, value))?;
         Some(match source {
             Some(source) => format!("{source}: {} {rule}", bound.field),
             None => format!("{}: {rule}", bound.field),

@@ -62,7 +62,7 @@ fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeV
     if letters < 3 {
         attributes.fault("name", "Name is too short (minimum is 3 characters)");
     }
-    attributes.at_most("name", &name, 40);
+    attributes.check_max_characters("name", &name, 40);
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_');
     if !text.chars().all(legal) || text.starts_with(' ') || text.ends_with(' ') {
         attributes.fault(

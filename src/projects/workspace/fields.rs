@@ -95,7 +95,7 @@ impl<'w> WorkspaceTarget<'w> {
         }
     }
 
-    fn shows(self, duration: &str) -> bool {
+    fn matches_duration(self, duration: &str) -> bool {
         let shown = match self {
             Self::New(project) => [project.auto_destroy.as_deref(), None],
             Self::Stored(workspace) => [workspace.auto_destroy.as_deref(), workspace.project_auto_destroy.as_deref()],
@@ -123,7 +123,7 @@ async fn reject_excluding_pool(
 
 fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeValue<String> {
     let name = attributes.name(required);
-    attributes.at_most("name", &name, MAX_WORKSPACE_NAME_CHARS);
+    attributes.check_max_characters("name", &name, MAX_WORKSPACE_NAME_CHARS);
     let AttributeValue::Value(text) = &name else { return name };
     if !text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         attributes.fault("name", "Name may only contain letters, numbers, - and _");
@@ -139,7 +139,7 @@ fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'
     let stored = of.stored();
     let duration = project::read_duration(attributes);
     let inherits = attributes.flag("inherits-project-auto-destroy").value();
-    if duration.as_value().is_some_and(|duration| !of.shows(duration)) && inherits == Some(true) {
+    if duration.as_value().is_some_and(|duration| !of.matches_duration(duration)) && inherits == Some(true) {
         attributes.fault(
             "inherits-project-auto-destroy",
             "Inherits project auto destroy must not be true where a duration is given",

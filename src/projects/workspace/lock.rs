@@ -43,7 +43,7 @@ pub async fn unlock(
         }
         Some(("teams", id)) => ApiRejection::conflict(format!("the workspace is locked by Team {id}")),
         Some((_, id)) => ApiRejection::conflict(format!("the workspace is locked by User {id}")),
-        None => not_locked(),
+        None => not_locked_error(),
     }
     .into())
 }
@@ -58,14 +58,14 @@ pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResu
         return Ok(());
     }
     tx.take("workspaces", workspace.id).await?;
-    Err(not_locked().into())
+    Err(not_locked_error().into())
 }
 
 async fn is_hidden(tx: &mut Tx<'_>, member: &Member, holder: &Option<String>) -> WorkResult<bool> {
     Ok(!team::find_hidden_references(tx, member, holder.as_deref().into_iter()).await?.is_empty())
 }
 
-fn not_locked() -> ApiRejection {
+fn not_locked_error() -> ApiRejection {
     ApiRejection::conflict("the workspace is not locked")
 }
 

@@ -28,13 +28,13 @@ impl FrameAllowance {
         Self { left: Cell::new(MAX_TOKENS), at: Cell::new(now), spent: Cell::new(false) }
     }
 
-    pub(super) fn earn(&self, more: u64) {
+    pub(super) fn add_tokens(&self, more: u64) {
         self.left.set(self.left.get().saturating_add(more).min(MAX_TOKENS));
     }
 
     pub(super) fn spend(&self, frames: usize, now: u64) {
         let since = now.saturating_sub(self.at.replace(now));
-        self.earn(since.saturating_mul(TOKENS_PER_MILLISECOND));
+        self.add_tokens(since.saturating_mul(TOKENS_PER_MILLISECOND));
         match self.left.get().checked_sub(FRAME_COST_TOKENS * frames as u64) {
             Some(left) => self.left.set(left),
             None => self.spent.set(true),
@@ -57,10 +57,10 @@ mod tests {
         allowance.spend(2000, 5);
         allowance.spend(199, 1005);
         for _ in 0..10 {
-            allowance.earn(TOKENS_PER_REQUEST);
+            allowance.add_tokens(TOKENS_PER_REQUEST);
         }
         allowance.spend(100, 1005);
-        allowance.earn(16 << 10);
+        allowance.add_tokens(16 << 10);
         allowance.spend(32, 1005);
         assert!(!allowance.is_spent());
         allowance.spend(1, 1005);

@@ -124,7 +124,7 @@ where
         }
         self.idle.get_or_insert(0);
         self.activity.moves();
-        self.activity.allowance.earn(TOKENS_PER_REQUEST);
+        self.activity.allowance.add_tokens(TOKENS_PER_REQUEST);
         let handled = HandlerGuard::begin(&self.activity);
         self.requests.push((self.begin)(IncomingRequest { request, respond, handled, taken }));
     }

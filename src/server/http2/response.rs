@@ -97,7 +97,7 @@ pub(super) async fn send_response<B: MessageBody>(
                 return Ok(());
             };
             let piece = chunk.split_to(capacity?.min(chunk.len()));
-            patience.took(piece.len(), started_at.elapsed());
+            patience.record_write(piece.len(), started_at.elapsed());
             stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
             activity.moves();
         }
@@ -116,7 +116,7 @@ struct WriteBudget(Duration);
 
 impl WriteBudget {
     /// Charges the time that the client took to open its window, and grants a millisecond per byte.
-    fn took(&mut self, bytes: usize, waited: Duration) {
+    fn record_write(&mut self, bytes: usize, waited: Duration) {
         self.0 = self.0.saturating_sub(waited) + Duration::from_millis(bytes as u64);
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     fn write_budget_is_restored_in_proportion_to_bytes_taken() {
         let left = |bytes, waited| {
             let mut patience = WriteBudget(RESPONSE_WRITE_TIMEOUT);
-            (0..100).for_each(|_| patience.took(bytes, waited));
+            (0..100).for_each(|_| patience.record_write(bytes, waited));
             patience.0
         };
         assert!(left(1, Duration::from_secs(1)) < Duration::from_millis(2));

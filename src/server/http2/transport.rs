@@ -167,7 +167,7 @@ impl ObservedTransport {
     /// Notes how many bytes were written.
     fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = polled {
-            self.activity.allowance.earn(bytes as u64);
+            self.activity.allowance.add_tokens(bytes as u64);
         }
         self.noted(polled)
     }

@@ -33,7 +33,11 @@ impl Handshakes {
     }
 
     /// Performs a handshake and selects the HTTP version. Fails on a timeout, or when the connection must close.
-    pub(super) async fn agree(&self, stream: TcpStream, slot: &ConnectionSlot) -> io::Result<(Transport, Protocol)> {
+    pub(super) async fn negotiate(
+        &self,
+        stream: TcpStream,
+        slot: &ConnectionSlot,
+    ) -> io::Result<(Transport, Protocol)> {
         let stream = tokio::select! {
             agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, slot)) => {
                 agreed.inspect_err(|_| connections::count_closed("head", 1))??

@@ -96,14 +96,17 @@ impl OperatorClient {
             (&mut self.0)
                 .take(MAX_LINE_BYTES)
                 .read_until(b'\n', &mut line)
-                .map_err(|e| OperatorReceiveError::end(no_response_error(e)))?;
+                .map_err(|e| OperatorReceiveError::end_of_stream(no_response_error(e)))?;
             if line.last() != Some(&b'\n') {
-                return Err(OperatorReceiveError::end(Error::new(Kind::Unavailable, "the server has stopped")));
+                return Err(OperatorReceiveError::end_of_stream(Error::new(
+                    Kind::Unavailable,
+                    "the server has stopped",
+                )));
             }
             let mut answer: Value =
-                serde_json::from_slice(&line).map_err(|e| OperatorReceiveError::said(Error::internal(e)))?;
+                serde_json::from_slice(&line).map_err(|e| OperatorReceiveError::response(Error::internal(e)))?;
             if let Some(text) = answer["error"].as_str() {
-                return Err(OperatorReceiveError::said(Error::new(Kind::Unavailable, text.to_owned())));
+                return Err(OperatorReceiveError::response(Error::new(Kind::Unavailable, text.to_owned())));
             }
             if let Some(result) = answer.get_mut("result") {
                 return Ok(result.take());
@@ -119,11 +122,11 @@ struct OperatorReceiveError {
 }
 
 impl OperatorReceiveError {
-    fn end(error: Error) -> Self {
+    fn end_of_stream(error: Error) -> Self {
         Self { error, is_end: true }
     }
 
-    fn said(error: Error) -> Self {
+    fn response(error: Error) -> Self {
         Self { error, is_end: false }
     }
 }

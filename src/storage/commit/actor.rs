@@ -179,7 +179,7 @@ impl CommitQueue {
     }
 
     /// Adjusts the amount of session work per commit to the duration of the last one.
-    fn took(&self, work: usize, time: Duration) {
+    fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;
         if work > 0 && time > MAX_WORK_TIME {
@@ -195,7 +195,7 @@ impl CommitQueue {
     }
 
     /// Ends a run; `true` if another one must follow because units wait or the actor is `busy`.
-    fn again(&self, busy: bool) -> bool {
+    fn needs_another_pass(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
         waiting.coming = busy || waiting.len() > 0;
         waiting.coming
@@ -279,7 +279,7 @@ impl<B: StoreBackend> Committer<B> {
             // A pause that ended during the batch has not scheduled a run.
             let idle = backend.has_chores() && actor.paused_until <= Instant::now();
             actor.backend = Some(backend);
-            if actor.queue.again(idle || !actor.stopping.is_empty()) {
+            if actor.queue.needs_another_pass(idle || !actor.stopping.is_empty()) {
                 actor.schedule(ctx);
             }
         }));
@@ -308,7 +308,7 @@ async fn run_batch<B: StoreBackend>(
         seen.commits.fetch_add(1, Ordering::Relaxed);
         let work = batch.iter().filter(|job| matches!(job.unit, WriteUnit::Work(..))).count();
         commit(&mut backend, batch, &seen).await;
-        queue.took(work, backend.worked());
+        queue.record_batch(work, backend.work_duration());
     }
     if !chores || !backend.has_chores() {
         return (backend, None);
@@ -374,12 +374,12 @@ mod tests {
         assert!(!queue.push(job().0), "on its way");
         assert_eq!(queue.take(false).unwrap().len(), 2);
         assert!(!queue.push(job().0), "at work");
-        assert!(queue.again(false), "comes by itself for what arrived meanwhile");
+        assert!(queue.needs_another_pass(false), "comes by itself for what arrived meanwhile");
         assert_eq!(queue.take(false).unwrap().len(), 1);
-        assert!(queue.again(true), "comes by itself for work of its own");
+        assert!(queue.needs_another_pass(true), "comes by itself for work of its own");
         assert!(!queue.schedule_run());
         assert!(queue.take(false).unwrap().is_empty());
-        assert!(!queue.again(false));
+        assert!(!queue.needs_another_pass(false));
         assert!(queue.push(job().0), "idle again");
     }
 
@@ -416,11 +416,11 @@ mod tests {
         assert_eq!((waiting_by_caller.len(), size), (9, 10));
         assert_eq!(waiting_by_caller.iter().filter(|caller_id| **caller_id == 2).count(), 1);
         // Slow work reduces the number, down to two; fast work increases it.
-        (0..9).for_each(|_| queue.took(1, MAX_WORK_TIME * 2));
+        (0..9).for_each(|_| queue.record_batch(1, MAX_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");
-        (0..9).for_each(|_| queue.took(64, MAX_WORK_TIME / 4));
+        (0..9).for_each(|_| queue.record_batch(64, MAX_WORK_TIME / 4));
         assert_eq!(take().1, 32);
-        (0..9).for_each(|_| queue.took(0, MAX_WORK_TIME * 2));
+        (0..9).for_each(|_| queue.record_batch(0, MAX_WORK_TIME * 2));
         queue.push(work(2));
         queue.push(job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");

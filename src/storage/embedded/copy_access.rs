@@ -25,7 +25,7 @@ pub(crate) fn check(file: &Path) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn check_known(file: &Path) -> Result<Vec<String>> {
+pub(crate) fn check_any_version(file: &Path) -> Result<Vec<String>> {
     check_with(file, schema::require_known)
 }
 

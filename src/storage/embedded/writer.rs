@@ -168,7 +168,7 @@ impl StoreBackend for SqliteWriter {
         .boxed()
     }
 
-    fn worked(&self) -> Duration {
+    fn work_duration(&self) -> Duration {
         self.worked
     }
 

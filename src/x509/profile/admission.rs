@@ -22,27 +22,27 @@ pub(super) fn read(value: &[u8]) -> DerResult<()> {
     let mut admissions = fields.sequence()?;
     fields.done()?;
     while !admissions.is_empty() {
-        admission(admissions.sequence()?)?;
+        read_admission(admissions.sequence()?)?;
     }
     Ok(())
 }
 
-fn admission(mut fields: DerReader<'_>) -> DerResult<()> {
+fn read_admission(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(explicit) = fields.optional(context_constructed(0))? {
         let mut inside = explicit.reader();
         validate_name(&inside.any()?, text::validate_location_uri)?;
         inside.done()?;
     }
-    naming_authority(&mut fields, 1)?;
+    read_naming_authority(&mut fields, 1)?;
     let mut professions = fields.sequence()?;
     fields.done()?;
     while !professions.is_empty() {
-        profession(professions.sequence()?)?;
+        read_profession(professions.sequence()?)?;
     }
     Ok(())
 }
 
-fn naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
+fn read_naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
     let Some(explicit) = fields.optional(context_constructed(tag))? else { return Ok(()) };
     let mut authority = DerReader::only(explicit.content, SEQUENCE)?.reader();
     if authority.rest().first() == Some(&OID) {
@@ -52,24 +52,24 @@ fn naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
         name::validate_string(url.tag, url.content)?;
     }
     if !authority.is_empty() {
-        directory_string(&mut authority)?;
+        read_directory_string(&mut authority)?;
     }
     authority.done()
 }
 
 /// Reads a DirectoryString of the type that every reader supports.
-fn directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
+fn read_directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
     let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT_BYTES).contains(&value.content.len());
     require(fits, "a text is not a UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
     name::validate_string(value.tag, value.content)
 }
 
-fn profession(mut fields: DerReader<'_>) -> DerResult<()> {
-    naming_authority(&mut fields, 0)?;
+fn read_profession(mut fields: DerReader<'_>) -> DerResult<()> {
+    read_naming_authority(&mut fields, 0)?;
     let mut items = fields.sequence()?;
     while !items.is_empty() {
-        directory_string(&mut items)?;
+        read_directory_string(&mut items)?;
     }
     if let Some(identifiers) = fields.optional(SEQUENCE)? {
         let mut identifiers = identifiers.reader();

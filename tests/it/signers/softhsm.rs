@@ -211,7 +211,7 @@ fn library_file_created_after_start_is_used() {
     alone(module_path!(), "library_file_created_after_start_is_used", |hsm: Hsm| async move {
         hsm.token("one");
         let file = hsm.folder().join("late.so");
-        let libraries = Libraries::at_start([("hsm".to_owned(), file.clone())]).unwrap();
+        let libraries = Libraries::new_allowing_missing([("hsm".to_owned(), file.clone())]).unwrap();
         let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
         let missing = "pkcs11 library: the file of the module does not exist";
         for _ in 0..2 {
@@ -221,7 +221,7 @@ fn library_file_created_after_start_is_used() {
         std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
         signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
         // An invalid path is an error in any case.
-        let named = |path: &str| Libraries::at_start([("hsm".to_owned(), path.into())]).err().unwrap();
+        let named = |path: &str| Libraries::new_allowing_missing([("hsm".to_owned(), path.into())]).err().unwrap();
         assert!(named("relative.so").text().contains("absolute") && named("/usr").text().contains("regular"));
     });
 }

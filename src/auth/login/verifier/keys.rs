@@ -101,7 +101,7 @@ impl KeySet {
     pub(super) fn verify(&self, token: &Jwt<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let (message, signature) = token.signed_bytes_and_signature();
         let mut outcome = SignatureOutcome::NoKey;
-        for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)).take(MAX_TRIED_KEYS) {
+        for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {
             if key.key.verifies(header.algorithm, message, signature) {
                 return SignatureOutcome::Verified;
             }
@@ -124,7 +124,7 @@ impl IssuerKey {
         Some(Self { kid, algorithm: key.alg, key: VerificationKey::new(&public)? })
     }
 
-    fn could_be(&self, header: &JwtHeader, needs_kid: bool) -> bool {
+    fn may_match(&self, header: &JwtHeader, needs_kid: bool) -> bool {
         let is_named = match (&self.kid, &header.kid) {
             (Some(own), Some(requested)) => own == requested,
             (None, _) | (_, None) => !needs_kid,

@@ -47,7 +47,7 @@ async fn of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagB
 }
 
 async fn merge_of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    let project = changed_project(tx, call).await?;
+    let project = find_changeable_project(tx, call).await?;
     merge(tx, call, TaggedResource::Project, project).await
 }
 
@@ -56,12 +56,12 @@ async fn add_to_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> 
 }
 
 async fn replace_of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let project = changed_project(tx, call).await?;
+    let project = find_changeable_project(tx, call).await?;
     tag::replace(tx, TaggedResource::Project, project, &call.document.tag_bindings()?).await
 }
 
 /// Returns the row of the project in the path, if the caller may change its tags.
-async fn changed_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<i64> {
+async fn find_changeable_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<i64> {
     tx.hold();
     let (_, project) = project::find_visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
     Ok(project.id)

@@ -144,7 +144,7 @@ async fn add_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 }
 
 async fn remove_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (_, team) = changeable_team(tx, call).await?;
+    let (_, team) = find_changeable_team(tx, call).await?;
     let users = members::find_by_username(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::remove(tx, &team, &users).await
 }
@@ -156,18 +156,18 @@ async fn add_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()>
 }
 
 async fn remove_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let (_, team) = changeable_team(tx, call).await?;
+    let (_, team) = find_changeable_team(tx, call).await?;
     let users = members::find_by_membership(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
     members::remove(tx, &team, &users).await
 }
 
-async fn changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
+async fn find_changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
     team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_change_members).await
 }
 
 /// Returns the team in the path, if the caller may add members: members act with the team's rights.
 async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
-    let (member, team) = changeable_team(tx, call).await?;
+    let (member, team) = find_changeable_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)
 }

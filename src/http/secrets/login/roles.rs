@@ -46,7 +46,7 @@ impl Call {
 
 pub(super) async fn list<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
-    HandlerResponse::keys(page.cut(call.method::<M>().await?.view().roles().names()), None)
+    HandlerResponse::keys(page.take_page(call.method::<M>().await?.view().roles().names()), None)
 }
 
 pub(super) async fn read<M: AuthMethod>(call: Call, shown: fn(&M::Role) -> Value) -> Result<HandlerResponse> {

@@ -31,7 +31,7 @@ pub(super) async fn delete_all(call: Call) -> Result<HandlerResponse> {
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    let keys = PageParams::of(&call.fields)?.cut(view.signers().map(|s| s.issuer.record.id.as_str()));
+    let keys = PageParams::of(&call.fields)?.take_page(view.signers().map(|s| s.issuer.record.id.as_str()));
     let mut info = Map::new();
     for issuer in keys.iter().filter_map(|id| view.signer(id)).map(|s| &s.issuer) {
         info.insert(

@@ -12,7 +12,7 @@ use crate::pki::mount::view::MountView;
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    let keys = PageParams::of(&call.fields)?.cut(view.keys().map(|k| k.id.as_str()));
+    let keys = PageParams::of(&call.fields)?.take_page(view.keys().map(|k| k.id.as_str()));
     let mut info = Map::new();
     for key in keys.iter().filter_map(|id| view.key(id)) {
         info.insert(key.id.clone(), json!({ "key_name": key.name, "is_default": view.is_default_key(&key.id) }));

@@ -44,7 +44,7 @@ const USAGES_CAP: ListLimit = ListLimit::new(16, 64).rejecting_only_empty();
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.managed_keys.names(backend_type(&call)?);
-    let names = PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str));
+    let names = PageParams::of(&call.fields)?.take_page(names.iter().map(String::as_str));
     if names.is_empty() {
         return Err(Error::not_found());
     }

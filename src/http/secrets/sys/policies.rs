@@ -29,7 +29,7 @@ pub(super) async fn old_names(call: Call) -> Result<HandlerResponse> {
 
 fn page_names(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
     keys.sort_unstable();
-    Ok(PageParams::of(fields)?.cut(keys.iter().map(String::as_str)))
+    Ok(PageParams::of(fields)?.take_page(keys.iter().map(String::as_str)))
 }
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {

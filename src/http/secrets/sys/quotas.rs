@@ -18,7 +18,7 @@ pub(super) const CONFIG_FIELDS: &[&str] = QuotaConfig::FIELDS;
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.rate_limit_names();
-    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+    HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names.iter().map(String::as_str)), None)
 }
 
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
