@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_is_down_when_all_of_its_devices_are() {
+    fn audit_is_down_when_all_devices_are_down() {
         let is_down = |devices: &[bool]| {
             let device = |down: &bool| test_device(*down, !down, false) as Arc<dyn Device>;
             Audit::new(Vec::new(), devices.iter().map(device).collect(), Clock::system()).is_down()

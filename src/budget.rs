@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_thing_may_take_all_there_is() {
+    fn first_reservation_may_take_the_whole_budget() {
         let budget = Budget::new(100);
         let [mut large, mut second, mut other] =
             [Reservation::default(), Reservation::default(), Reservation::default()];

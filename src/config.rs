@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_environment_is_not_blamed_on_the_file() {
+    fn environment_error_names_the_variable_not_the_file() {
         let env = |name: &str| match name {
             "SIGNET_LISTEN" => Some("hunter2".to_owned()),
             "SIGNET_WORKERS" => Some(String::new()),
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_explains_every_setting_with_its_default() {
+    fn example_lists_every_setting_with_its_default() {
         assert!(parse(EXAMPLE, none).is_ok());
         for setting in SETTINGS {
             let Setting { name, default, env_only, help } = setting;
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_example_is_taken_when_it_is_switched_on() {
+    fn every_example_line_is_accepted_when_uncommented() {
         // The members of a seal need each other; they have their own test in `seal`.
         let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
         for setting in SETTINGS.iter().filter(alone) {

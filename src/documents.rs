@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_document_quotes_nothing_of_its_body() {
+    fn document_error_does_not_quote_the_body() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(rename_all = "lowercase", deny_unknown_fields)]
         enum Kind {

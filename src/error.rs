@@ -225,7 +225,7 @@ mod tests {
     use std::error::Error as _;
 
     #[test]
-    fn a_clone_says_the_same_and_shares_the_cause() {
+    fn cloned_error_has_same_text_and_shares_the_cause() {
         let cause = std::io::Error::other("the disk");
         for error in [
             Error::unavailable(format!("storage: {}", "away"), cause),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_six_words_at_most() {
+    fn error_fits_in_six_words() {
         assert!(size_of::<Error>() <= 6 * size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
     }

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_a_length() {
+    fn text_length_is_limited() {
         let text = |length: usize| "a".repeat(length);
         for (body, member) in [
             (json!({ "f": text(101) }), "f"),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_taken_out_of_the_body() {
+    fn secret_is_removed_from_the_body() {
         let mut fields = Fields::parse(br#"{"private_key": "hunter2", "other": ["hunter2"], "none": null}"#).unwrap();
         assert!(fields.take_secret("private_key").unwrap().unwrap().expose() == b"hunter2");
         assert!(!fields.has("private_key") && fields.take_secret("private_key").unwrap().is_none());
@@ -618,7 +618,7 @@ mod tests {
         }
 
         #[test]
-        fn every_reader_takes_or_refuses_any_value(value in any_value()) {
+        fn field_readers_do_not_panic_on_any_value(value in any_value()) {
             let fields = one(value);
             let _ = (fields.text("f"), fields.str("f"), fields.bool("f"), fields.int("f"), fields.duration("f"));
             let _ = (fields.strings("f"), fields.map("f"));
@@ -628,7 +628,7 @@ mod tests {
         }
 
         #[test]
-        fn a_list_is_the_same_joined_and_apart(items in proptest::collection::vec("[a-z.*@]{1,8}", 1..6)) {
+        fn joined_list_equals_array(items in proptest::collection::vec("[a-z.*@]{1,8}", 1..6)) {
             prop_assert_eq!(one(json!(items.join(", "))).list("f").unwrap(), Some(items.clone()));
             prop_assert_eq!(one(json!(items)).list("f").unwrap(), Some(items));
         }

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_one_while_it_is_written() {
+    fn secret_is_serialized_as_text() {
         let mut text = PartlySecret::with_capacity(4);
         text.push(b"open");
         let before = text.write_secret(|text| {

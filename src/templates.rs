@@ -238,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_without_a_panic(text in "\\PC{0,40}|[{}a-z.]{0,30}") {
+        fn template_of_any_text_does_not_panic(text in "\\PC{0,40}|[{}a-z.]{0,30}") {
             let _ = Template::parse("field", &text);
         }
     }

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_takes_nothing_says_so() {
+    fn unwritable_device_reports_an_error() {
         let mut full = LogFile::open("/dev/full".into(), 0o600, false).unwrap();
         assert_eq!(full.write(b"one\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert!(LogFile::open("/".into(), 0o600, false).is_err());

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_whose_hashes_take_too_much_is_one_hash_and_the_size() {
+    fn oversized_hashed_body_is_recorded_as_one_hash_and_size() {
         let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         for (body, is_short) in [
             (format!("{{\"pin\":[{}1],\"role_id\":\"x\"}}", "1,".repeat(8000)), false),
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_device_itself_has_the_shape_of_a_request() {
+    fn device_test_line_has_the_shape_of_a_request() {
         let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         let now = Time::UNIX_EPOCH;
         let line: serde_json::Value = serde_json::from_slice(&form.test(now, now)).unwrap();

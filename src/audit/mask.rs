@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_its_hash_and_all_else_stays() {
+    fn mask_hashes_texts_and_keeps_other_values() {
         let hash = |text: &str| mask().hash(text.as_bytes());
         assert_eq!(hash("a").len(), "hmac-sha256:".len() + 64);
         let value = json!({ "a": "x", "b": [1, -2, 1.5, true, null, "x", []], "c": { "d": "{\"e\":1}", "f": {} } });
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_hmac_of_sha_256() {
+    fn mask_hash_is_hmac_sha256() {
         // RFC 4231, test case 2.
         let mask = Mask::new(b"Jefe", false, false);
         let expected = "hmac-sha256:5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_device_keeps_texts_and_its_neighbour_does_not() {
+    fn raw_device_records_texts_and_other_devices_hash_them() {
         let raw = Mask::new(&[7; 32], true, false);
         let mut open = Vec::new();
         let mut closed = Vec::new();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_cut_or_escaped_is_known_by_its_words() {
+    fn truncated_or_escaped_text_is_masked_by_its_words() {
         let sent = json!({ "name": format!("a\u{7}b{}", "c".repeat(400)) });
         let text = format!("name: {} is too long", "c".repeat(300));
         assert_eq!(hidden(&sent, &text), text.replace(&"c".repeat(300), &hash(&"c".repeat(300))));

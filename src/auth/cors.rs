@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_off_until_it_is_written_and_again_when_it_is_deleted() {
+    async fn cors_is_disabled_before_write_and_after_delete() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
         assert_eq!(auth.cors().allowed(), None);

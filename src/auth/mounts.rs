@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_routed_to_the_longest_mount() {
+    fn path_is_routed_to_the_longest_matching_mount() {
         let table = table(&["pki/", "team/a/", "team/b/c/"]);
         for (path, mount, rest) in [
             ("pki/issue/web", Some("pki/"), "issue/web"),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_above_mounts_leaves_out_what_has_moved_away() {
+    fn prefix_above_mounts_omits_moved_mounts() {
         let mount = |path: &str, former: &[&str]| Mount {
             former_paths: former.iter().map(|path| (*path).to_owned()).collect(),
             ..Mount::new(MountId::random(), path, MountKind::Pki, "00000000", crate::random::uuid())
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_mounts_are_always_there() {
+    fn built_in_mounts_always_exist() {
         let table = table(&["pki/"]);
         let paths: Vec<&str> = table.iter().map(|mount| &mount.path[..]).collect();
         assert_eq!(paths, ["auth/token/", "cubbyhole/", "identity/", "pki/", "sys/"]);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_time_never_exceeds_the_longest() {
+    fn default_ttl_never_exceeds_max_ttl() {
         let mut mount = Mount::new(MountId(1), "pki/", MountKind::Pki, "00000000", String::new());
         assert_eq!((mount.default_ttl(), mount.max_ttl()), (SYSTEM_TTL, SYSTEM_TTL));
         assert_eq!(mount.authority_ttl(), AUTHORITY_TTL);

@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_policy_does_not_end_before_it_begins_and_default_never() {
+    async fn expiration_in_the_past_or_of_default_policy_is_refused() {
         let auth = auth().await;
         for name in ["web", "default"] {
             auth.policy_write(name, &body(json!({ "policy": TEXT }))).await.unwrap();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_old_field_base64_and_empty_texts() {
+    async fn policy_write_accepts_old_field_base64_and_empty_text() {
         let auth = auth().await;
         let warnings = auth.policy_write("old", &body(json!({ "rules": TEXT }))).await.unwrap();
         assert!(warnings[0].contains("'rules' is deprecated"));
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_built_in_policies() {
+    async fn built_in_policies_exist() {
         let auth = auth().await;
         assert_eq!(auth.policy_names(), ["default", "root"]);
         assert_eq!(auth.policy_read("root").unwrap()["policy"], "");
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_policies_grant_what_short_ones_do_and_are_compiled_once() {
+    async fn long_policies_are_compiled_once() {
         let auth = auth().await;
         let long = format!("{TEXT} # {}", "x".repeat(200_000));
         auth.policy_write("long", &body(json!({ "policy": long }))).await.unwrap();
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn all_texts_together_have_a_limit() {
+    fn total_policy_text_size_is_limited() {
         let modified = datetime!(2030-01-01 00:00 UTC);
         let policy = Policy::default();
         let stored = |text| StoredPolicy { text, modified, cas_required: false, expiration: None };

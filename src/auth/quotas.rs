@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_most_specific_quota_counts_alone() {
+    async fn only_the_most_specific_quota_is_charged() {
         let auth = auth().await;
         assert!(auth.quotas().is_none());
         for (name, path, rate) in [
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_quotas_of_a_mount_end_with_it() {
+    async fn quotas_of_a_mount_are_deleted_with_the_mount() {
         let auth = auth().await;
         auth.rate_limit_write("q", change("pki", 1.0)).await.unwrap();
         auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reload_keeps_the_buckets_of_what_did_not_change() {
+    async fn reload_keeps_buckets_of_unchanged_quotas() {
         let auth = auth().await;
         auth.rate_limit_write("q", change("pki", 2.0)).await.unwrap();
         auth.rate_limit_write("other", change("team/ca", 2.0)).await.unwrap();

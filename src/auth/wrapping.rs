@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrapped_answer_is_fetched_once() {
+    async fn wrapped_response_can_be_fetched_once() {
         let (auth, store, _) = auth().await;
         let wrapping = wrapped(&auth).await;
         let token = text(&wrapping.token);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_other_token_and_no_ended_one_has_an_answer() {
+    async fn only_live_wrapping_tokens_have_a_response() {
         let (auth, _, clock) = auth().await;
         let root = auth.root_token(None, "test").await.unwrap();
         let wrapping = wrapped(&auth).await;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_has_bounds() {
+    async fn wrap_ttl_has_bounds() {
         let (auth, ..) = auth().await;
         for (seconds, good) in [(0.999, false), (1.0, true), (2_764_800.0, true), (2_764_801.0, false)] {
             assert_eq!(auth.check_wrapping_ttl(Duration::from_secs_f64(seconds)).is_ok(), good, "{seconds}");

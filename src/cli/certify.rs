@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_says_which_kind_of_key_it_wants() {
+    fn required_key_type_is_parsed_from_the_error() {
         let wanted = |text: &'static str| required_key_type(&Error::invalid(text), KeyKind::Ed25519);
         assert_eq!(wanted("x: csr: role requires keys of type rsa (see)"), Some(("rsa", 0)));
         assert_eq!(wanted("csr: role requires a minimum of an 384-bit key"), Some(("ed25519", 384)));

@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
+    fn jitter_adds_at_most_a_fifth() {
         for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
             let least = wait;
             let max = wait.saturating_add(wait / 5);

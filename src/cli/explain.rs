@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_becomes_lines() {
+    fn explain_response_is_rendered_as_lines() {
         let data = json!({
             "allowed": false,
             "reason": "the rule does not grant update",

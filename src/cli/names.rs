@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_is_the_first_that_may_be_one() {
+    fn common_name_is_the_first_suitable_name() {
         let long = format!("{}.test", "a".repeat(62));
         assert_eq!(TypedNames::of([long.as_str(), "b.test"]).unwrap().common_name, "b.test");
         assert_eq!(TypedNames::of(["10.0.0.7"]).unwrap().common_name, "10.0.0.7");

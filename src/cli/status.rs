@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_without_a_readable_end_hides_no_other() {
+    fn leaf_with_unreadable_end_does_not_hide_other_leaves() {
         let mut status = StatusReport::default();
         let mut found = found(2, 2);
         found["key_info"]["00"]["not_after"] = json!("");

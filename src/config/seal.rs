@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_on_a_token_is_read_whole() {
+    fn pkcs11_seal_settings_are_read_completely() {
         let text = format!("{TOKEN}token_label = \"t\"\nkey_label = \"k\"\nkey_id = \"0x0aFF\"\npin_file = \"/p\"");
         let SealKeySource::Pkcs11(read) = parse(&text, none).ok().unwrap().seal_key else { panic!() };
         assert!(read.token == TokenAddress::Label("t".to_owned()) && read.pin == SecretSource::File("/p".into()));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_at_a_service_is_read_whole() {
+    fn service_seal_settings_are_read_completely() {
         let text = format!("{SERVICE}kms_key = \"alias/x\"\nregion = \"eu-central-1\"\naccess_key = \"AK\"");
         let env = |name: &str| (name == "SIGNET_SEAL_SECRET_KEY").then(|| "SK".to_owned());
         let SealKeySource::CloudAkms(read) = parse(&text, env).ok().unwrap().seal_key else { panic!() };
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_lines_of_each_type_are_taken_together() {
+    fn example_lines_of_each_seal_type_are_accepted_together() {
         let example = include_str!("../../signet.example.toml");
         let line = |name: &str| {
             let begin = format!("# {name} = ");

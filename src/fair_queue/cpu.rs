@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_class_takes_the_latest_job_of_the_longest_queue() {
+    async fn full_class_drops_newest_job_of_the_longest_queue() {
         let queue = CpuQueue::of(1);
         let mut jobs = Vec::new();
         for n in 0..MAX_WAITING_PER_CLASS / MAX_WAITING_PER_CALLER {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_whose_caller_left_is_not_run_and_a_panic_is_an_error() {
+    async fn abandoned_job_is_not_run_and_panic_is_an_error() {
         let queue = CpuQueue::of(1);
         let (sender, receiver) = mpsc::channel();
         let mut left = Box::pin(queue.run(with("a"), move || sender.send(()).unwrap()));
@@ -344,7 +344,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn the_threads_run_at_a_lower_priority() {
+    async fn cpu_queue_threads_run_at_lower_priority() {
         let nice = run(|| rustix::process::getpriority_process(None).unwrap()).await.unwrap();
         assert_eq!(nice, NICE);
         assert!(rustix::process::getpriority_process(None).unwrap() < NICE);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_one_cap_in_all_of_its_forms() {
+    fn list_limit_applies_to_all_forms() {
         for at_cap in [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
         {
             assert_eq!(one(at_cap).list_within("f", FEW).unwrap().unwrap().len(), 3);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_has_one_cap_in_all_of_its_forms() {
+    fn map_limit_applies_to_all_forms() {
         for at_cap in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
             assert_eq!(one(at_cap).map_within("f", FEW).unwrap().unwrap().len(), 3);
         }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_blank_entries_is_refused_where_empty_is_no_limit() {
+    fn list_of_blank_entries_is_refused_if_empty_means_any() {
         let limited = |value| one(value).list_within("f", FEW.rejecting_only_empty());
         for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
             assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_taken_where_it_is_named_and_not_refused() {
+    fn gzip_is_used_only_if_the_client_accepts_it() {
         for (lines, taken) in [
             (&[][..], false),
             (&["gzip"], true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_encoded_unless_it_says_otherwise() {
+    fn body_is_compressed_unless_marked_uncompressed() {
         for (lines, is) in [
             (&[][..], false),
             (&[""], false),

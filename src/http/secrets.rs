@@ -524,7 +524,7 @@ mod tests {
     const SPELLED_IN_CAPITALS: [(&str, &str); 1] = [("managed-keys/:backend/:managed_key", "UUID")];
 
     #[test]
-    fn every_route_has_a_sound_pattern() {
+    fn every_route_pattern_is_valid() {
         let mut seen = std::collections::HashSet::new();
         for (kind, route) in all_routes() {
             let pattern = route.pattern;

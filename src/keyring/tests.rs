@@ -100,7 +100,7 @@ async fn switched_off_a_key_is_changed_at_its_bound_alone() {
 }
 
 #[tokio::test]
-async fn settings_have_rules_and_a_change_keeps_the_others() {
+async fn rotation_settings_are_validated_and_partial_change_kept() {
     let (keyring, _, _) = keyring();
     assert_eq!(keyring.rotation().await.unwrap(), RotationSettings::default());
     for (change, text) in [

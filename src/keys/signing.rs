@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signer_that_hangs_or_panics_is_an_error_in_time() {
+    async fn hanging_or_panicking_signer_fails_within_the_timeout() {
         let key = local("ec");
         let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
         let managed = managed(key.public());

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nine_words_are_read_and_no_other() {
+    fn only_the_nine_hash_names_are_parsed() {
         for hash in TestHash::all() {
             assert_eq!(TestHash::parse(hash.name()).unwrap(), hash);
             assert_eq!(hash.digest(b"abc").len(), hash.digest_len());

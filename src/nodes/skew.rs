@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_seen_before_it_is_measured_again() {
+    fn clock_step_is_detected_before_the_next_measurement() {
         let now = datetime!(2030-01-01 00:00 UTC);
         let clock = Clock::manual(now);
         assert!(clock.is_synchronized(), "nothing is known of another one");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_that_took_long_is_no_difference() {
+    fn slow_exchange_counts_as_no_difference() {
         let took = Duration::from_secs(300);
         let clock = Clock::manual(datetime!(2030-01-01 00:05 UTC));
         let skew = ClockSkew::new(clock, SKEW_LIMIT);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_called_where_what_it_means_may_be() {
+    async fn host_name_is_allowed_if_its_addresses_are() {
         let name = || "localhost".parse::<Name>().ok().unwrap();
         assert!(
             EgressResolver(OPEN).resolve(name()).await.is_ok_and(|mut found| found.all(|at| at.ip().is_loopback()))

@@ -241,7 +241,7 @@ mod tests {
     use crate::outbound::{Method, Outbound};
 
     #[test]
-    fn rejection_logs_an_error_code_and_nothing_that_was_sent() {
+    fn rejection_log_has_the_error_code_and_no_request_data() {
         for (body, reason) in [
             (r#"{"error": "invalid_client", "error_description": "hunter2"}"#, "invalid_client"),
             (r#"{"error": {"code": "KeyNotFound", "message": "hunter2"}}"#, "KeyNotFound"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_large_has_a_status_and_nothing_to_read() {
+    async fn oversized_response_has_a_status_and_no_body() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let served = tokio::spawn(async move {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_token_that_fits_a_header_is_refused() {
+    fn token_that_does_not_fit_a_header_is_refused() {
         assert!(token("t", 3599).unwrap().secret.expose() == b"t");
         let texts = [
             r#"{"access_token":"t"}"#,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_fetched_once_and_again_when_it_is_refused_or_old() {
+    async fn token_is_refetched_when_rejected_or_expired() {
         let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
         let fetch = |lifetime| {

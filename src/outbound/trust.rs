@@ -37,7 +37,7 @@ mod tests {
     use crate::x509::testing;
 
     #[test]
-    fn authorities_are_certificates_and_nothing_else() {
+    fn trust_roots_must_be_only_certificates() {
         let (key, certificate) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
         let key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_refused_when_it_covers_something_excluded() {
+    fn wildcard_covering_an_excluded_name_is_refused() {
         let excluded = constraints(&[], &[(DNS_NAME, b"foo.example.com")]);
         for (name, ok) in [
             ("*.example.com", false),

@@ -79,7 +79,7 @@ mod tests {
     proptest! {
         /// For any forward or backward jumps of the clock.
         #[test]
-        fn serials_of_one_run_never_fall_back(times in prop::collection::vec(times(), 1..40)) {
+        fn serials_of_one_process_never_decrease(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(at(0));
             let draw = SerialPrefix::Time.source(&clock);
             let mut before = 0;

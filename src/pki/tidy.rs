@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_run_has_a_number_of_its_own() {
+    fn tidy_runs_have_unique_numbers() {
         let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| run_id()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| *id > 0));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_admits_what_it_is_for() {
+    fn agent_pool_admits_only_its_scope() {
         let scope = AgentPoolScope {
             excluded_workspaces: list(&["ws-out"]),
             allowed_projects: list(&["prj-1"]),

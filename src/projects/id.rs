@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_of_their_form_and_use_every_character() {
+    fn ids_match_their_format_and_use_every_character() {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..200 {
             let id = new("prj");

@@ -67,7 +67,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn a_use_is_noted_once_a_minute() {
+    fn last_use_is_recorded_once_a_minute() {
         let noted = RecentTokenUses::default();
         let at = datetime!(2026-01-02 03:04:05 UTC);
         let later = |seconds| at + time::Duration::seconds(seconds);

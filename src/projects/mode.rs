@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_taken_with_its_pool_or_not_at_all() {
+    fn agent_mode_requires_a_pool() {
         let agent = mode("agent", Some("apool-1"));
         let body = json!({ "default-execution-mode": "agent", "default-agent-pool-id": "apool-1" });
         assert_eq!(read_all(&PROJECT_LEVEL, &body, None), Ok(ModeChange::Own(agent.clone())));
@@ -437,7 +437,7 @@ mod tests {
     proptest! {
         /// For any input, the resulting mode has a pool exactly if it is `agent`.
         #[test]
-        fn a_pool_goes_with_agent(
+        fn pool_requires_agent_mode(
             named in prop::option::of(prop::sample::select(MODE_NAMES.to_vec())),
             pool in prop::option::of(prop::sample::select(vec!["", "apool-1"])),
             overwrites in prop::option::of(any::<bool>()),

@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_has_the_same_rows_from_either_end(length in 0i64..5000, number in 1i64..300, size in 1i64..=100) {
+        fn page_has_the_same_rows_from_either_end(length in 0i64..5000, number in 1i64..300, size in 1i64..=100) {
             let page = PageRequest { number, size };
             let list: Vec<i64> = (0..length).collect();
             let expected: Vec<i64> = list.iter().copied().skip(page.offset() as usize).take(size as usize).collect();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_numbered_as_they_come() {
+    fn parameters_are_numbered_in_order() {
         let mut filter = Filter::new("p.org_id = {}", 7);
         filter.join("p.is_default");
         filter.and("p.name_lc = ANY({})", vec!["a".to_owned()]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_are_found_as_they_are() {
+    fn wildcards_are_escaped_in_searches() {
         assert_eq!(substring_pattern("A_b%\\"), r"%a\_b\%\\%");
     }
 }

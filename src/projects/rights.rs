@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_cover_what_they_mean_and_nothing_else() {
+    fn rights_include_only_their_implied_rights() {
         let of = |flag| OrganizationRights::NONE.with(flag, true);
         for one in Flag::ALL {
             for other in Flag::ALL {

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_are_there_are_named_by_id_or_name() {
+    fn existing_tags_are_referenced_by_id_or_name() {
         let read = |elements: &Json| {
             let none = Map::new();
             let mut attributes = AttributeReader::new(&none);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_key_wins_over_an_inherited_one() {
+    fn own_tag_overrides_inherited_tag() {
         let binding =
             |key: &str, value: &str| TagBinding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
         let own = [binding("a", "1")];

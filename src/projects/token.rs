@@ -122,7 +122,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn two_calendar_years() {
+    fn token_expires_after_two_calendar_years() {
         for (now, end) in [
             (datetime!(2026-01-02 03:04:05.678901 UTC), datetime!(2028-01-02 03:04:05.678 UTC)),
             (datetime!(2028-02-29 23:59:59 UTC), datetime!(2030-03-01 23:59:59 UTC)),
@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_split_and_no_two_alike(one in ".{0,80}", other in ".{0,80}") {
+        fn token_split_is_injective_for_any_text(one in ".{0,80}", other in ".{0,80}") {
             prop_assert_eq!(split(&one).is_some(), !one.is_empty());
             prop_assert!(one == other || split(&one).is_none() || split(&one) != split(&other));
         }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_text_is_a_token_too() {
+    fn chosen_token_text_is_accepted() {
         let text = "x.pjv1.a text that a user chose";
         let token = from_text(text).unwrap();
         let (lookup, hash) = split(text).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_one_of_its_key() {
+    fn every_value_belongs_to_its_key() {
         for WorkspaceKeyDefinition(name, words, levels) in &WORKSPACE_KEYS {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_count_up_to_what_the_files_allow() {
+    fn connection_limits_are_capped_by_open_files() {
         assert_eq!(
             of(0, 0, 1 << 20),
             ConnectionCaps { total: DEFAULT_MAX_CONNECTIONS, per_address: DEFAULT_MAX_CONNECTIONS / 2 }

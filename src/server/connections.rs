@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_is_refused_when_all_others_are_busy() {
+    fn connection_is_refused_when_all_connections_are_busy() {
         let connections = table(2, 2);
         let slots = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
         let busy = slots.each_ref().map(|slot| BusyGuard::begin(&slot.connection, 0));

@@ -88,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_written_once_a_minute() {
+    fn mismatch_is_logged_once_a_minute() {
         let last = AtomicI64::new(0);
         let told: Vec<i64> = (6000..6300).filter(|second| is_new_minute(&last, *second)).collect();
         assert_eq!(told, [6000, 6060, 6120, 6180, 6240]);
     }
 
     #[test]
-    fn no_request_begins_as_tls_does() {
+    fn no_http_request_starts_like_tls() {
         assert!(is_tls(0x16) && (b' '..=b'~').all(|octet| !is_tls(octet)));
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watchdog_is_for_the_process_that_it_names() {
+    fn watchdog_applies_only_to_the_named_process() {
         let of = |pid: Option<&str>, limit: Option<&str>| {
             let pid = pid.map(str::to_owned);
             let limit = limit.map(str::to_owned);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_answers_internal_and_leaves_the_actor_alive() {
+    async fn panic_is_an_internal_error_and_the_actor_survives() {
         let (handle, open, _) = gated(8);
         drop(open);
         assert_eq!(handle.submit(unit(13)).outcome().await.unwrap_err().kind(), Kind::Internal);

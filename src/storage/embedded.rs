@@ -78,7 +78,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn the_folder_is_0700_and_every_file_0600() {
+    fn data_folder_is_0700_and_files_are_0600() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a/b");
         let _open = open(&folder, Time::UNIX_EPOCH).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_had_says_why() {
+    fn unusable_data_folder_error_has_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_made_although_the_seal_was_changed_a_moment_before() {
+    async fn data_key_is_created_right_after_a_seal_change() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, pool) = embedded::open(dir.path(), Time::UNIX_EPOCH).unwrap();
         let commits = commit::CommitHandle::start(writer, 10).unwrap();

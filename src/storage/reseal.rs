@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_reads_no_body() {
+    fn reseal_count_reads_no_bodies() {
         for table in &SEALED_TABLES {
             for goes_on in [false, true] {
                 let text = table.counted(goes_on);

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_and_another_row_is_an_error() {
+    fn truncated_or_swapped_sealed_value_is_an_error() {
         let ring = ring();
         let sealed = ring.seal(b"row", b"secret".to_vec()).unwrap();
         for len in 0..sealed.len() {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_form_of_all_others() {
+    fn access_log_lines_have_one_format() {
         assert_eq!(
             line(false, "pki/", "token-dev"),
             "2026-11-20T07:13:50.000012Z  INFO signet::access: request=4c service=secrets operation=update \
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_of_a_request_follows_its_id() {
+    fn trace_id_follows_the_request_id() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let text = of_trace(trace, false, "pki/", "token-dev");
         assert!(text.contains(&format!(" request=4c trace_id={trace} service=secrets ")), "{text}");

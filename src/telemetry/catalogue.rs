@@ -558,7 +558,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_ends_in_its_unit_and_is_there_once() {
+    fn metric_names_are_unique_and_end_with_their_unit() {
         for metric in CATALOGUE {
             let suffixes: &[&str] = match (metric.kind, metric.unit) {
                 (MetricKind::Counter, _) => &["_total"],
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_and_its_parts_have_the_same_bounds() {
+    fn request_and_stage_histograms_have_the_same_bounds() {
         // Not part of any request.
         const BACKGROUND: [&str; 4] =
             [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_and_the_build_have_figures() {
+    fn process_and_build_metrics_are_exported() {
         let of = |name: &str| process_series().into_iter().find(|series| series.metric == name).unwrap();
         for name in [PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_MAX_FDS, PROCESS_THREADS, PROCESS_START] {
             assert!(of(name).value >= 1.0, "{name}");

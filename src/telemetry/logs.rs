@@ -183,7 +183,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_word_alone_is_a_level_and_what_is_mistyped_is_refused() {
+    fn single_word_is_a_level_and_typos_are_refused() {
         for filter in ["info", "WARN", "off", "signet=debug,warn", "error,signet::http=trace,hyper=off", "", "info,"] {
             assert!(is_log_filter(filter), "{filter}");
         }

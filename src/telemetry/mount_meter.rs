@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_gives_out_a_bounded_number_of_labels() {
+    fn number_of_mount_labels_per_process_is_limited() {
         let labels = MountLabels(Mutex::default());
         for n in 0..MAX_LABELS_PER_PROCESS {
             assert_ne!(&*labels.meter(&format!("ever-{n}/")).label, OTHER_MOUNTS);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_mount_resolves_its_own_meter() {
+    fn cloned_mount_resolves_its_own_meter() {
         let lazy = LazyMountMeter::default();
         for _ in 0..2 {
             assert_eq!(&*lazy.of("copied/").label(), "copied/");

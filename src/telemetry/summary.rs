@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_becomes_counters_gauges_and_samples() {
+    fn metrics_text_is_parsed_into_counters_gauges_and_samples() {
         let text = "# HELP a_total help\n# TYPE a_total counter\na_total{route=\"x\\\"y\\\\\",status=\"200\"} 3\n\
             # TYPE b gauge\nb 1.5\n\n# TYPE c_seconds histogram\nc_seconds_bucket{p=\"1\",le=\"+Inf\"} 4\n\
             c_seconds_sum{p=\"1\"} 2\nc_seconds_count{p=\"1\"} 4\nno value\n";

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_quiet_from_the_latest_request_on() {
+    fn quiet_time_starts_at_the_latest_request() {
         let before = Instant::now();
         std::thread::sleep(Duration::from_millis(20));
         let latest = Instant::now();

@@ -477,7 +477,7 @@ mod tests {
         }
 
         #[test]
-        fn joined_entries_are_taken_apart(
+        fn joined_crl_entries_are_split(
             all in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..=20), any::<Option<u8>>(), 0..400_usize), 0..20)
         ) {
             let encoded: Vec<(Serial, Vec<u8>)> = all.iter().map(|(octets, reason, long)| {

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_is_no_extension() {
+    fn empty_values_result_in_no_extension() {
         let empty = [
             key_usage(KeyUsage::default()),
             ext_key_usage(&[]),

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_64_columns_and_no_newline_ends_the_text() {
+    fn pem_lines_have_64_columns_without_final_newline() {
         let text = encode("CERTIFICATE", &[0; 49]);
         let expected = format!("-----BEGIN CERTIFICATE-----\n{}\nAA==\n-----END CERTIFICATE-----", "A".repeat(64));
         assert_eq!(text, expected);
@@ -370,7 +370,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "(-----(BEGIN|END) [A-Z]{0,3}-----|[ -~\\r\\n]{0,20}|\\n){0,8}") {
+        fn bundle_of_any_text_does_not_panic(text in "(-----(BEGIN|END) [A-Z]{0,3}-----|[ -~\\r\\n]{0,20}|\\n){0,8}") {
             let _ = parse_blocks(&text);
             let _ = parse_first_block(&text);
         }

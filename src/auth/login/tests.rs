@@ -104,7 +104,7 @@ async fn view_stays_during_an_outage_and_catches_up_afterwards() {
 }
 
 #[tokio::test]
-async fn login_with_an_unknown_role_id_makes_the_same_lookups() {
+async fn login_with_unknown_role_id_performs_the_same_lookups() {
     let (node, _, store) = two();
     write(&node, "web", |role| role.set_role_id("web-id").unwrap()).await.unwrap();
     let auth = Auth::open(store.clone(), Clock::system()).await.unwrap();

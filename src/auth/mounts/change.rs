@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disabled_mount_is_gone_from_table_and_storage() {
+    async fn disabled_mount_is_removed_from_table_and_storage() {
         let (auth, store) = auth().await;
         let mount = pki(&auth, json!({})).await.unwrap();
         assert_eq!(store.state().mounts, [mount.id]);

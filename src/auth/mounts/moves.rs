@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mount_moves_with_its_id_and_settings() {
+    async fn moved_mount_keeps_id_and_settings() {
         let auth = auth().await;
         let before = Mount::clone(auth.mounts().get("pki").unwrap());
         let made = auth.mount_move("/pki", "pki/below/").await.unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_a_mount_may_not_go() {
+    async fn invalid_mount_move_targets_are_refused() {
         let auth = auth().await;
         for (from, to, text) in [
             ("pki", "pki", "from and to are the same path"),

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_has_a_form_in_common_and_two_have_none() {
+    fn equal_values_share_a_form_and_different_ones_do_not() {
         let meet = |one: &str, other: &str| {
             let others = canonical_forms(other);
             canonical_forms(one).iter().any(|form| others.contains(form))

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_glob_holds_for_every_item() {
+    fn allowed_glob_must_match_every_item() {
         let allowed = rules("allowed_parameters = { \"alt_names\" = [\"*.example.com\"] }");
         for body in [json!("a.example.com"), json!("a.example.com,b.example.com"), json!(["a.example.com"])] {
             assert!(permits(&allowed, json!({"alt_names": body})));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_value_keeps_its_kind() {
+    fn allowed_value_matches_only_its_json_type() {
         let allowed = rules("allowed_parameters = { \"b\" = [true], \"n\" = [2048], \"s\" = [\"true\"] }");
         for body in [json!({"b": "true"}), json!({"b": 1}), json!({"n": "2048"}), json!({"n": 2048.0})] {
             assert!(permits(&allowed, body));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_endpoint_reads_meets_a_rule() {
+    fn parameters_that_the_endpoint_ignores_match_no_rule() {
         let permits = |rules: &ParameterRules, body: Value| {
             let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
             let read = Some(&["ttl", "lease", "name"][..]);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_leads_to_a_mount_at_or_above_or_below_its_path() {
+    fn rule_reaches_mounts_at_above_or_below_its_path() {
         for (rule, mount, path) in [
             ("pki/issue/web", "pki/", Some("pki/issue/web")),
             ("pki", "pki/", Some("pki")),

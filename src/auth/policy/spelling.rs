@@ -279,14 +279,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_in_lower_case_begins_as_it_began(begin in "[ΑΣσς.aİßſK]{0,4}|\\PC{0,4}", rest in "[ΑΣσς.a]{0,4}|\\PC{0,4}") {
+        fn lowercase_of_a_prefix_is_a_prefix_of_the_lowercase(begin in "[ΑΣσς.aİßſK]{0,4}|\\PC{0,4}", rest in "[ΑΣσς.a]{0,4}|\\PC{0,4}") {
             let (all, begin) = (format!("{begin}{rest}"), lower(&begin).into_owned());
             prop_assert!(lower(&all).starts_with(&begin));
             prop_assert_eq!(lower(&begin), begin.as_str());
         }
 
         #[test]
-        fn a_canonical_spelling_is_its_own(name in "[ A-Fa-f0:/+*-]{0,12}|\\PC{0,12}") {
+        fn canonical_spelling_is_idempotent(name in "[ A-Fa-f0:/+*-]{0,12}|\\PC{0,12}") {
             for spelling in Spelling::ALL {
                 let canonical = spelling.canonical(&name).into_owned();
                 prop_assert_eq!(spelling.canonical(&canonical), canonical.as_str());
@@ -295,7 +295,7 @@ mod tests {
         }
 
         #[test]
-        fn a_rule_stays_what_it_was_but_for_its_letters(rule in "[ aA0:+*/-]{1,16}", from in 0usize..4) {
+        fn canonical_rule_differs_only_in_letter_case(rule in "[ aA0:+*/-]{1,16}", from in 0usize..4) {
             for spelling in Spelling::ALL {
                 let spelt = canonical_rule_path(&rule, &[NameSegments::of(spelling, from)]);
                 prop_assert_eq!(count_wildcards(&spelt), count_wildcards(&rule));

@@ -27,7 +27,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn the_example_of_the_syntax_is_read() {
+fn syntax_example_is_parsed() {
     let policy = Policy::parse(
         r#"
         name = "web"                                   # ignored
@@ -509,7 +509,7 @@ proptest! {
     }
 
     #[test]
-    fn the_decision_is_that_of_the_five_steps(
+    fn decision_matches_the_five_step_reference(
         rules in proptest::collection::vec((any_path(), any_capabilities()), 0..12),
         path in any_path(),
         list in any::<bool>(),

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_of_many_values_is_not_written_out() {
+    fn long_parameter_name_with_many_values_is_not_expanded() {
         let text = format!("{{\"{}\":[0{}]}}", "n".repeat(900 << 10), ",0".repeat(9_000));
         let value = json!(text);
         let mut inside = NestedTexts::default();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_read_as_its_endpoint_reads_it() {
+    fn policy_values_are_parsed_like_endpoint_values() {
         let value = json!("cGF0aCAieCIge30=");
         for name in ["policy", "Rules"] {
             let mut fields = Fields::default();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_may_be_to_compare_is_denied() {
+    fn values_beyond_the_comparison_limit_are_denied() {
         let names: Vec<String> = (0..9_000).map(|n| format!("n{n}.test")).collect();
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
@@ -390,7 +390,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_denied_by_itself_in_any_case(text in "[a-zA-Z0-9:.;@*ü-]{1,20}") {
+        fn denied_text_matches_in_any_letter_case(text in "[a-zA-Z0-9:.;@*ü-]{1,20}") {
             prop_assert!(denied(&text, json!(text.to_uppercase())) || lower(&text.to_uppercase()) != lower(&text));
             prop_assert!(denied(&text.to_uppercase(), json!(text)) || lower(&text.to_uppercase()) != lower(&text));
         }

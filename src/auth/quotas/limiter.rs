@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_empties_and_fills_evenly() {
+    fn bucket_drains_and_refills_linearly() {
         let limiter = limits(5.0, 1, 0);
         for left in (0..5).rev() {
             let taken = limiter.take(v4(1), START);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_request_a_second_is_one_in_several() {
+    fn fractional_rate_allows_one_request_per_interval() {
         let limiter = limits(0.25, 1, 0);
         assert!(limiter.take(v4(1), START).granted);
         let refused = limiter.take(v4(1), after(1));

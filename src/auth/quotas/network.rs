@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_network_of_ipv6_is_one_client() {
+    fn ipv6_network_counts_as_one_client() {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exempt_path_is_so_with_what_is_below_it() {
+    fn exempt_path_includes_paths_below_it() {
         let config = |paths: &[&str]| QuotaConfig {
             rate_limit_exempt_paths: paths.iter().map(|path| (*path).to_owned()).collect(),
             ..QuotaConfig::default()

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_one_moment_differ_and_so_do_their_hashes() {
+    fn tokens_created_together_have_different_texts_and_hashes() {
         let [one, other] = [new_token(START), new_token(START)];
         assert!(one != other && hash_of(&one) != hash_of(&other));
         assert_eq!((one.len(), new_accessor(START).len()), (46, 25));

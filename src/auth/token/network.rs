@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_lies_within_another_when_each_network_of_it_does() {
+    fn network_list_is_a_subset_if_each_network_is() {
         let list = |text: &str| -> Vec<Network> { text.split(' ').map(|text| Network::parse(text).unwrap()).collect() };
         let outer = list("192.0.2.9/24 2001:db8::/32");
         for (inner, within) in [
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_passes_when_one_of_the_networks_has_it() {
+    fn address_is_allowed_if_any_network_contains_it() {
         let networks = ["192.0.2.9/24", "::1"].map(|text| Network::parse(text).unwrap());
         let passes = |address: &str| Network::any_admits(&networks, Some(address.parse().unwrap()));
         assert!(passes("192.0.2.200") && passes("::ffff:192.0.2.200") && passes("::1"));

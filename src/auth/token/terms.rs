@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_what_they_refuse() {
+    fn token_setting_errors_name_the_field() {
         for (body, want) in [
             (json!({"token_ttl": "2h", "max_ttl": "1h"}), "ttl should not be greater than max_ttl"),
             (json!({"token_num_uses": -1}), "token num uses cannot be negative"),

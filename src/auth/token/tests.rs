@@ -265,7 +265,7 @@ async fn children_of_a_token_revoked_alone_become_orphans() {
 }
 
 #[tokio::test]
-async fn the_accessors_of_live_tokens_are_listed_in_pages() {
+async fn live_token_accessors_are_listed_in_pages() {
     let f = Fixture::new().await;
     for _ in 0..7 {
         f.token(&f.root, json!({"ttl": "1h"})).await;
@@ -352,7 +352,7 @@ async fn unsupported_token_fields_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn the_unset_values_that_clients_always_send_change_nothing() {
+async fn unset_values_sent_by_clients_change_nothing() {
     let f = Fixture::new().await;
     let body = json!({"ttl": "0s", "explicit_max_ttl": "0s", "period": "0s", "display_name": "", "num_uses": 0,
         "renewable": true, "type": "service", "entity_alias": "", "policies": ["web"], "meta": {"a": "b"}, "id": ""});
@@ -461,7 +461,7 @@ async fn a_cached_token_is_read_again_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_changed_policy_is_in_force_at_once() {
+async fn changed_policy_applies_immediately() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
     let may = async |path: &str| {
@@ -480,7 +480,7 @@ async fn a_changed_policy_is_in_force_at_once() {
 }
 
 #[tokio::test]
-async fn a_sweep_removes_what_expired_with_its_family() {
+async fn sweep_removes_expired_tokens_with_descendants() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"ttl": "1h", "policies": ["admin"]})).await;
     let child = f.token(&parent, json!({"ttl": "9h"})).await;

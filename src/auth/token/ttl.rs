@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_bound_by_an_explicit_maximum_only() {
+    fn period_is_capped_only_by_explicit_max_ttl() {
         let mut periodic = TtlLimits { period: 2 * HOUR, ..limits() };
         assert_eq!(periodic.grant(START + 1000 * HOUR, HOUR).unwrap().ttl, 2 * HOUR);
         periodic.explicit_max = 3 * HOUR;
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_life_passes_its_bound_or_rounds_to_nothing(
+        fn ttl_never_exceeds_its_cap_or_rounds_to_zero(
             age in 0u64..50_000_000, requested in 0u64..400_000_000_000, explicit in 0u64..400_000_000_000, period in 0u64..9_000_000
         ) {
             let seconds = Duration::from_secs;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_the_number_of_letters_that_are_off() {
+    fn edit_distance_counts_differing_letters() {
         for (one, other, off) in [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "ab", 1), ("ba", "ab", 2)]
         {
             assert_eq!(edit_distance(one, other), off, "{one} {other}");

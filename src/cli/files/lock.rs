@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_taken_once_by_a_file_that_others_may_not_open() {
+    fn folder_lock_is_exclusive_and_its_file_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         let lock = folder.path().join(".signet.lock");

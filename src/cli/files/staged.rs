@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_for_its_owner_and_for_the_group_that_had_it() {
+    fn secret_file_keeps_owner_and_group_access() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key.pem");
         replace(&file, "1", FileContent::Secret).unwrap();

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_is_there_once_and_has_a_name_of_its_own() {
+    fn routes_and_their_names_are_unique() {
         let mut seen = std::collections::HashSet::new();
         for route in all_routes() {
             assert!(seen.insert(format!("{} {}", route.method, route.pattern)), "{}", route.pattern);

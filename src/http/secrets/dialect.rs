@@ -143,7 +143,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_header_decides_and_the_contracts_own_wins() {
+    fn contract_header_overrides_client_header() {
         let of = |compat, headers: &[(&'static str, &'static str)]| {
             let request = headers.iter().fold(TestRequest::default(), |request, header| request.append_header(*header));
             Dialect::of(request.to_http_request().headers(), compat)

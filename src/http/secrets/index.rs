@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_exact_pattern_wins() {
+    fn most_specific_pattern_wins() {
         for (path, expected) in [
             ("roles/web", "roles/:name name=web"),
             ("roles/a.b-c_d", "roles/:name name=a.b-c_d"),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_everything_behind_its_literals() {
+    fn tail_matches_everything_after_its_literals() {
         let index = RouteIndex::new("pki", &[TAILED]);
         for (raw, at) in [
             ("ocsp/a//b%2f/../c/", Some(5)),

@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_accepted_path_has_no_segment_with_another_meaning(raw in "[a./%20efF\\PC]{0,40}") {
+        fn accepted_path_has_no_ambiguous_segment(raw in "[a./%20efF\\PC]{0,40}") {
             if let Ok(path) = validate(&raw) {
                 prop_assert!(!path.split('/').any(|s| s == ".." || s == "."));
                 prop_assert!(!path.contains("//") && !path.contains('\0'));

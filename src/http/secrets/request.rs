@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_called_by_one_printable_word() {
+    fn request_id_is_one_printable_word() {
         let called = |values: &[&str]| {
             let request = values.iter().fold(TestRequest::default(), |r, v| r.append_header(("idempotency-key", *v)));
             idempotency_key(request.to_http_request().headers()).map(|key| key.map(String::from))

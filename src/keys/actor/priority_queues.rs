@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_learned_within_some_calls_and_not_from_one() {
+    fn pace_is_learned_from_several_calls_not_from_one() {
         let mut waiting = PriorityQueues::default();
         waiting.learn(Duration::from_secs(3), LONG);
         assert!(waiting.pace <= MAX_FIRST_ESTIMATE, "{:?}", waiting.pace);

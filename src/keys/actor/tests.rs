@@ -199,7 +199,7 @@ async fn concurrent_calls_reach_but_never_exceed_the_cap() {
 }
 
 #[tokio::test]
-async fn a_cap_that_is_changed_holds_from_then_on() {
+async fn changed_cap_applies_to_later_calls() {
     for (double, backend) in both(CALL) {
         let actor = SignerActor::start("lowered", backend.clone(), 4, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
@@ -405,7 +405,7 @@ async fn sessions_without_work_end() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_what_waits_and_refuses_what_comes() {
+async fn stop_fails_waiting_jobs_and_refuses_new_ones() {
     for (double, backend) in both(CALL) {
         let actor = SignerActor::start("stops", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
@@ -421,7 +421,7 @@ async fn a_stop_ends_what_waits_and_refuses_what_comes() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_longer_than_it_may() {
+async fn stop_wait_is_limited() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("stuck", backend, 1, SignerLimits::default());
@@ -458,7 +458,7 @@ async fn wrong_signature_is_never_returned() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_backend_costs_one_call() {
+async fn backend_panic_fails_one_call() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("panics", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));

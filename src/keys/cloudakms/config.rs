@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_may_be_made_is_named_by_an_alias() {
+    fn generated_key_requires_an_alias() {
         for (kms_key, may) in [
             ("alias/x", true),
             ("alias/a/b_c-d", true),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_have_rules() {
+    fn invalid_parameters_are_refused() {
         type Edit = fn(&mut CloudAkmsConfig);
         let cases: [(Edit, bool, &str); 10] = [
             (|c| c.key_type.clear(), false, "key_type is required"),

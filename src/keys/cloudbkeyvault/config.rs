@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_have_rules() {
+    fn invalid_parameters_are_refused() {
         type Edit = fn(&mut CloudBkeyvaultConfig);
         let pair = "client_id and client_secret are required together, or neither of them for a managed identity";
         let cases: [(Edit, bool, &str); 15] = [

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_below_a_suffix_at_a_dot() {
+    fn resource_matches_suffix_only_at_a_dot() {
         for good in ["vault.azure.net", "managedhsm.azure.net", "eu.vault.azure.net", "vault.azure.cn", "stack.example"]
         {
             assert!(is_trusted(good, &["stack.example".to_owned()]), "{good}");

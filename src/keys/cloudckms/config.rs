@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_have_rules() {
+    fn invalid_parameters_are_refused() {
         type Edit = fn(&mut CloudCkmsConfig);
         let cases: [(Edit, bool, &str); 10] = [
             (|c| c.crypto_key.clear(), false, "crypto_key is required"),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_opened() {
+    fn only_files_inside_the_folder_are_opened() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("credentials");
         std::fs::create_dir_all(folder.join("team")).unwrap();

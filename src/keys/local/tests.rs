@@ -52,7 +52,7 @@ fn key_types_and_sizes_match_the_table() {
 }
 
 #[test]
-fn a_pem_text_has_one_key_in_any_form() {
+fn pem_must_contain_exactly_one_key_in_any_format() {
     let openssl = OpenSsl::new();
     for (key_type, bits) in ALL {
         let key = generate(key_type, bits);

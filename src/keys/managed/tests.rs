@@ -146,7 +146,7 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
 }
 
 #[tokio::test]
-async fn a_writer_on_another_node_is_never_overwritten_unseen() {
+async fn concurrent_write_of_another_node_is_not_overwritten() {
     let w = world().await;
     let other = w.another().await;
     let uuid = w.write("web", 1).await.uuid.clone();
@@ -235,7 +235,7 @@ async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
+async fn signer_is_returned_only_for_permitted_mounts_and_keys() {
     let w = world().await;
     let uuid = w.write("web", 1).await.uuid.clone();
     let public = crate::keys::PrivateKey::generate(crate::keys::KeySpec::new("ec", 256).unwrap()).unwrap();

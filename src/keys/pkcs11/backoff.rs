@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_looks_after_steps_that_grow_to_half_a_minute() {
+    fn one_call_retries_at_intervals_growing_to_30_seconds() {
         let trouble = KeyBackoff::default();
         let mut now = Instant::now();
         assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));

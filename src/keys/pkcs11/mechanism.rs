@@ -288,7 +288,7 @@ mod tests {
     const P256: KeyKind = KeyKind::Ec(Curve::P256);
 
     #[test]
-    fn mechanisms_sign_with_what_they_are_for() {
+    fn mechanisms_sign_only_with_their_algorithm() {
         let wants =
             |mechanism, kind, algorithm| MechanismPlan::of(mechanism, kind, algorithm).map(|plan| plan.wants()).ok();
         assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn two_numbers_become_minimal_positive_integers() {
+    fn ecdsa_numbers_are_encoded_as_minimal_der_integers() {
         let number = |first: &[u8]| [first, &vec![7; 32 - first.len()]].concat();
         for (r, s) in [(&[0x80][..], &[0, 0, 0x7f][..]), (&[0, 0x80], &[0xff]), (&[0; 31], &[1])] {
             let r = number(r);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_info_is_that_of_rfc_8017() {
+    fn digest_info_matches_rfc8017() {
         let info = encode_digest_info(TestHash::Sha256, &[7; 32]);
         let prefix = [0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
         assert_eq!(info, [&prefix[..], &[7; 32]].concat());

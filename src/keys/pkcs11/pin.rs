@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_pin_is_tried_again_after_a_permission_alone() {
+    fn rejected_pin_is_retried_only_after_a_permission() {
         let pin = Pin::new(Secret::new("1234"));
         assert!(pin.may_be_tried(None));
         let refused_at = next_event();

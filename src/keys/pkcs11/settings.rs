@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_words_are_read_as_they_are_written() {
+    fn mechanisms_slots_and_names_are_parsed() {
         for (text, number) in [("0x1041", 0x1041), ("0X000d", 13), ("0xFFFFFFFF", 0xffff_ffff)] {
             assert_eq!(Pkcs11Settings::parse_mechanism(text).unwrap(), number);
         }

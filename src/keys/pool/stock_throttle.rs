@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_keeps_to_what_others_leave() {
+    fn stock_generation_uses_only_idle_cpu_time() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(8);
         assert_eq!((pace.concurrency(), pace.pause(now)), (2, None));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_came_after_a_failure_does_not_end_its_pause() {
+    fn key_generated_after_a_failure_does_not_end_the_pause() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(1);
         pace.failed(now);

@@ -54,7 +54,7 @@ async fn soon(call: Call<'_>) -> Result<PrivateKey> {
 }
 
 #[test]
-fn a_thread_that_works_has_time_on_a_processor() {
+fn working_thread_has_cpu_time() {
     let before = processor_time();
     while processor_time() == before {
         std::hint::black_box(before);
@@ -76,7 +76,7 @@ async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
 
 /// Large keys never finish; all others finish immediately.
 #[tokio::test]
-async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
+async fn forty_abandoned_rsa_8192_calls_do_not_delay_other_keys() {
     let pool = KeyPool::idle();
     let (begin, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
@@ -206,7 +206,7 @@ fn full_lane_drops_the_latest_jobs_of_its_largest_mount() {
 }
 
 #[test]
-fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
+fn full_lane_is_busy_immediately_and_others_stay_open() {
     let pool = KeyPool::idle();
     for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Medium, 3072), (PoolLane::Large, 8192)] {
         let mut calls: Vec<_> = (0..lane.max_queued()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
@@ -219,7 +219,7 @@ fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
 }
 
 #[test]
-fn a_job_whose_caller_has_left_is_dropped_unstarted() {
+fn job_of_a_disconnected_caller_is_not_started() {
     let pool = KeyPool::idle();
     let presence = CallerGuard::default();
     let watch = presence.watch();
@@ -238,7 +238,7 @@ fn a_job_whose_caller_has_left_is_dropped_unstarted() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_threads_are_nice_and_end_with_the_last_handle() {
+fn pool_threads_have_low_priority_and_end_with_last_handle() {
     let pool = KeyPool::start();
     let queue = Arc::downgrade(&pool.0.0);
     let nice = thread::spawn(|| {

@@ -103,7 +103,7 @@ mod tests {
     use crate::x509::serial::Serial;
 
     #[tokio::test]
-    async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
+    async fn panic_in_a_plan_is_an_error_and_publishes_nothing() {
         let view = Arc::new(MountView::empty(MountId(1)));
         let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
         assert!(matches!(changed, ChangeOutcome::Failed { reloaded: None, error } if error.kind() == Kind::Internal));

@@ -194,7 +194,7 @@ mod tests {
 
     /// Slow signatures occupy a thread of the CPU queue; signatures of a managed key must not.
     #[tokio::test]
-    async fn a_managed_key_is_never_slow_for_this_server() {
+    async fn managed_key_is_not_counted_as_slow() {
         let mut modulus = vec![0xc5; 512];
         modulus[511] = 1;
         let public = PublicKey::parse(&rsa_spki(&modulus, &[1, 0, 1])).unwrap();

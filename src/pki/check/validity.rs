@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_limit_what_a_request_may_set() {
+    fn validity_bounds_limit_requested_dates() {
         let forbid = json!({"not_after_bound": "forbid"});
         refused("T8", leaf(forbid, json!({"not_after": at(HOUR)})), "not_after");
         let bound = json!({"not_after_bound": at(2 * HOUR), "ttl": "1h"});
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_would_outlive_its_issuer() {
+    fn certificate_outliving_its_issuer_follows_the_setting() {
         use LeafNotAfterBehavior::{AlwaysEnforceErr, Err, Permit, Truncate};
         let soon = now() + 10;
         let under = |request: Value, behaviour| leaf_under(json!({}), request, soon, behaviour);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_that_begin_alike_stay_together() {
+    fn serials_with_a_common_prefix_stay_together() {
         let alike = |n: usize| {
             let mut random = [0; Serial::RANDOM];
             random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shares_what_it_does_not_change() {
+    fn changed_list_shares_unchanged_chunks() {
         let first = CrlEntries::default().with(batch((0..20_000).map(|n| n * 3)));
         let second = first.with(batch([30_001]));
         let before: std::collections::HashSet<_> = first.pieces().iter().map(|p| p.as_ptr()).collect();

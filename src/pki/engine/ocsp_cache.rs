@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revocation_or_another_view_is_seen_at_once() {
+    fn revocation_or_new_view_invalidates_the_ocsp_cache() {
         let answers = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
         let before = answers.reading(at(0.0));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_drops_the_oldest() {
+    fn ocsp_cache_is_bounded_and_drops_the_oldest_entry() {
         let answers = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
         let read = answers.reading(at(0.0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_an_end_is_not_used_again() {
+    fn response_without_next_update_is_not_cached() {
         let answers = OcspCache::default();
         let view = Arc::new(MountView::empty(MountId(1)));
         let mut endless = signed(OcspCertStatus::Good);

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_run_is_due_after_the_delay_of_the_start_and_the_interval() {
+    async fn tidy_is_due_after_startup_delay_and_interval() {
         let opened = Time::UNIX_EPOCH + Duration::from_secs(10_000);
         let mut tidying = TidyController::new(Handle::current(), opened);
         let config = AutoTidyConfig {

@@ -117,7 +117,7 @@ fn duration(text: &str) -> DurationText {
 }
 
 #[test]
-fn roles_read_as_they_did() {
+fn stored_roles_of_older_versions_are_read() {
     assert_eq!(read::<Role>(ROLE_DEFAULT), Role::default());
     let any = Role {
         keys: RoleKeys::Any,
@@ -163,14 +163,14 @@ fn roles_read_as_they_did() {
 }
 
 #[test]
-fn an_older_role_reads_with_the_defaults_of_what_it_lacks() {
+fn older_role_gets_defaults_for_missing_fields() {
     let role: Role = serde_json::from_str(r#"{"key_type":"ec","key_bits":256,"unknown":1}"#).unwrap();
     assert_eq!(role, Role { keys: RoleKeys::new("ec", 256).unwrap(), ..Role::default() });
     assert_eq!(serde_json::from_str::<Role>("{}").unwrap(), Role::default());
 }
 
 #[test]
-fn settings_read_as_they_did() {
+fn stored_settings_of_older_versions_are_read() {
     assert_eq!(read::<CrlConfig>(CRL_DEFAULT), CrlConfig::default());
     let crl = CrlConfig {
         expiry: duration("90"),

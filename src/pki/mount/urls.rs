@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_an_end_but_for_those_that_are_there() {
+    fn list_limits_do_not_apply_to_stored_lists() {
         let long = Urls { ocsp_servers: vec!["http://a.test".to_owned(); 17], ..Urls::default() };
         let error = checked(long.clone()).unwrap_err();
         assert_eq!(error.text(), "ocsp_servers: at most 16 entries are allowed");

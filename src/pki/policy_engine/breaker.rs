@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_failures_in_a_row_open_it() {
+    fn breaker_opens_only_after_consecutive_failures() {
         let breaker = CircuitBreaker::new();
         for _ in 0..3 {
             (1..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_from_before_it_opened_have_no_say() {
+    fn calls_started_before_the_breaker_opened_are_ignored() {
         let breaker = CircuitBreaker::new();
         let slow = breaker.enter(NOW).unwrap();
         let slower = breaker.enter(NOW).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_backwards_does_not_keep_it_open() {
+    fn breaker_closes_despite_clock_moving_backwards() {
         assert!(opened().enter(NOW - Duration::from_secs(3600)).is_some());
     }
 }

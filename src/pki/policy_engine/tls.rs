@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_bundle_is_a_chain_and_its_one_key() {
+    fn client_bundle_must_be_a_chain_and_one_key() {
         let (key, certificate) = testing::root("ec", 256);
         let (other, _) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_certificate_counts_while_it_is_valid() {
+    fn pinned_certificate_is_trusted_while_valid() {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let pinned = vec![PinnedCertificate { der: vec![1], not_before: 10, not_after: 20 }];
         let trust = EngineTlsTrust::new(RootCertStore::empty(), pinned, &provider).unwrap();

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_success_outlives_later_runs() {
+    fn last_success_is_kept_by_later_runs() {
         let at = |seconds| Time::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut first = TidyReport::begin(TidyConfig::default(), at(10), None);
         assert_eq!(first.interval_start(), 10_000_000);

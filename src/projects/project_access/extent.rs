@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_custom_level_is_less_than_administering() {
+    fn every_custom_access_key_is_below_admin() {
         let keys = json!({
             "project-access": { "settings": "delete", "teams": "manage", "variable-sets": "write" },
             "workspace-access": { "runs": "apply", "sentinel-mocks": "read", "state-versions": "write",

@@ -364,7 +364,7 @@ mod tests {
     proptest! {
         /// For any stored or sent value, each key has one of its valid values.
         #[test]
-        fn keys_never_have_another_value(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
+        fn access_keys_have_only_their_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
             let body = json!({ block.name(): { *name: value } });
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_one_of_its_key() {
+    fn every_value_belongs_to_its_key() {
         for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.index(), index, "{block:?} {name}");

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_mean_what_their_columns_say() {
+    fn workspace_levels_match_their_permission_columns() {
         type Rights = WorkspaceRights;
         let of = |level| Rights::of_level(level, None);
         assert_eq!(of("maintain") | Rights::OVERRIDE_POLICIES, Rights::ALL);

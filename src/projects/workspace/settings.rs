@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_texts_has_a_size() {
+    fn text_list_size_is_limited() {
         let faults = |texts: Vec<String>| {
             let body = json!({ "trigger-patterns": texts });
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_version_of_three_numbers_is_one(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
+        fn three_part_version_is_accepted(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
             let version = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
             let constraint = format!("{operator}{version}");
             prop_assert!(is_constraint(&constraint));

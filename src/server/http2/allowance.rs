@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_silence_earns_no_more_than_there_is_at_first() {
+    fn allowance_never_exceeds_its_initial_tokens() {
         let allowance = FrameAllowance::new(0);
         allowance.spend(2000, 1 << 40);
         assert!(!allowance.is_spent());

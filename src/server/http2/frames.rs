@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_each_frame_is_found_however_it_is_cut() {
+    fn frame_ends_are_found_in_any_chunking() {
         let whole = [vec![0; PREFACE_BYTES], frame(4, 0, 0), frame(6, 0, 8), frame(0, 1, 70_000)].concat();
         let ends = [PREFACE_BYTES, PREFACE_BYTES + 9, PREFACE_BYTES + 26, whole.len()];
         for step in [1, 2, 8, 9, 10, 4096] {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_counted_and_those_that_carry_nothing_apart() {
+    fn empty_frames_are_counted_separately() {
         let mut frames = FrameScanner::new();
         frames.read(&[0; PREFACE_BYTES]);
         let sent = [(0, 5), (0, 0), (1, 5), (9, 5), (2, 5), (3, 4), (4, 0), (6, 8), (8, 4), (99, 0)];

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_above_the_limit_is_moved_and_starts_over() {
+    fn log_above_the_limit_is_checkpointed_and_restarted() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, mut mover) = database(dir.path());
         grow(&writer, 70);

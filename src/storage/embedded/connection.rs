@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_had_to_grow_is_cut_when_it_starts_over() {
+    fn grown_log_is_truncated_when_it_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (b BLOB)").unwrap();

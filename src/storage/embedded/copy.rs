@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_stopped_ends_and_leaves_nothing() {
+    fn stopped_copy_leaves_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("data");
         let file = dir.path().join("copy.db");

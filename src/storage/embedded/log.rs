@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_log_ends_with_the_last_transaction_that_counts() {
+    fn truncated_log_ends_with_the_last_valid_transaction() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         let copy = dir.path().join("copy.db");

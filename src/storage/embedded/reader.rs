@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_fails_or_panics_fails_alone() {
+    async fn failing_or_panicking_read_fails_only_itself() {
         let (_dir, _writer, pool) = store();
         let busy = keep_busy(&pool).await;
         let reads = (0..40).map(|n| {

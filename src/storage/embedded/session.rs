@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_failure_of_its_own_work() {
+    fn panic_fails_only_its_own_work() {
         let db = Connection::open_in_memory().unwrap();
         let work: SqlWork = std::sync::Arc::new(|_| async { panic!("a defect") }.boxed_local());
         assert!(

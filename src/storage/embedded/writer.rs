@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_ends_after_a_failed_sync_keeps_its_log() {
+    async fn store_closed_after_a_failed_sync_keeps_its_log() {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, pool) = super::super::open(dir.path(), crate::clock::Time::UNIX_EPOCH).unwrap();
         let path = writer.path.clone();

@@ -202,7 +202,7 @@ mod unit_tests {
     use super::*;
 
     #[test]
-    fn only_a_refusal_of_transactions_is_called_a_pooler() {
+    fn only_transaction_rejection_is_reported_as_a_pooler() {
         for (code, is) in [("08P01", true), ("0A000", true), ("42601", true), ("57P01", false), ("53200", false)] {
             assert_eq!(is_transaction_rejected(&SqlState::from_code(code)), is, "{code}");
         }

@@ -94,7 +94,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_counts() {
+    fn first_matching_passfile_line_wins() {
         let content = "# db:5432:signet:signet:comment\nother:*:*:*:wrong\ndb:5433:signet:signet:port\r\n\
             db:5432:signet:signet:se\\:cr\\\\et\n*:*:*:*:any\n";
         assert_eq!(found(content, "postgres://signet@db/signet").as_deref(), Some("se:cr\\et"));
@@ -127,7 +127,7 @@ mod unit_tests {
 
     proptest! {
         #[test]
-        fn no_content_panics(content in "[a-z*:\\\\#\n]{0,60}") {
+        fn passfile_of_any_content_does_not_panic(content in "[a-z*:\\\\#\n]{0,60}") {
             let _ = found(&content, "postgres://u@db/d");
         }
     }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_are_repeated_leave_the_others_in_one_statement() {
+    async fn repeated_requests_do_not_split_the_statement() {
         let fixture = Postgres::new();
         let (mut writer, _reader) = open(fixture.url()).await.unwrap();
         let mount = MountId::random();

@@ -302,7 +302,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_session_ends_in_an_answer_and_not_a_wait() {
+async fn lock_of_another_session_fails_instead_of_waiting() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
@@ -316,7 +316,7 @@ async fn a_lock_of_another_session_ends_in_an_answer_and_not_a_wait() {
 }
 
 #[tokio::test]
-async fn a_value_that_the_engine_cannot_keep_fails_only_its_unit() {
+async fn unstorable_value_fails_only_its_unit() {
     let (_fixture, storage, mount) = node().await;
     let pki = storage.pki();
     let with_name = |name: &str| {
@@ -394,7 +394,7 @@ async fn node_with_a_stale_ring_reads_the_keys_once() {
 }
 
 #[tokio::test]
-async fn a_node_that_follows_the_others_seals_with_their_new_key() {
+async fn following_node_seals_with_the_new_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
     let point = changes(&second, LogPosition::default()).await.0;
@@ -579,7 +579,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
 }
 
 #[tokio::test]
-async fn nodes_count_what_is_left_together_and_in_steps() {
+async fn nodes_share_the_count_of_remaining_values() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     for n in 0..5 {
@@ -639,7 +639,7 @@ async fn mount_drop_leaves_no_certificate_of_another_node() {
 }
 
 #[tokio::test]
-async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
+async fn token_revoked_on_one_node_ends_leases_of_other_nodes() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let token = |n: u8| TokenRow {
@@ -720,7 +720,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
 }
 
 #[tokio::test]
-async fn a_deadlock_between_nodes_is_tried_again() {
+async fn deadlock_between_nodes_is_retried() {
     let (fixture, storage, mount) = node().await;
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
@@ -740,7 +740,7 @@ async fn a_deadlock_between_nodes_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_start_that_finds_no_database_says_why() {
+async fn start_without_database_reports_the_reason() {
     let fixture = Postgres::new();
     let url = fixture.database.url();
     for (url, says) in [

@@ -407,7 +407,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn the_modes_are_those_of_libpq() {
+    fn sslmode_values_match_libpq() {
         for (parameters, verify) in [
             ("sslmode=require", CertVerification::Nothing),
             ("sslmode=require&sslrootcert=/ca.pem", CertVerification::Chain),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_not_be_written_is_gone() {
+    fn partially_written_key_file_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
         let full = |file: &File| files::write_synced(file, &[b"5a5a"]).and(Err(ErrorKind::StorageFull.into()));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_below_none_says_so() {
+    fn missing_key_file_or_folder_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("seal.key");
         let refused = |made: Result<SealKey>| made.err().unwrap().to_string();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_group_or_others_can_touch_is_refused() {
+    fn key_file_accessible_to_group_or_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("seal.key");
         SealKey::create_file(&path).unwrap();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_key_is_for_the_owner_of_the_one_before() {
+    fn replacement_key_file_keeps_the_owner() {
         let (_dir, file) = folder();
         let owner = |file: &Path| {
             let found = std::fs::metadata(file).unwrap();

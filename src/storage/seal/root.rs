@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_root_key_opens_with_its_seal_in_its_store_alone() {
+    async fn root_key_opens_only_with_its_seal_in_its_store() {
         let seal = SealKey::random();
         let root = generate();
         let at = Time::UNIX_EPOCH;

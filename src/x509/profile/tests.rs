@@ -148,7 +148,7 @@ fn texts(check: fn(&[u8]) -> DerResult<()>, good: &[&str], bad: &[&str]) {
 }
 
 #[test]
-fn texts_of_names_follow_their_rules() {
+fn name_texts_are_validated() {
     let long = format!("{}.test", "a".repeat(64));
     texts(
         text::validate_dns_name,
@@ -262,7 +262,7 @@ fn a_label_that_begins_as_an_a_label_decodes() {
 }
 
 #[test]
-fn other_names_of_known_types_must_have_their_form() {
+fn other_names_of_known_types_are_validated() {
     let name = |kind: u8, tag: u8, text: &str| {
         tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, kind], &tlv(0xa0, &[&tlv(tag, &[text.as_bytes()])])])
     };
@@ -302,7 +302,7 @@ fn other_names_of_known_types_must_have_their_form() {
 }
 
 #[test]
-fn bases_of_subtrees_follow_their_rules() {
+fn subtree_bases_are_validated() {
     let bad = ["a.test.", ".", "a..b", "..a", "*.a", "a b", "http://a", "a/b", "a:1"];
     texts(validate_host_base, &["", "a", ".a.test", "a_b"], &bad);
     texts(validate_host_base, &["1.2.3.4"], &["a@b"]);
@@ -313,7 +313,7 @@ fn bases_of_subtrees_follow_their_rules() {
 }
 
 #[test]
-fn general_names_are_of_kinds_and_forms_that_others_read() {
+fn unsupported_general_names_are_refused() {
     let good = [
         host("a"),
         uri("urn:a:b"),
@@ -734,7 +734,7 @@ fn extensions_of_lists_and_entries_are_read_to_their_end() {
 }
 
 #[test]
-fn criticality_is_what_the_profile_says() {
+fn criticality_must_match_the_profile() {
     let held = |known: Option<ExtensionProfile>, critical, value: &[u8]| {
         known.unwrap().validate("field", critical, value).map_err(|e| e.text().to_owned())
     };
@@ -845,7 +845,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_name_or_not(text in "\\PC{0,40}") {
+    fn name_validation_of_any_text_does_not_panic(text in "\\PC{0,40}") {
         for check in [text::validate_dns_name, text::validate_mailbox, validate_uri_name, validate_location_uri, validate_host_base, validate_mailbox_base, validate_uri_base] {
             let _ = check(text.as_bytes());
         }

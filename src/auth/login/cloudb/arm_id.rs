@@ -165,7 +165,7 @@ mod tests {
     const VM: &str = "/subscriptions/s1/resourceGroups/rg1/providers/Microsoft.Compute/virtualMachines/web";
 
     #[test]
-    fn an_id_is_read_and_means_the_same_in_any_letter_case() {
+    fn arm_id_is_parsed_case_insensitively() {
         let id = ArmId::parse(VM).unwrap();
         assert_eq!(id, ArmId::of("S1", "RG1", "microsoft.compute", "VIRTUALMACHINES", "WEB"));
         assert_eq!((id.to_string().as_str(), id.path().as_str(), id.kind().as_str()), (VM, VM, "virtualMachines"));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_leaves_as_itself_or_encoded() {
+    fn arm_id_segment_is_kept_or_percent_encoded() {
         assert_eq!(percent_encode("a-b_c.d~9"), "a-b_c.d~9");
         assert_eq!(percent_encode("(ä)/?#% "), "%28%C3%A4%29%2F%3F%23%25%20");
     }
@@ -228,7 +228,7 @@ mod tests {
         }
 
         #[test]
-        fn a_path_has_the_segments_of_its_id_and_nothing_that_ends_it(
+        fn arm_id_path_has_its_segments_without_query_or_fragment(
             names in prop::collection::vec("[a-zA-Zä0-9._()~@!-]{1,8}", 3..10),
         ) {
             let (head, pairs) = names.split_at(2);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn another_application_forgets_what_was_rotated() {
+    fn changed_application_discards_the_rotated_secret() {
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
         let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
         let date = CloudbConfig::secret_expiry;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_the_tenants_and_its_keys_are_at_the_directory() {
+    fn discovery_requires_tenant_issuer_and_directory_key_url() {
         let (issuer, keys) = (format!("https://sts.example/{TENANT}/"), "https://login.example/common/keys");
         assert_eq!(refusal(TENANT, &issuer, keys), None);
         assert_eq!(refusal(&TENANT.to_uppercase(), &issuer, keys), None);

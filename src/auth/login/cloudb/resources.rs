@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_finished_version_of_a_type_is_taken() {
+    fn newest_stable_api_version_is_selected() {
         let types: ResourceTypeList = serde_json::from_value(json!({"resourceTypes": [
             {"resourceType": "sites", "apiVersions": ["2021-01-01", "2023-12-01", "2024-05-01-preview", "2022-09-01"]},
             {"resourceType": "sites/slots", "apiVersions": ["2020-01-01-preview"]},
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_read_with_what_they_lack() {
+    fn identities_with_missing_members_are_parsed() {
         let body: ResourceResponse =
             serde_json::from_value(json!({"identity": {"principalId": null, "userAssignedIdentities":
             {"/a": null, "/b": {}, "/c": {"principalId": "p", "clientId": "c"}}}, "other": 1}))

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_reads_back_as_it_is_stored() {
+    fn role_round_trips_through_storage() {
         let bounds = Bounds { bound_group_ids: vec!["g".to_owned()], ..Bounds::default() };
         let role = CloudbRole::new(bounds, TokenTerms::default()).unwrap();
         let stored = serde_json::to_value(&role).unwrap();

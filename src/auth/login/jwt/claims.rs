@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_values_of_one_kind_are_the_same() {
+    fn claim_values_of_different_types_are_not_equal() {
         for (bound, claim) in [
             (json!("a"), json!("a")),
             (json!(["a", "b"]), json!("b")),

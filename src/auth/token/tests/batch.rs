@@ -53,7 +53,7 @@ async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
 }
 
 #[tokio::test]
-async fn a_batch_token_ends_at_its_time_and_an_orphan_at_nothing_else() {
+async fn batch_token_ends_at_expiry_and_orphan_only_then() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["admin"]})).await;
     let body = json!({"type": "batch", "policies": ["web"], "ttl": "1h", "no_parent": true});

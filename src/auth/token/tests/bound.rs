@@ -33,7 +33,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_bound_token_works_where_it_may_and_looks_unknown_elsewhere() {
+async fn bound_token_is_unknown_outside_its_networks() {
     let f = Fixture::new().await;
     let token = f.bound().await;
     for (address, works) in
@@ -49,7 +49,7 @@ async fn a_bound_token_works_where_it_may_and_looks_unknown_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_request_from_elsewhere_takes_no_use() {
+async fn request_from_other_network_consumes_no_use() {
     let f = Fixture::new().await;
     let role = json!({"token_bound_cidrs": "192.0.2.0/24", "token_num_uses": 1});
     f.auth.token_role_write("once", &fields(role)).await.unwrap();
@@ -88,7 +88,7 @@ async fn child_token_is_bound_like_its_parent_or_its_role() {
 }
 
 #[tokio::test]
-async fn an_endless_root_token_is_bound_to_nothing() {
+async fn non_expiring_root_token_has_no_bound_networks() {
     let f = Fixture::new().await;
     let role = json!({"token_bound_cidrs": "192.0.2.0/24", "allowed_policies": ["root"]});
     f.auth.token_role_write("r", &fields(role)).await.unwrap();

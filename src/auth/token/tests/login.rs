@@ -28,7 +28,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_login_gets_what_role_and_mount_say() {
+async fn login_token_has_settings_of_role_and_mount() {
     let f = Fixture::new().await;
     let mount = f.method(json!({"default_lease_ttl": "2h", "max_lease_ttl": "10h"})).await;
     let (auth, _) = f.log_in(&mount, json!({"token_policies": "web"})).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_login_gets_what_role_and_mount_say() {
 }
 
 #[tokio::test]
-async fn a_login_is_bound_to_networks_or_to_where_it_came_from() {
+async fn login_token_is_bound_to_networks_or_login_address() {
     let f = Fixture::new().await;
     let mount = f.method(json!({})).await;
     let networks = async |terms| {
@@ -71,7 +71,7 @@ async fn a_login_is_bound_to_networks_or_to_where_it_came_from() {
 }
 
 #[tokio::test]
-async fn the_type_is_the_mounts_where_it_names_one_and_else_the_roles() {
+async fn token_type_of_mount_overrides_that_of_role() {
     let f = Fixture::new().await;
     let mount = f.method(json!({})).await;
     for (tune, role, want) in [
@@ -95,7 +95,7 @@ async fn the_type_is_the_mounts_where_it_names_one_and_else_the_roles() {
 }
 
 #[tokio::test]
-async fn the_tokens_of_a_method_end_with_it_and_their_children_too() {
+async fn disabling_a_method_ends_its_tokens_and_their_children() {
     let f = Fixture::new().await;
     let mount = f.method(json!({})).await;
     let (auth, _) = f.log_in(&mount, json!({"token_policies": "admin"})).await.unwrap();
@@ -115,7 +115,7 @@ async fn the_tokens_of_a_method_end_with_it_and_their_children_too() {
 }
 
 #[tokio::test]
-async fn a_login_that_meets_the_end_of_its_method_gets_nothing() {
+async fn login_during_disabling_of_its_method_fails() {
     let f = Fixture::new().await;
     let mount = f.method(json!({})).await;
     f.store.commit(vec![AuthWrite::MountDelete(mount.id)]).await.unwrap();

@@ -22,7 +22,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_write_changes_what_it_names_and_reading_shows_all() {
+async fn role_write_changes_given_fields_and_read_returns_all() {
     let f = Fixture::new().await;
     assert!(f.auth.token_role_read("r").is_none());
     f.role("r", json!({"allowed_policies": "Web, dev", "orphan": true, "period": "1h"})).await;
@@ -120,7 +120,7 @@ async fn lesser_limit_of_role_and_request_applies_with_a_warning() {
 }
 
 #[tokio::test]
-async fn a_roles_period_needs_no_sudo_and_the_callers_does() {
+async fn period_needs_sudo_unless_the_role_sets_it() {
     let f = Fixture::new().await;
     f.role("r", json!({"token_period": "2h"})).await;
     let parent = f.token(&f.root, json!({"policies": ["web"]})).await;
@@ -133,7 +133,7 @@ async fn a_roles_period_needs_no_sudo_and_the_callers_does() {
 }
 
 #[tokio::test]
-async fn the_tokens_of_a_role_that_is_gone_are_renewed_no_more() {
+async fn tokens_of_a_deleted_role_cannot_be_renewed() {
     let f = Fixture::new().await;
     f.role("r", json!({"token_period": "2h"})).await;
     let (auth, _) = f.create_on(CreatePath::Role("r"), &f.root, true, json!({"policies": ["web"]})).await.unwrap();
@@ -179,7 +179,7 @@ async fn batch_token_role_refuses_settings_of_service_tokens() {
 }
 
 #[tokio::test]
-async fn a_role_may_have_the_last_word_on_the_type() {
+async fn role_can_override_the_token_type() {
     let f = Fixture::new().await;
     let kind = async |role: &str, requested: Value| {
         let body = json!({"policies": ["web"], "type": requested});
@@ -224,7 +224,7 @@ async fn invalid_token_role_fields_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn an_alias_needs_a_role_that_names_it() {
+async fn entity_alias_requires_a_role_that_allows_it() {
     let f = Fixture::new().await;
     f.role("r", json!({"allowed_entity_aliases": ["Web-*"]})).await;
     let refused = async |path, alias: &str| {

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_in_every_form_and_nothing_else_is() {
+    fn import_crl_list_is_read_in_every_form() {
         let list = [&[0x30, 0x81, 0x80][..], &[7; 128]].concat();
         let pem = pem::encode(pem::CRL_LABEL, &list);
         let base64 = STANDARD.encode(&list);

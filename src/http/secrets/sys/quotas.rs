@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_read_leniently_and_what_is_no_number_is_named() {
+    fn quota_change_is_lenient_and_names_invalid_numbers() {
         let read = |body: Value| change(&Fields::parse(body.to_string().as_bytes()).unwrap());
         let whole = read(json!({ "rate": "2.5", "interval": "1m", "block_interval": 90, "inheritable": "T" })).unwrap();
         assert_eq!((whole.rate, whole.interval.unwrap().as_secs()), (Some(2.5), 60));

@@ -23,7 +23,7 @@ fn refusal(text: &str, private_keys: PrivateKeys) -> String {
 }
 
 #[test]
-fn blocks_are_taken_in_any_order_and_each_once() {
+fn bundle_blocks_are_accepted_in_any_order_and_once() {
     let (one, one_key) = pair("ec", 256);
     let (two, two_key) = pair("ed25519", 0);
     let parameters = pem::encode("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
@@ -67,7 +67,7 @@ fn invalid_ca_bundle_is_refused_with_the_reason() {
 }
 
 #[test]
-fn certificates_that_no_issuer_may_have_are_refused() {
+fn certificates_unsuitable_for_issuers_are_refused() {
     let openssl = OpenSsl::new();
     let rsa: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
     let small: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"];
@@ -96,7 +96,7 @@ fn certificates_that_no_issuer_may_have_are_refused() {
 }
 
 #[test]
-fn one_key_and_nothing_else() {
+fn bundle_with_one_key_is_accepted() {
     let openssl = OpenSsl::new();
     for (arguments, kind) in OPENSSL_KEY_ARGUMENTS.iter().filter(|(_, kind)| kind.bits() != 224) {
         let key = openssl.key("key.pem", arguments);
@@ -151,7 +151,7 @@ static PAIR: LazyLock<(String, String)> = LazyLock::new(|| pair("ec", 256));
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(
+    fn bundle_of_any_text_does_not_panic(
         text in "(-----(BEGIN|END) (CERTIFICATE|PRIVATE KEY|EC PRIVATE KEY|X509 CRL)-----\n|[A-Za-z0-9+/=]{0,64}\n){0,8}",
     ) {
         let _ = CaBundle::parse("pem_bundle", &text, ALLOWED);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_ends_in_a_number_is_an_address_to_clients() {
+    fn host_name_ending_in_a_number_is_refused() {
         let addresses =
             ["1.2.3.4", "127.1", "2130706433", "0x7f000001", "0X7F.1", "0x", "a.0x1F", "017700000001", "a.1", "127.1."];
         for name in addresses {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_resolvers_would_map_is_no_host_name() {
+    fn label_that_resolvers_would_map_is_refused() {
         // Upper case, full-width letters, ideographic full stop, soft hyphen, combining form, unassigned, prefixed
         // non-ASCII.
         for name in ["BÜCHER.foo", "ｆｏｏ.com", "a。b", "a\u{ad}b", "bu\u{308}cher.foo", "\u{378}.foo", "xn--ü.foo"]

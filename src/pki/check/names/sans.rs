@@ -181,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn a_network_contains_what_its_prefix_says(ip in any::<u32>(), other in any::<u32>(), prefix in 0u8..=32) {
+        fn network_contains_addresses_with_its_prefix(ip in any::<u32>(), other in any::<u32>(), prefix in 0u8..=32) {
             let net = parse_network(&format!("{}/{prefix}", std::net::Ipv4Addr::from(ip))).unwrap();
             let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
             prop_assert_eq!(net.contains(&IpAddr::from(std::net::Ipv4Addr::from(other))), ip & mask == other & mask);

@@ -151,7 +151,7 @@ fn name_policy_vectors() {
 }
 
 #[test]
-fn where_the_common_name_goes() {
+fn common_name_becomes_the_matching_san() {
     let mail = "test@mail.com";
     for (case, role, name, dns, emails) in [
         ("N20: a partial wildcard is no DNS SAN", flags("foo", "sub !host"), "x*x.foo", vec![], vec![]),
@@ -582,7 +582,7 @@ fn ca_certificates_have_no_policy_but_the_same_syntax() {
 
 proptest! {
     #[test]
-    fn every_name_that_comes_out_passes_the_policy(
+    fn every_collected_name_passes_the_policy(
         domain in "[ab]{1,2}(\\.[ab]{1,2})?",
         common_name in "([ab*]{1,2}\\.){0,2}[ab]{1,2}(\\.[ab]{1,2})?|[ab]@[ab.]{1,5}",
         alt_names in proptest::collection::vec("([ab*ü]{1,2}\\.){0,2}[ab]{1,2}|[ab]@[ab.]{1,5}|\\PC{0,6}", 0..4),
@@ -616,7 +616,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_panics(texts in proptest::collection::vec("\\PC{0,20}|[a-z.@*;:/]{0,12}", 7), any_name in any::<bool>()) {
+    fn names_of_any_request_do_not_panic(texts in proptest::collection::vec("\\PC{0,20}|[a-z.@*;:/]{0,12}", 7), any_name in any::<bool>()) {
         let list = |i: usize| vec![texts[i].clone()];
         let role = Role {
             allow_any_name: any_name,
@@ -644,7 +644,7 @@ proptest! {
 
 /// `is_long` is true for many names under many patterns, so that their check does not run on a worker.
 #[test]
-fn many_names_under_many_patterns_are_long() {
+fn many_names_with_many_patterns_count_as_long() {
     let many = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
     let pattern = |i| format!("*a*b*{i}.test");
     let role = |change: fn(&mut Role, Vec<String>), patterns| {

@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_gives_ascii_that_it_takes_back(uri in "(spiffe|http|urn)?:?(//)?\\PC{0,30}") {
+        fn encoded_uri_is_ascii_and_parses_again(uri in "(spiffe|http|urn)?:?(//)?\\PC{0,30}") {
             if let Ok(encoded) = encode_uri(&uri) {
                 prop_assert!(encoded.is_ascii());
                 let again = encode_uri(&encoded);

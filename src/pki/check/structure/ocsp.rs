@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_as_they_should_be_pass() {
+    fn valid_ocsp_responses_pass() {
         for hash in IdHash::ALL {
             for status in [
                 OcspCertStatus::Good,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_refuses_what_breaks_it() {
+    fn each_ocsp_rule_refuses_its_violation() {
         let reason = |code| OcspCertStatus::Revoked { at: 0, reason: Some(code) };
         let other = || cert_id(IdHash::Sha1, b"other");
         let cases = [

@@ -258,7 +258,7 @@ fn cross_signed_certificate_needs_only_the_structure_rules() {
 }
 
 #[test]
-fn a_template_may_choose_its_serial_number_and_nothing_else() {
+fn template_may_change_only_the_serial_number() {
     for (parts, plain, template) in [
         (leaf(), CertificateKind::Leaf, CertificateKind::TemplateLeaf),
         (authority(), CertificateKind::Authority, CertificateKind::TemplateAuthority),
@@ -375,7 +375,7 @@ fn each_rule_for_crls_is_enforced() {
 }
 
 #[test]
-fn a_refusal_names_the_field_that_the_part_came_from() {
+fn lint_error_names_the_source_field() {
     let sources = FieldSources::all("csr").with_subject("common_name").with(oid::KEY_USAGE, "key_usage");
     let issuer = named("CA");
     let expected =

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_consent_or_refusal() {
+    fn engine_reply_is_approval_or_refusal() {
         let consent = read(json!({
             "request_uuid": "u", "certificate": "c", "issuer_ref": "i", "store_certificate": true, "more": [1],
         }))
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_selects_the_whole_a_member_or_nothing() {
+    fn expression_selects_whole_value_member_or_nothing() {
         let entity = json!({ "name": "bob", "metadata": { "team": "web" }, "aliases": [{}], "none": null });
         for (expression, expected) in [
             ("", None),

@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_find_what_a_look_at_every_entry_finds(
+        fn indexed_lists_match_like_a_linear_search(
             list in proptest::collection::vec("[abA.*ü]{0,5}", 0..6),
             head in "[abA.]{0,3}",
             text in "[abA.*ü]{0,6}",

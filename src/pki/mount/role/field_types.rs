@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_stored_as_they_are_spelt() {
+    fn key_type_words_keep_their_spelling() {
         for word in ["permit", "duration", "forbid"] {
             let bound = NotBeforeBound::parse(word).unwrap();
             assert_eq!((serde_json::to_value(bound).unwrap(), bound.as_str()), (word.into(), word));

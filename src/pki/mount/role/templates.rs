@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_no_templates_are_taken_as_they_are() {
+    fn lists_without_templates_are_unchanged() {
         let role = Role { allowed_domains_template: false, allowed_uri_sans_template: false, ..role() };
         assert!(role.filled_for(Some(&Named("bob"))).is_none());
         let only_uris = Role { allowed_uri_sans_template: true, ..role.clone() };

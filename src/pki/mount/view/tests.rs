@@ -247,7 +247,7 @@ fn new_serial_differs_from_issuer_serials() {
 }
 
 #[test]
-fn an_issuer_and_a_key_are_found_by_what_they_are() {
+fn issuer_and_key_are_found_by_id_and_name() {
     let (key, certificate) = root("ec", 256);
     let mut view = MountView::empty(MountId(1));
     view.put_issuer(record("id", certificate.der())).unwrap();

@@ -84,7 +84,7 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
 }
 
 #[tokio::test]
-async fn a_session_writes_on_no_server_that_the_writer_refuses() {
+async fn session_does_not_write_on_an_unsuitable_server() {
     let fixture = Postgres::new();
     let (mut writer, reader) = open(fixture.url()).await.unwrap();
     let work = |name: &'static str| -> SqlWork {

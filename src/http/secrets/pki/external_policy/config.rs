@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_disabled_and_absent_members_stay() {
+    fn external_policy_defaults_off_and_keeps_absent_members() {
         let first = write(&ExternalPolicyConfig::default(), json!({})).unwrap();
         assert!(!first.enabled && first.timeout == 15);
         let second = write(&first, json!({ "external_service_url": " https://e.test/x", "timeout": "3s" })).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;
 
     #[test]
-    fn oids_json_text_of_objects_and_lists_of_such_texts_are_taken() {
+    fn policies_are_read_from_oids_json_text_and_lists() {
         let plain = ["1.3.6.1.4.1.7.8"];
         let mixed = ["1.3.6.1.4.1.7.8", QUALIFIED];
         let mixed_text = format!("[\"1.3.6.1.4.1.7.8\",{QUALIFIED}]");

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_an_answer_has_is_taken() {
+    fn every_response_field_is_accepted_in_a_write() {
         let shown = auto_tidy_json(&AutoTidyConfig::default());
         for name in shown.keys() {
             assert!(AUTO_FIELDS.contains(&name.as_str()), "{name}");

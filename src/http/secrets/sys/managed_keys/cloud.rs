@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_leaves_out_and_hides_its_secrets() {
+    fn cloud_key_update_keeps_absent_fields_and_hides_secrets() {
         let body = json!({ "access_key": "AK", "secret_key": "SK", "key_type": "ecdsa", "curve": "p-256",
             "key_bits": 0, "kms_key": "alias/x" });
         let config: CloudAkmsConfig = written(None, body).unwrap();

@@ -49,7 +49,7 @@ fn roles_that_issuance_could_not_honour_are_refused() {
 }
 
 #[test]
-fn a_role_takes_its_stored_form() {
+fn role_is_normalized_before_storage() {
     let role = Role {
         issuer_ref: String::new(),
         allowed_ip_sans_cidr: texts(&["10.1.2.3/8", "::ffff:1.2.3.4/128"]),
@@ -69,7 +69,7 @@ fn a_role_takes_its_stored_form() {
 }
 
 #[test]
-fn lists_have_an_end_but_for_those_that_are_there() {
+fn list_limits_do_not_apply_to_stored_lists() {
     for ListFieldSlot { slot, limit } in Role::lists() {
         let mut long = Role::default();
         *(slot.get_mut)(&mut long) = vec!["a".to_owned(); limit.entries + 1];
