@@ -188,7 +188,7 @@ impl Caller {
     }
 }
 
-/// State of a token that is not in its record.
+/// Token state that is stored outside the record.
 struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_is_serialized_as_text() {
+    fn outgrown_secret_buffer_is_wiped() {
         let mut text = PartlySecret::with_capacity(4);
         text.push(b"open");
         let before = text.write_secret(|text| {

@@ -260,7 +260,7 @@ struct MaskingNode<'n> {
     exceptions: Exceptions<'n>,
     /// Length of `out` that must not be exceeded.
     end: usize,
-    /// Strings stay.
+    /// `true` to keep strings unmasked.
     clear: bool,
     /// Only the number of items is written.
     counted: bool,

@@ -130,7 +130,7 @@ impl TypedNames {
         [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
     }
 
-    /// The names that are lost in a certificate with `others`. A common name may become an alternative name.
+    /// The names that a certificate with the names `others` would lack. A common name may become an alternative name.
     pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
         let mut lost = self.difference(others);
         let name = &self.common_name;

@@ -452,7 +452,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
             wait = wait.min(next);
         }
         if pairs.iter().any(|pair| pair.failures > 0) {
-            token.look_again();
+            token.check_now();
         }
         let mut running = pin!(command.run_if_due(arguments, pairs));
         let Some(next) = until_signal(&mut signals, &mut running).await else {

@@ -94,7 +94,8 @@ pub(crate) fn rotate(arguments: &RotateSealKeyArguments) -> Result<()> {
     })
 }
 
-const NEXT_STEP: &str = "Start every node with this seal from now on; those that run go on until then.";
+const NEXT_STEP: &str =
+    "Start every node with this seal from now on; running nodes keep working until they are restarted.";
 
 async fn move_seal(config: &Config, seal: &SealKey) -> Result<()> {
     change_and_print(&open_store(config).await?, seal).await

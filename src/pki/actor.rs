@@ -362,7 +362,7 @@ impl ControlActor {
             let outcome = result.and_then(|built| {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.report(actor.view.load().mount, Some(built.summary));
-                actor.look_again(built.next_check, ctx);
+                actor.schedule_check(built.next_check, ctx);
                 built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
             served.into_iter().for_each(|waiter| waiter.reply(&outcome));
@@ -374,7 +374,7 @@ impl ControlActor {
 
 impl ControlActor {
     /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
-    fn look_again(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
+    fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.look.take() {
             ctx.cancel_future(earlier);
         }

@@ -253,7 +253,7 @@ pub enum Removal {
     },
 }
 
-/// Bound of revocations that were on a complete CRL issued after their certificates ended (RFC 5280 3.3).
+/// Limits of the revocations that were on a complete CRL issued after their certificates expired (RFC 5280 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovableRevocations {
     /// Their certificates ended before this, epoch seconds.

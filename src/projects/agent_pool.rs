@@ -112,7 +112,7 @@ impl AgentPoolFields {
             }
         }
         Ok(Self {
-            name: name.over(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
+            name: name.or_stored(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
             organization_scoped: scoped.unwrap_or_else(|| stored.is_none_or(|stored| stored.organization_scoped)),
             scope,
         })

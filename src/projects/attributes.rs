@@ -36,7 +36,7 @@ impl<T> AttributeValue<T> {
     }
 
     /// Returns the value after an update of `stored`.
-    pub fn over(self, stored: Option<T>) -> Option<T> {
+    pub fn or_stored(self, stored: Option<T>) -> Option<T> {
         match self {
             Self::Absent => stored,
             Self::Null => None,

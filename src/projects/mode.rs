@@ -202,7 +202,7 @@ fn decide(
         };
     }
     // Without a named pool, `agent` keeps the stored pool.
-    match pool.over(related.or_else(|| stored_pool.cloned())) {
+    match pool.or_stored(related.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(ExecutionMode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }

@@ -135,8 +135,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: P
     let values: [SqlValue; 5] = [
         name.as_str().into(),
         name.to_lowercase().into(),
-        given.description.over(project.description).into(),
-        given.auto_destroy.over(project.auto_destroy).into(),
+        given.description.or_stored(project.description).into(),
+        given.auto_destroy.or_stored(project.auto_destroy).into(),
         project.id.into(),
     ];
     tx.execute(update, &values).await?;

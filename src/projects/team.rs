@@ -316,7 +316,7 @@ impl TeamChange {
             let detail = "you may not change what teams may do in the organization";
             return Err(ApiRejection::forbidden(detail).into());
         }
-        let access = self.flags.over(before)?;
+        let access = self.flags.apply_to(before)?;
         access::reject_excess_flags(member, before, access)?;
         Ok(access)
     }
@@ -393,9 +393,9 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
         name.to_lowercase().into(),
         change.visibility.unwrap_or(before.visibility).name().into(),
         access.bits().into(),
-        change.sso_team_id.over(before.sso_team_id).into(),
+        change.sso_team_id.or_stored(before.sso_team_id).into(),
         change.member_tokens.unwrap_or(before.member_tokens).into(),
-        change.description.over(before.description).into(),
+        change.description.or_stored(before.description).into(),
         team.id.into(),
     ];
     tx.execute(sql, &values).await?;

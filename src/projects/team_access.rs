@@ -168,7 +168,7 @@ pub async fn create(
     new: TeamAccessChange,
 ) -> WorkResult<ProjectAccess> {
     let level = new.level.unwrap_or(ProjectAccessLevel::Custom);
-    let settings = new.named.over(level, ProjectKeyRanks::of(level), None)?;
+    let settings = new.named.apply_to(level, ProjectKeyRanks::of(level), None)?;
     escalation::reject_excess_access(
         tx,
         member,
@@ -219,7 +219,7 @@ pub async fn update(
     let stored = ProjectKeyRanks::stored(before, custom.as_deref());
     let so_far = ProjectAccessExtent::of(before, &stored);
     let base = if level == before { stored.clone() } else { ProjectKeyRanks::of(level) };
-    let settings = change.named.over(level, base, Some(&stored))?;
+    let settings = change.named.apply_to(level, base, Some(&stored))?;
     escalation::reject_excess_access(tx, member, project, so_far, ProjectAccessExtent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
     let values: [SqlValue; 4] =

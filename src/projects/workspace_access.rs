@@ -172,7 +172,7 @@ pub async fn create(
     new: WorkspaceAccessChange,
 ) -> WorkResult<WorkspaceAccess> {
     let level = new.level.unwrap_or(WorkspaceAccessLevel::Custom);
-    let settings = new.named.over(level, WorkspaceKeyRanks::of(level), None)?;
+    let settings = new.named.apply_to(level, WorkspaceKeyRanks::of(level), None)?;
     reject_excess_access(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
@@ -209,7 +209,7 @@ pub async fn update(
     let WorkspaceAccess { level: before, settings: stored, .. } = load_by_row(tx, access.id).await?;
     let level = change.level.unwrap_or(before);
     let base = if level == before { stored.clone() } else { WorkspaceKeyRanks::of(level) };
-    let settings = change.named.over(level, base, Some(&stored))?;
+    let settings = change.named.apply_to(level, base, Some(&stored))?;
     let rights = WorkspaceRights::of_access(level, &settings);
     reject_excess_access(member, workspace, WorkspaceRights::of_access(before, &stored), rights)?;
     let sql = "UPDATE team_workspace_access SET access = $1, custom = $2 WHERE id = $3";

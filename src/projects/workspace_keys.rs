@@ -170,7 +170,7 @@ impl RequestedWorkspaceKeys {
     ///
     /// # Errors
     /// `Invalid` for each key that differs from its value at a predefined level.
-    pub fn over(
+    pub fn apply_to(
         &self,
         level: WorkspaceAccessLevel,
         mut base: WorkspaceKeyRanks,
@@ -240,13 +240,13 @@ mod tests {
         let named = RequestedWorkspaceKeys::read(&mut attributes);
         assert!(attributes.has_no_faults());
         let custom = WorkspaceAccessLevel::Custom;
-        let settings = named.over(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
+        let settings = named.apply_to(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
         assert!(settings.allows(WorkspacePermission::PLAN) && !settings.allows(WorkspacePermission::APPLY));
         assert!(settings.allows(WorkspacePermission::LOCK) && !settings.allows(WorkspacePermission::READ_VARIABLES));
         assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
         let read = WorkspaceAccessLevel::Read;
-        assert!(named.over(read, WorkspaceKeyRanks::of(read), None).is_err());
-        assert!(named.over(read, WorkspaceKeyRanks::of(read), Some(&settings)).is_ok(), "as it was shown before");
+        assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), None).is_err());
+        assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), Some(&settings)).is_ok(), "as it was shown before");
         assert_eq!(settings.to_store(read), None);
     }
 }

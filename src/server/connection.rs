@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Notes that a handler no longer waits for a request body.
-    pub(super) fn goes_on(&self) {
+    pub(super) fn end_body_wait(&self) {
         if self.state().0 == ConnectionPhase::Receiving {
             self.set(ConnectionPhase::Busy, 0);
         }
@@ -177,17 +177,17 @@ impl Connection {
     pub(super) fn count_received(&self, bytes: u64) -> u64 {
         let body = self.body.load(Ordering::Relaxed);
         self.body.store(body.saturating_sub(bytes), Ordering::Relaxed);
-        self.look_again();
+        self.request_wake();
         bytes.saturating_sub(body)
     }
 
     /// Wakes the task when the current request completes. HTTP/1.1 does not resume by itself with later requests that
     /// it has already read, and does not read again what it was refused.
-    pub(super) fn look_again(&self) {
+    pub(super) fn request_wake(&self) {
         self.again.store(true, Ordering::Relaxed);
     }
 
-    fn over(&self) {
+    fn wake_if_requested(&self) {
         if self.again.swap(false, Ordering::Relaxed) {
             self.wake();
         }
@@ -274,7 +274,7 @@ impl SendingGuard {
 impl Drop for SendingGuard {
     fn drop(&mut self) {
         self.0.sending.store(false, Ordering::Relaxed);
-        self.0.over();
+        self.0.wake_if_requested();
         if self.0.close_requested_at().is_some() {
             self.0.wake();
         }
@@ -310,7 +310,7 @@ impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.set(ConnectionPhase::Idle, self.0.now());
         self.0.answered();
-        self.0.over();
+        self.0.wake_if_requested();
     }
 }
 

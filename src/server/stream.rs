@@ -147,7 +147,7 @@ impl ConnectionStream {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
                 let allowed = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
                 if allowed == 0 || self.behind {
-                    connection.look_again();
+                    connection.request_wake();
                 }
                 (allowed, if body > 0 { BODY_BYTES_PER_SLICE } else { INPUT_BYTES_PER_SLICE })
             }

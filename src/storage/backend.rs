@@ -116,7 +116,7 @@ impl FactWrite {
     }
 
     /// Requires that a fact is unchanged since `facts` was read, and sets a new value if there is one.
-    pub(crate) fn over(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
+    pub(crate) fn if_unchanged(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
         let expected = facts.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
         Self { name: name.to_owned(), expected, value }
     }

@@ -207,9 +207,9 @@ impl StoreKeys {
                 return Ok(term);
             }
             let new = self.ring.new_term(&root, term)?;
-            let unchanged = FactWrite::over(&facts, root::SEAL_FACT, None);
+            let unchanged = FactWrite::if_unchanged(&facts, root::SEAL_FACT, None);
             // `end_token_upgrade` may change the wrapping concurrently, and the new key must have the same.
-            let wrapped_alike = FactWrite::over(&facts, &seal::term_name(term.into()), None);
+            let wrapped_alike = FactWrite::if_unchanged(&facts, &seal::term_name(term.into()), None);
             let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_end_write(&facts)?);
@@ -233,7 +233,7 @@ impl StoreKeys {
             return Ok(true);
         }
         let Some(end) = self.handover_end_write(&facts)? else { return Ok(false) };
-        self.change(vec![FactWrite::over(&facts, root::SEAL_FACT, None), end]).await?;
+        self.change(vec![FactWrite::if_unchanged(&facts, root::SEAL_FACT, None), end]).await?;
         Ok(true)
     }
 
@@ -243,7 +243,7 @@ impl StoreKeys {
         // A time in the future was written by a wrong clock.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
         let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
-        Ok(ends.then(|| FactWrite::over(facts, HANDOVER_FACT, Some(Vec::new()))))
+        Ok(ends.then(|| FactWrite::if_unchanged(facts, HANDOVER_FACT, Some(Vec::new()))))
     }
 
     /// Changes the seal key: creates a new root key and wraps all data keys with it. The data keys stay the same, so
@@ -269,16 +269,16 @@ impl StoreKeys {
         let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
         let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
-            FactWrite::over(&facts, root::SEAL_FACT, Some(record)),
+            FactWrite::if_unchanged(&facts, root::SEAL_FACT, Some(record)),
             // A newer data key would still be wrapped with the previous root key.
             FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
         ];
         // Any holder of the data key can open the handover, so it exists only if other nodes need it.
         if self.shared {
             let handover = self.ring.seal(HANDOVER_FACT.as_bytes(), root.expose().to_vec())?;
-            writes.push(FactWrite::over(&facts, HANDOVER_FACT, Some(handover)));
+            writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(handover)));
         } else if seal::is_handed_over(&facts) {
-            writes.push(FactWrite::over(&facts, HANDOVER_FACT, Some(Vec::new())));
+            writes.push(FactWrite::if_unchanged(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
         let root = Arc::new(Root::new(&root, generation)?);
         writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
@@ -319,7 +319,7 @@ impl StoreKeys {
             let (facts, root) = self.read().await?;
             let newest = seal::newest_term(&facts);
             let mut writes = vec![
-                FactWrite::over(&facts, root::SEAL_FACT, None),
+                FactWrite::if_unchanged(&facts, root::SEAL_FACT, None),
                 FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
             ];
             writes.extend(self.rewrap(&root, &root, wrapping, &facts)?);

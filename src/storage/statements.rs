@@ -254,10 +254,10 @@ pub(super) mod entities {
     /// Concurrent sweeps of several nodes take different entities.
     pub(crate) const SELECT_EXPIRED: &str = "SELECT id FROM entity
         WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2 FOR UPDATE SKIP LOCKED";
-    /// The expiry of the last token of each entity that has one; `$1` if one has no expiry.
+    /// The latest token expiry of each entity with tokens; `$1` if a token never expires.
     pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
         WHERE entity = ANY($2) GROUP BY entity";
-    /// An entity without such a time is kept permanently.
+    /// Entities without `kept_until_micros` are kept permanently.
     pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
     pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = ANY($1)";
     pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";

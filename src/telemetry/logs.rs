@@ -64,7 +64,7 @@ struct ClientErrorFilter;
 const HTTP_LIBRARY: &str = "actix_http";
 const CLIENT_ERRORS: [(&str, &str, &str); 3] = [
     ("::h1::dispatcher", "stream error: ", ""),
-    ("::h1::dispatcher", "Response payload stream error: ", "BrokenOff"),
+    ("::h1::dispatcher", "Response payload stream error: ", "AbortedBody"),
     ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data", ""),
 ];
 

@@ -44,7 +44,7 @@ impl StoreOutage {
 
     /// Call it periodically while the store responds. Logs the end of an outage.
     pub fn answers(&self) {
-        if let Some(EndedOutage { seconds, failures, .. }) = self.0.over(Instant::now()) {
+        if let Some(EndedOutage { seconds, failures, .. }) = self.0.take_ended(Instant::now()) {
             tracing::warn!(seconds, failures, "the store answers again: the outage is over");
         }
     }

@@ -283,8 +283,8 @@ impl SignatureAlgorithm {
         )
     }
 
-    /// `true` if keys of `kind` sign certificates with this algorithm: as [`Self::fits`], but EC keys with the hash
-    /// of their curve only.
+    /// `true` if keys of `kind` normally sign certificates with this algorithm. As [`Self::fits`], but an EC key only
+    /// with the hash of its curve.
     pub fn is_usual_for(self, kind: KeyKind) -> bool {
         match (self, kind) {
             (Self::Ecdsa(hash), KeyKind::Ec(curve)) => hash == curve.hash(),

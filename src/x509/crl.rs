@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_is_absent_without_entries() {
+    fn revoked_certificates_field_is_absent_without_entries() {
         let openssl = OpenSsl::new();
         let (key, root) = root("ec", 256);
         let algorithm = root.signature_algorithm().unwrap();

@@ -158,7 +158,7 @@ impl Acl {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
-    /// Decides a request. Without parameters, checks the capabilities only, so a denial holds for any.
+    /// Decides a request. Without parameters, checks the capabilities only, so a denial holds for all parameters.
     pub fn decide(
         &self,
         operation: Operation,

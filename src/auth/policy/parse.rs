@@ -29,13 +29,13 @@ pub(super) enum PolicyTree {
 
 pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
     let mut parser = PolicyParser { text, at: 0, counted: (0, 1) };
-    parser.blanks()?;
+    parser.skip_blanks()?;
     if parser.peek() != Some(b'{') {
-        return parser.items(None, MAX_DEPTH);
+        return parser.parse_items(None, MAX_DEPTH);
     }
     parser.at += 1;
-    let items = parser.items(Some(b'}'), MAX_DEPTH)?;
-    parser.blanks()?;
+    let items = parser.parse_items(Some(b'}'), MAX_DEPTH)?;
+    parser.skip_blanks()?;
     match parser.peek() {
         None => Ok(items),
         Some(_) => Err(parser.problem("something follows the JSON object")),
@@ -65,13 +65,13 @@ impl PolicyParser<'_> {
         format!("line {}: {what}", self.line())
     }
 
-    fn take(&mut self, byte: u8) -> bool {
+    fn skip_byte(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    fn blanks(&mut self) -> Result<(), PolicySyntaxError> {
+    fn skip_blanks(&mut self) -> Result<(), PolicySyntaxError> {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
             match rest {
@@ -89,10 +89,10 @@ impl PolicyParser<'_> {
     }
 
     /// Parses items up to `close`, which is consumed, or to the end of the text.
-    fn items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
+    fn parse_items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
         let mut items = Vec::new();
         loop {
-            self.blanks()?;
+            self.skip_blanks()?;
             match (self.peek(), close) {
                 (None, None) => return Ok(items),
                 (None, Some(_)) => return Err(self.problem("a block is not closed")),
@@ -100,84 +100,84 @@ impl PolicyParser<'_> {
                     self.at += 1;
                     return Ok(items);
                 }
-                _ => items.push(self.item(depth)?),
+                _ => items.push(self.parse_item(depth)?),
             }
-            self.blanks()?;
-            self.take(b',');
+            self.skip_blanks()?;
+            self.skip_byte(b',');
         }
     }
 
-    fn item(&mut self, depth: usize) -> Result<PolicyItem, PolicySyntaxError> {
+    fn parse_item(&mut self, depth: usize) -> Result<PolicyItem, PolicySyntaxError> {
         let line = self.line();
-        let key = self.key()?;
+        let key = self.parse_key()?;
         let mut labels = Vec::new();
         loop {
-            self.blanks()?;
+            self.skip_blanks()?;
             match self.peek() {
-                Some(b'"') => labels.push(self.string()?),
+                Some(b'"') => labels.push(self.parse_string()?),
                 Some(b'{') => break,
                 Some(b'=' | b':') => {
                     self.at += 1;
-                    self.blanks()?;
+                    self.skip_blanks()?;
                     break;
                 }
                 _ => return Err(self.problem("expected '=' or '{' after a key")),
             }
         }
-        Ok(PolicyItem { key, labels, tree: self.tree(depth)?, line })
+        Ok(PolicyItem { key, labels, tree: self.parse_tree(depth)?, line })
     }
 
-    fn key(&mut self) -> Result<String, PolicySyntaxError> {
+    fn parse_key(&mut self) -> Result<String, PolicySyntaxError> {
         match self.peek() {
-            Some(b'"') => self.string(),
-            Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => Ok(self.word().to_owned()),
+            Some(b'"') => self.parse_string(),
+            Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => Ok(self.parse_word().to_owned()),
             _ => Err(self.problem("expected a key")),
         }
     }
 
-    fn word(&mut self) -> &str {
+    fn parse_word(&mut self) -> &str {
         let rest = &self.text[self.at..];
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_-.+".contains(c))).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
 
-    fn tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
+    fn parse_tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
             return Err(self.problem("nested too deeply"));
         };
         match self.peek() {
             Some(b'{') => {
                 self.at += 1;
-                self.items(Some(b'}'), inner).map(PolicyTree::Object)
+                self.parse_items(Some(b'}'), inner).map(PolicyTree::Object)
             }
             Some(b'[') => {
                 self.at += 1;
-                self.list(inner).map(PolicyTree::List)
+                self.parse_list(inner).map(PolicyTree::List)
             }
-            Some(b'"') => self.string().map(|s| PolicyTree::Scalar(s.into())),
-            _ => self.bare().map(PolicyTree::Scalar),
+            Some(b'"') => self.parse_string().map(|s| PolicyTree::Scalar(s.into())),
+            _ => self.parse_bare().map(PolicyTree::Scalar),
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Vec<PolicyTree>, PolicySyntaxError> {
+    fn parse_list(&mut self, depth: usize) -> Result<Vec<PolicyTree>, PolicySyntaxError> {
         let mut list = Vec::new();
         loop {
-            self.blanks()?;
-            if self.take(b']') {
+            self.skip_blanks()?;
+            if self.skip_byte(b']') {
                 return Ok(list);
             }
-            list.push(self.tree(depth)?);
-            self.blanks()?;
-            if !self.take(b',') && self.peek() != Some(b']') {
+            list.push(self.parse_tree(depth)?);
+            self.skip_blanks()?;
+            if !self.skip_byte(b',') && self.peek() != Some(b']') {
                 return Err(self.problem("expected ',' or ']' in a list"));
             }
         }
     }
 
-    fn bare(&mut self) -> Result<Value, PolicySyntaxError> {
+    fn parse_bare(&mut self) -> Result<Value, PolicySyntaxError> {
         let start = self.at;
-        let value = match self.word() {
+        let value = match self.parse_word() {
             "true" => Some(Value::Bool(true)),
             "false" => Some(Value::Bool(false)),
             "null" => Some(Value::Null),
@@ -189,7 +189,7 @@ impl PolicyParser<'_> {
         })
     }
 
-    fn string(&mut self) -> Result<String, PolicySyntaxError> {
+    fn parse_string(&mut self) -> Result<String, PolicySyntaxError> {
         let body = &self.text[self.at + 1..];
         let bytes = body.as_bytes();
         let mut end = 0;

@@ -9,7 +9,7 @@ use super::patterns::is_pattern;
 
 /// Maximum number of rules of a caller, over all its policies.
 pub const MAX_RULES_PER_CALLER: usize = 5_000;
-/// Maximum total number of segments of the patterns among them.
+/// Maximum total number of pattern segments of these rules.
 pub const MAX_PATTERN_SEGMENTS_PER_CALLER: usize = 20 * MAX_RULES_PER_CALLER;
 
 /// The terms of a rule, or the merged terms of all rules with one path.

@@ -264,7 +264,7 @@ fn policies_in_json_base64_and_hcl_are_equal() {
 }
 
 #[test]
-fn a_repeated_path_in_json_does_not_lose_the_deny() {
+fn repeated_path_in_json_does_not_lose_the_deny() {
     let acl = acl(&[r#"{"path": {"a": {"capabilities": ["deny"]}, "a": {"capabilities": ["read"]}}}"#]);
     assert!(!allowed(&acl, Operation::Read, "a"));
 }
@@ -502,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn a_printed_rule_set_reads_back_equal(rules in proptest::collection::vec(any_rule(), 0..4)) {
+    fn printed_rule_set_reads_back_equal(rules in proptest::collection::vec(any_rule(), 0..4)) {
         let policy = Policy { rules };
         let text = print(&policy);
         prop_assert_eq!(Policy::parse(&text).map_err(|e| format!("{e}: {text}")).unwrap(), policy);

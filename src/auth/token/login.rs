@@ -30,7 +30,7 @@ pub struct Login {
     pub role: String,
     /// Identity of the client; `None` if the method does not distinguish clients.
     pub alias: Option<LoginAlias>,
-    /// Name of the client. The display name of the token has the path of the mount in front.
+    /// Name of the client. The token's display name is this name, prefixed with the mount path.
     pub display_name: String,
     /// Metadata of the token.
     pub meta: BTreeMap<String, String>,
@@ -38,8 +38,8 @@ pub struct Login {
     pub terms: TokenTerms,
     /// Address of the client.
     pub address: Option<IpAddr>,
-    /// A use that creating the token takes, of the credential. A rejected login takes none; a login whose token could
-    /// not be stored may have taken one.
+    /// The use of the credential that is consumed when the token is created. A rejected login consumes none; a login
+    /// whose token could not be stored may have consumed one.
     pub spends: Option<SecretIdWrite>,
 }
 

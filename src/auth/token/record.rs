@@ -60,7 +60,7 @@ pub(in crate::auth) struct TokenRecord {
     pub last_renewal: Option<Time>,
 }
 
-/// State of a token that is not in its record.
+/// Token state that is stored outside the record.
 pub(super) struct TokenAttributes {
     pub(super) expires_at: Option<Time>,
     /// Uses left; `None` without a limit.

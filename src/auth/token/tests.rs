@@ -294,7 +294,7 @@ async fn live_token_accessors_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn a_used_up_token_is_swept() {
+async fn used_up_token_is_swept() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"num_uses": 1})).await;
     f.caller(&token).await;

@@ -91,7 +91,7 @@ impl LoginArguments {
 
 /// A token after its renewal or a login.
 pub(super) struct RenewedToken {
-    /// Its remaining lifetime, `None` without an end.
+    /// Remaining lifetime; `None` if it never expires.
     lifetime: Option<Duration>,
     /// `true` if it cannot be renewed any more.
     is_final: bool,
@@ -168,7 +168,7 @@ impl TokenRenewer {
     }
 
     /// Checks the token before the next attempt, because a failed request may be due to it.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn check_now(&mut self) {
         self.next = None;
     }
 }

@@ -54,7 +54,7 @@ pub struct CanonicalPath {
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if a known client's word was replaced by this server's.
+    /// `true` if an alias of known clients was replaced by this server's name.
     pub used_alias: bool,
 }
 

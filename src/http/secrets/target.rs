@@ -37,7 +37,7 @@ pub(super) struct ResolvedRoute {
     /// spelling.
     spelt: Vec<NameSegments>,
     pub(super) was_normalized: bool,
-    /// `true` if a known client's word was replaced by this server's.
+    /// `true` if an alias of known clients was replaced by this server's name.
     pub(super) used_alias: bool,
     /// `true` if there is no route and the path requires `sudo`.
     sudo: bool,

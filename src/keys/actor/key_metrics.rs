@@ -76,7 +76,7 @@ impl KeyMetrics {
         }
     }
 
-    pub(super) fn waited(&self, time: Duration) {
+    pub(super) fn record_wait(&self, time: Duration) {
         self.wait.record(time);
     }
 

@@ -298,7 +298,7 @@ impl SignQueue {
         let lookup_version = (job.rank == JobPriority::Lookup).then_some(state.version);
         state.running.push(RunningCall { number, lookup_version, begun: now, deadline });
         self.show(state);
-        self.meter.waited(now.duration_since(job.queued_at));
+        self.meter.record_wait(now.duration_since(job.queued_at));
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 

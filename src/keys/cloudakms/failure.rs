@@ -79,7 +79,7 @@ fn to_error(status: u16, code: &str) -> Error {
         return unexpected_response();
     }
     if status >= 500 || status == 429 || TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)) {
-        return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded, or fails"));
+        return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded or failing"));
     }
     let known = REJECTION_MEANINGS.iter().find(|(begin, _)| code.starts_with(begin));
     let what = known.map_or("the service refuses the request", |(_, what)| what);
@@ -101,9 +101,9 @@ mod tests {
             (400, "DisabledException", Kind::BadGateway, "cloudakms: the key is disabled (DisabledException)"),
             (400, "AccessDeniedException", Kind::BadGateway, denied),
             (400, "com.amazonaws.kms#AccessDeniedException:http://x", Kind::BadGateway, denied),
-            (400, "ThrottlingException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
-            (500, "KMSInternalException", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
-            (503, "", Kind::Unavailable, "cloudakms: the service is overloaded, or fails"),
+            (400, "ThrottlingException", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
+            (500, "KMSInternalException", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
+            (503, "", Kind::Unavailable, "cloudakms: the service is overloaded or failing"),
             (200, "", Kind::BadGateway, "cloudakms: the answer of the service is not understood"),
             (400, "Unheard", Kind::BadGateway, "cloudakms: the service refuses the request (Unheard)"),
             (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),

@@ -166,7 +166,10 @@ impl TokenAddress {
         match unreadable.as_slice() {
             [] => Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT)),
             [slot] if readable == 0 && !was_read => {
-                tracing::debug!(slot = slot.id(), "a token whose information cannot be read is taken by its label");
+                tracing::debug!(
+                    slot = slot.id(),
+                    "the only token with unreadable information is assumed to have the configured label"
+                );
                 Ok((*slot, None))
             }
             [_] => {

@@ -104,7 +104,7 @@ impl OrganizationChange {
             self.email.unwrap_or(stored.email).into(),
             self.user_tokens_enabled.unwrap_or(stored.user_tokens_enabled).into(),
             self.allow_force_delete.unwrap_or(stored.allow_force_delete).into(),
-            self.settings.over(&stored.settings).into(),
+            self.settings.apply_to(&stored.settings).into(),
             id.into(),
         ];
         tx.execute(sql, &values).await?;

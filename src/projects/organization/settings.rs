@@ -62,7 +62,7 @@ impl OrganizationSettingsChange {
     }
 
     /// Returns the stored JSON object with these attributes replaced.
-    pub fn over(self, stored: &str) -> String {
+    pub fn apply_to(self, stored: &str) -> String {
         let mut all = parse(stored);
         all.extend(self.0);
         Value::from(all).to_string()
@@ -101,7 +101,7 @@ mod tests {
         let body = json!({ "stacks-enabled": true, "session-timeout": 20, "owners-team-saml-role-id": null, "x": 1 });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let stored = OrganizationSettingsChange::read(&mut attributes)
-            .over(r#"{"session-remember":5,"owners-team-saml-role-id":"a"}"#);
+            .apply_to(r#"{"session-remember":5,"owners-team-saml-role-id":"a"}"#);
         assert!(attributes.has_no_faults());
         let all = with_defaults(&stored);
         assert_eq!(all.len(), SETTINGS.len());

@@ -329,7 +329,7 @@ impl RequestedProjectKeys {
     ///
     /// # Errors
     /// `Invalid` for each key that differs from its value at a predefined level.
-    pub fn over(
+    pub fn apply_to(
         &self,
         level: ProjectAccessLevel,
         mut base: ProjectKeyRanks,
@@ -373,7 +373,7 @@ mod tests {
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let named = RequestedProjectKeys::read(&mut attributes);
             prop_assert_eq!(attributes.has_no_faults(), named != RequestedProjectKeys::default());
-            if let Ok(settings) = named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None) {
+            if let Ok(settings) = named.apply_to(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None) {
                 prop_assert_eq!(settings, stored);
             }
         }
@@ -436,8 +436,10 @@ mod tests {
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let named = RequestedProjectKeys::read(&mut attributes);
         assert!(attributes.has_no_faults());
-        let settings =
-            named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None).ok().unwrap();
+        let settings = named
+            .apply_to(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None)
+            .ok()
+            .unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);
         assert_eq!(
             ProjectKeyRanks::stored(
@@ -448,12 +450,15 @@ mod tests {
         );
         let read = ProjectKeyRanks::of(ProjectAccessLevel::Read);
         let admin = ProjectKeyRanks::of(ProjectAccessLevel::Admin);
-        assert!(named.over(ProjectAccessLevel::Read, read.clone(), None).is_err());
-        assert!(named.over(ProjectAccessLevel::Read, read.clone(), Some(&settings)).is_ok(), "as it was shown before");
+        assert!(named.apply_to(ProjectAccessLevel::Read, read.clone(), None).is_err());
+        assert!(
+            named.apply_to(ProjectAccessLevel::Read, read.clone(), Some(&settings)).is_ok(),
+            "as it was shown before"
+        );
         let moves = RequestedProjectKeys(vec![(ProjectAccessKey::Move, 1)]);
         assert!(
-            moves.over(ProjectAccessLevel::Admin, admin, None).is_ok()
-                && moves.over(ProjectAccessLevel::Read, read, None).is_err()
+            moves.apply_to(ProjectAccessLevel::Admin, admin, None).is_ok()
+                && moves.apply_to(ProjectAccessLevel::Read, read, None).is_err()
         );
         assert_eq!(ProjectKeyRanks::of(ProjectAccessLevel::Admin).to_store(ProjectAccessLevel::Admin), None);
     }

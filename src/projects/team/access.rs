@@ -53,7 +53,7 @@ impl OrganizationFlagChanges {
     ///
     /// # Errors
     /// `Invalid` when the request clears a needed flag.
-    pub fn over(&self, before: OrganizationRights) -> WorkResult<OrganizationRights> {
+    pub fn apply_to(&self, before: OrganizationRights) -> WorkResult<OrganizationRights> {
         let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
         let refused = |flag: Flag| self.0.contains(&(flag, false));
         let mut faults = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
 
     fn over(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
         let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true));
-        let after = OrganizationFlagChanges(named.to_vec()).over(before).map_err(drop)?;
+        let after = OrganizationFlagChanges(named.to_vec()).apply_to(before).map_err(drop)?;
         Ok(Flag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
     }
 

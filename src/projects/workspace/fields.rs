@@ -62,12 +62,12 @@ impl WorkspaceFields {
         let mode = change.columns(tx, org_id, &mode::WORKSPACE_LEVEL, attributes, (of.pool_user(), own)).await?;
         let stored_version = stored.map(|stored| stored.terraform_version.clone());
         Ok(Self {
-            name: name.over(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
-            description: description.over(stored.and_then(|stored| stored.description.clone())),
+            name: name.or_stored(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
+            description: description.or_stored(stored.and_then(|stored| stored.description.clone())),
             inherits_auto_destroy,
             own_auto_destroy,
-            auto_destroy_at: auto_destroy_at.over(stored.and_then(|stored| stored.auto_destroy_at)),
-            terraform_version: version.over(stored_version).unwrap_or_else(|| settings::LATEST_VERSION.to_owned()),
+            auto_destroy_at: auto_destroy_at.or_stored(stored.and_then(|stored| stored.auto_destroy_at)),
+            terraform_version: version.or_stored(stored_version).unwrap_or_else(|| settings::LATEST_VERSION.to_owned()),
             settings,
             mode,
         })

@@ -36,7 +36,7 @@ impl Stream for TrackedRequestBody {
         match &polled {
             Poll::Pending => self.connection.begin_body_wait(),
             Poll::Ready(piece) => {
-                self.connection.goes_on();
+                self.connection.end_body_wait();
                 if self.is_chunked {
                     self.connection.expect_body(if matches!(piece, Some(Ok(_))) {
                         CHUNKED_READ_AHEAD_BYTES
@@ -52,6 +52,6 @@ impl Stream for TrackedRequestBody {
 
 impl Drop for TrackedRequestBody {
     fn drop(&mut self) {
-        self.connection.goes_on();
+        self.connection.end_body_wait();
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use crate::storage::sealed_tables::SEALED_TABLES;
 
     #[test]
-    fn a_copy_of_another_version_is_not_opened() {
+    fn copy_of_another_version_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("copy.db");
         let mut db = Connection::open(&file).unwrap();

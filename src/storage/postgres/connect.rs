@@ -152,7 +152,7 @@ pub(super) fn connection_error(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("storage: the database is unreachable ({})", reason(&error, false)), error)
 }
 
-/// The reason why a connection failed, for the operator: the message of the server (such as an unknown user or a wrong
+/// The reason for a failed connection, for the operator: the message of the server (such as an unknown user or a wrong
 /// password), of TLS, or of the system. It never contains a password.
 fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     if let Some(answer) = error.as_db_error() {

@@ -553,7 +553,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
     }
     storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
-    // As a commit locks the tokens of its leases.
+    // Locks token rows as a commit of their leases does.
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();

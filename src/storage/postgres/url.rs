@@ -532,7 +532,7 @@ mod unit_tests {
         }
 
         #[test]
-        fn no_pair_is_lost_or_read_twice(value in "[a-z '\\\\=]{1,12}") {
+        fn quoted_url_value_is_parsed_exactly(value in "[a-z '\\\\=]{1,12}") {
             let quoted = value.replace('\\', "\\\\").replace('\'', "\\'");
             let url = PostgresUrl::parse(&format!("host=db sslmode=require sslrootcert='{quoted}' user=u"));
             let url = url.map_err(|error| TestCaseError::fail(error.to_string()))?;

@@ -66,7 +66,7 @@ impl Outage {
     }
 
     /// Ends the outage if it is over, and returns it.
-    pub(super) fn over(&self, now: Instant) -> Option<EndedOutage> {
+    pub(super) fn take_ended(&self, now: Instant) -> Option<EndedOutage> {
         if !self.is_on() {
             return None;
         }
@@ -95,16 +95,16 @@ mod tests {
         let outage = Outage::new();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(outage.over(at(0)), None);
+        assert_eq!(outage.take_ended(at(0)), None);
         assert!(outage.note(at(0)) && outage.is_on());
         for second in 1..=600 {
             assert!(!outage.note(at(second)));
-            assert_eq!(outage.over(at(second)), None, "the store answers some and not others");
+            assert_eq!(outage.take_ended(at(second)), None, "the store answers some and not others");
         }
-        assert_eq!(outage.over(at(604)), None);
-        assert_eq!(outage.over(at(605)), Some(EndedOutage { seconds: 600, failures: 601, quiet: 5 }));
+        assert_eq!(outage.take_ended(at(604)), None);
+        assert_eq!(outage.take_ended(at(605)), Some(EndedOutage { seconds: 600, failures: 601, quiet: 5 }));
         assert!(!outage.is_on());
-        assert_eq!(outage.over(at(700)), None);
+        assert_eq!(outage.take_ended(at(700)), None);
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             for second in 0..600 {
                 let now = start + Duration::from_secs(second);
                 lines += u32::from(second % every == 0 && outage.note(now));
-                lines += u32::from(outage.over(now).is_some());
+                lines += u32::from(outage.take_ended(now).is_some());
             }
             assert!(lines < 20, "{lines} lines of one that fails every {every} s");
         }

@@ -46,7 +46,7 @@ impl OutageTable {
 
     /// Logs the end of outages. Call it every few seconds.
     pub fn look(&self) {
-        for (what, over) in self.over(Instant::now()) {
+        for (what, over) in self.take_ended(Instant::now()) {
             let EndedOutage { seconds, failures, .. } = over;
             tracing::warn!(seconds, failures, "{}", describe_end(&what, over));
         }
@@ -68,12 +68,12 @@ impl OutageTable {
     }
 
     /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
-    fn over(&self, now: Instant) -> Vec<(String, EndedOutage)> {
+    fn take_ended(&self, now: Instant) -> Vec<(String, EndedOutage)> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = outages.iter().filter_map(|(what, outage)| Some((what.clone(), outage.over(now)?))).collect();
+        let over = outages.iter().filter_map(|(what, outage)| Some((what.clone(), outage.take_ended(now)?))).collect();
         outages.retain(|_, outage| !outage.is_expired(now));
         self.any.store(!outages.is_empty(), Ordering::Relaxed);
         over
@@ -109,10 +109,10 @@ mod tests {
                 lines.extend(failing(second).into_iter().filter(|what| others.note(what, now).is_some()));
             }
             if second % 5 == 0 {
-                lines.extend(others.over(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
+                lines.extend(others.take_ended(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
             }
         }
-        assert!(others.over(start + Duration::from_secs(900)).is_empty());
+        assert!(others.take_ended(start + Duration::from_secs(900)).is_empty());
         assert!(!others.any.load(Ordering::Relaxed), "nothing is remembered for ever");
         lines
     }
@@ -164,7 +164,7 @@ mod tests {
         );
         assert_eq!((told(MAX_SEPARATE_OUTAGES), told(MAX_SEPARATE_OUTAGES + 1), told(0)), (None, None, None));
         let ends: Vec<String> = others
-            .over(start + Duration::from_secs(9))
+            .take_ended(start + Duration::from_secs(9))
             .into_iter()
             .map(|(what, over)| describe_end(&what, over))
             .collect();

@@ -179,7 +179,7 @@ impl Pkcs12Reader<'_> {
                 Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
                 Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
                 Some([bag::CERTIFICATE]) => {
-                    let rule = "it has a certificate that is not of X.509";
+                    let rule = "it contains a certificate that is not X.509";
                     self.contents.certificates.push(read_typed_bag(value, oid::X509_CERTIFICATE, rule)?);
                 }
                 Some([bag::CRL]) => {

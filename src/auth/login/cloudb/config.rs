@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_application_discards_the_rotated_secret() {
+    fn changed_credential_discards_the_secret_expiry() {
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
         let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
         let date = CloudbConfig::secret_expiry;

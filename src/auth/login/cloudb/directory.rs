@@ -57,7 +57,7 @@ impl CloudbDirectory {
     }
 }
 
-/// Accepts a discovery document of the tenant whose keys are at the directory.
+/// Returns a check that accepts only discovery documents of the tenant with a key URL at the directory.
 fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
     let authority = authority.to_owned();
     let tenant = tenant.to_owned();

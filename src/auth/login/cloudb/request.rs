@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn first_resource_selector_wins() {
+    fn resource_selectors_have_a_precedence() {
         let id = "/subscriptions/s/resourceGroups/g/providers/A.B/c/d";
         let mut request = LoginRequest { resource_id: id.to_owned(), ..LoginRequest::default() };
         assert_eq!(

@@ -54,7 +54,7 @@ impl StreamedBody {
     }
 
     /// Logs the error that ends the body.
-    fn abort(&mut self, error: &Error) -> BrokenOff {
+    fn abort(&mut self, error: &Error) -> AbortedBody {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
         match outage::describe_for_log(error) {
@@ -62,18 +62,18 @@ impl StreamedBody {
             Some(why) => tracing::info!(request = %self.id, "response aborted: {why}"),
             None => {}
         }
-        BrokenOff
+        AbortedBody
     }
 }
 
 impl MessageBody for StreamedBody {
-    type Error = BrokenOff;
+    type Error = AbortedBody;
 
     fn size(&self) -> BodySize {
         BodySize::Stream
     }
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AbortedBody>>> {
         let this = self.get_mut();
         loop {
             let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
@@ -97,12 +97,12 @@ impl MessageBody for StreamedBody {
 /// The error that aborts the connection or HTTP/2 stream. The log filter recognizes it by name and drops the HTTP
 /// library's message about it.
 #[derive(Debug)]
-pub(super) struct BrokenOff;
+pub(super) struct AbortedBody;
 
-impl fmt::Display for BrokenOff {
+impl fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the rest of the response cannot be read")
     }
 }
 
-impl std::error::Error for BrokenOff {}
+impl std::error::Error for AbortedBody {}

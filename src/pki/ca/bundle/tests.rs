@@ -96,7 +96,7 @@ fn certificates_unsuitable_for_issuers_are_refused() {
 }
 
 #[test]
-fn bundle_with_one_key_is_accepted() {
+fn key_field_must_contain_exactly_one_key() {
     let openssl = OpenSsl::new();
     for (arguments, kind) in OPENSSL_KEY_ARGUMENTS.iter().filter(|(_, kind)| kind.bits() != 224) {
         let key = openssl.key("key.pem", arguments);

@@ -247,7 +247,7 @@ fn new_serial_differs_from_issuer_serials() {
 }
 
 #[test]
-fn issuer_and_key_are_found_by_id_and_name() {
+fn issuer_and_key_are_found_by_certificate_and_public_key() {
     let (key, certificate) = root("ec", 256);
     let mut view = MountView::empty(MountId(1));
     view.put_issuer(record("id", certificate.der())).unwrap();

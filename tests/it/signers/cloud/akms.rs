@@ -149,7 +149,7 @@ async fn service_errors_are_distinguished() {
         (
             Told::new(500, json!({"__type": "KMSInternalException"})),
             Kind::Unavailable,
-            "cloudakms: the service is overloaded, or fails",
+            "cloudakms: the service is overloaded or failing",
         ),
         (
             Told::new(200, json!({"KeyMetadata": {"KeyId": "k", "Description": "x".repeat(1 << 20)}})),
