@@ -474,7 +474,7 @@ mod tests {
             for problem in [
                 format!("listen ({prefix}LISTEN of the environment): must be an address"),
                 "workers: must be a number".to_owned(),
-                "seal_key: is taken from the environment only".to_owned(),
+                "seal_key: can only be set in the environment".to_owned(),
                 format!("cloudb.imds_url ({prefix}CLOUDB_IMDS_URL of the environment): must be"),
             ] {
                 assert!(told.lines().any(|line| line.starts_with(&problem)), "{problem}: {told}");

@@ -219,7 +219,7 @@ pub(super) fn after_restore(arguments: &AfterRestoreArguments) -> Result<()> {
         owner::require_folder_owner(folder)?;
     }
     actix_rt::System::new().block_on(backup::record_restore(options))?;
-    let text = "CRL numbers go on above all that were published before";
+    let text = "CRL numbers continue above all published ones";
     try_print(&json!({ "restored": true }), text);
     Ok(())
 }

@@ -306,7 +306,7 @@ impl AuthorityArguments {
     async fn complete(&self, issued: &mut ReceivedCertificate, mount: &str) {
         for _ in 0..MAX_CHAIN_LENGTH {
             match issued.chain.last() {
-                Some(last) if !last.is_root() => match self.above(&last.certificate).await {
+                Some(last) if !last.is_root() => match self.find_issuer_of(&last.certificate).await {
                     Some(link) => issued.chain.push(link),
                     None => {
                         let text = format!(
@@ -323,7 +323,7 @@ impl AuthorityArguments {
         }
     }
 
-    async fn above(&self, certificate: &Certificate) -> Option<PemCertificate> {
+    async fn find_issuer_of(&self, certificate: &Certificate) -> Option<PemCertificate> {
         let mounts = self.caller.data(ClientRequest::get("sys/internal/ui/mounts")).await.ok()?;
         let engines = mounts["secret"].as_object()?;
         let authorities = engines.iter().filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path);

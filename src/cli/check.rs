@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
     let mut report = CheckReport::default();
     if !arguments.file_only {
         if let Some(prefix) = owner::prefix_for_owner(&config) {
-            let text = "judged as root, who may open everything; for the permissions of the server's user, run";
+            let text = "checked as root, which may open every file; to check the permissions of the server's user, run";
             report.note("user", format!("{text} {prefix} signet check --config {}", arguments.config.display()));
         }
         environment::check(&mut report, commands);
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
         });
     }
     let file = &arguments.config;
-    let wrong = report.wrong_lines();
+    let wrong = report.count_wrong();
     let mut lines = report.lines();
     if wrong == 0 {
         lines.push(format!("{}: ok", file.display()));
@@ -93,9 +93,7 @@ fn check_files(report: &mut CheckReport, config: &Config) {
                 }
             },
             AuditTarget::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
-            AuditTarget::Socket { .. } => {
-                report.note("audit", format!("{}: a socket, which is not tried", device.name))
-            }
+            AuditTarget::Socket { .. } => report.note("audit", format!("{}: a socket, not checked", device.name)),
         }
     }
 }

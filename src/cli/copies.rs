@@ -69,7 +69,7 @@ fn is_copy(name: &str) -> bool {
 
 fn list_names(folder: &Path) -> Result<Vec<String>> {
     let unread = |e: std::io::Error| match e.kind() {
-        ErrorKind::NotFound => Error::unavailable(format!("{}: is not there", folder.display()), e),
+        ErrorKind::NotFound => Error::unavailable(format!("{}: does not exist", folder.display()), e),
         _ => Error::of_io(folder.display(), "read", e),
     };
     let mut names = Vec::new();

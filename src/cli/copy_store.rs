@@ -23,8 +23,8 @@ use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::target_installation::TargetInstallation;
 use super::verify_backup::{CERTIFICATES_UNIT, print_findings};
 
-const MOVED_STORE_ADVICE: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
-                     operator after-restore.";
+const MOVED_STORE_ADVICE: &str = " Servers no longer start on this store. To continue with it instead, without the \
+                                  database, run signet operator after-restore.";
 
 #[derive(clap::Args)]
 pub(crate) struct CopyStoreArguments {

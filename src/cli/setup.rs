@@ -200,7 +200,7 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     let Some(name) = name else {
         writeln!(
             out,
-            "Have {} signed as a certificate authority, then go on with its certificate and those above it:",
+            "Have {} signed as a certificate authority, then continue with its certificate and those above it:",
             shell_quote(&plan.csr())
         )?;
         writeln!(out)?;

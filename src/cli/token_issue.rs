@@ -68,7 +68,7 @@ async fn issue_through_server(
         (_, Some(error)) | (Err(error), None) => return Err(error),
         (Ok(made), None) => made,
     };
-    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
+    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server's response is not understood"))?;
     let shown = show(token);
     // The server revokes the token unless this confirms its receipt.
     let reply = server.ask(&json!({ "taken": shown.is_ok() }));

@@ -92,7 +92,7 @@ impl FairScheduler {
     pub async fn account<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
         let times = CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(times.clone()));
-        poll_fn(|context| times.timed(work.as_mut(), context)).await
+        poll_fn(|context| times.poll_timed(work.as_mut(), context)).await
     }
 }
 
@@ -165,7 +165,7 @@ impl CpuAccount {
         body::payload_from_stream(request, pieces)
     }
 
-    fn timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
+    fn poll_timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
         let begun = Instant::now();
         let outcome = self.caller.scope(|| work.poll(context));
         self.spent(begun.elapsed());

@@ -213,7 +213,7 @@ impl KeyPoolQueue {
     /// Returns the time until the next check for filling the stock; `None` if a key may start now.
     fn pause(&self, state: &KeyPoolState) -> Option<Duration> {
         let callers_wait = state.active_threads > 0 || state.lines.iter().any(|line| line.len() > 0);
-        if callers_wait || state.stock.making() >= state.pace.concurrency() {
+        if callers_wait || state.stock.generating() >= state.pace.concurrency() {
             return Some(MIN_QUIET_TIME);
         }
         let too_early = MIN_QUIET_TIME.saturating_sub((self.quiet_for)());

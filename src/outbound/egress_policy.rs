@@ -136,7 +136,7 @@ fn is_loopback(host: &Host<&str>) -> bool {
 pub(crate) fn validate_base_url(name: &str, text: &str) -> Result<Url> {
     let wrong = || {
         Error::invalid(format!(
-            "{name}: must be an absolute https URL without credentials and query; http is for the loopback alone"
+            "{name}: must be an absolute https URL without credentials and query; http is allowed on the loopback only"
         ))
     };
     let url = Url::parse(text).map_err(|_| wrong())?;

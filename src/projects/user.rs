@@ -181,7 +181,7 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
         return Err(ApiRejection::attribute("email", "Email must be an address, such as ada@example.test").into());
     }
     if tx.row("SELECT 1 FROM users LIMIT 1", &[]).await?.is_some() {
-        return Err(ApiRejection::conflict("there are users already: the first one can add others").into());
+        return Err(ApiRejection::conflict("users exist already; the first user can add more").into());
     }
     let user = create(tx, username, email).await?;
     store_token(tx, user, None, token, None).await

@@ -94,7 +94,8 @@ async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: 
     let fresh = request_certificate(shared, settings).await?;
     let own = certificate.clone();
     let (fresh, done) = tokio::task::spawn_blocking(move || {
-        let done = key_pair_files::replace(own.files(), fresh.pair()).and_then(|()| super::reload_certificate(&own));
+        let done =
+            key_pair_files::replace(own.files(), fresh.contents()).and_then(|()| super::reload_certificate(&own));
         (fresh, done)
     })
     .await
@@ -115,7 +116,7 @@ struct IssuedKeyPair {
 }
 
 impl IssuedKeyPair {
-    fn pair(&self) -> KeyPairContents<'_> {
+    fn contents(&self) -> KeyPairContents<'_> {
         KeyPairContents { certificate: self.chain.as_bytes(), key: self.key.expose() }
     }
 }
@@ -127,7 +128,7 @@ impl IssuedKeyPair {
 pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
     key_pair_files::check_absent(files)?;
     let fresh = request_certificate(shared, settings).await?;
-    key_pair_files::create(files, fresh.pair())
+    key_pair_files::create(files, fresh.contents())
 }
 
 /// Requests a certificate from the mount, recorded by the audit.

@@ -61,19 +61,19 @@ impl Signals {
 
     /// Waits until termination is requested. A request to reload stays queued.
     pub async fn stop(&mut self) {
-        self.termination.requested().await;
+        self.termination.wait().await;
     }
 
     pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            () = self.termination.requested() => SignalAction::Stop,
+            () = self.termination.wait() => SignalAction::Stop,
             () = wait_for_signal(&mut self.reload) => SignalAction::Reload,
         }
     }
 }
 
 impl TerminationSignals {
-    async fn requested(&mut self) {
+    async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

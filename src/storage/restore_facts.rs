@@ -81,7 +81,10 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
         return Err(Error::invalid("storage: no CRL numbers are left above those of the store"));
     }
     if ahead {
-        tracing::warn!(number = used, "CRL numbers are ahead of the clock; after the restore they start far above it");
+        tracing::warn!(
+            number = used,
+            "CRL numbers are ahead of the clock; after the restore, new ones start far above them"
+        );
     }
     Ok((format!("{RESTORED_FACT_PREFIX}{floor}"), Vec::new()))
 }

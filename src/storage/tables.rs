@@ -80,6 +80,6 @@ pub(super) fn done_or_absent(found: bool) -> AuthOutcome {
     if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
-fn swept(rows: u64) -> AuthOutcome {
+fn swept_outcome(rows: u64) -> AuthOutcome {
     AuthOutcome::Swept(u32::try_from(rows).unwrap_or(u32::MAX))
 }

@@ -335,7 +335,7 @@ impl From<DerError> for CrlEntryProblem {
 fn read_reason(value: &[u8]) -> std::result::Result<Option<u8>, CrlEntryProblem> {
     match DerReader::only(value, ENUMERATED)?.content {
         [0] => Ok(None),
-        [REMOVE_FROM_CRL] => Err(CrlEntryProblem::Rule("removeFromCRL is for delta CRLs (RFC 5280 5.3.1)")),
+        [REMOVE_FROM_CRL] => Err(CrlEntryProblem::Rule("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
         _ => Err(CrlEntryProblem::Rule("its reason is not one of RFC 5280 5.3.1")),
     }

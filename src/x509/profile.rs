@@ -42,7 +42,7 @@ enum CriticalRule {
     Either,
 }
 
-/// An extension that has a reader.
+/// An extension that is validated: its name, criticality and validator.
 pub(crate) struct ExtensionProfile {
     name: &'static str,
     critical: CriticalRule,

@@ -132,7 +132,7 @@ fn check_by_root_says_how_to_run_it_as_the_owner() {
     }
     let site = Site::new();
     site.init();
-    assert!(lines(&check(&site).output().unwrap()).iter().all(|line| !line.contains("judged as root")));
+    assert!(lines(&check(&site).output().unwrap()).iter().all(|line| !line.contains("checked as root")));
     let run = commands_of_user(&site);
     let told = lines(&check(&site).output().unwrap());
     let command = format!("runuser -u nobody -- signet check --config {}", site.path("signet.toml").display());
@@ -140,7 +140,7 @@ fn check_by_root_says_how_to_run_it_as_the_owner() {
     let Ok(output) = run("check").output() else {
         return crate::crash::left_out("other users do not reach the program");
     };
-    assert!(lines(&output).iter().all(|line| !line.contains("judged as root")), "{:?}", lines(&output));
+    assert!(lines(&output).iter().all(|line| !line.contains("checked as root")), "{:?}", lines(&output));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn check_reports_unknown_variables_and_unusable_addresses() {
     let output = check(&site).env("SIGNET_LISTNE", "127.0.0.1:1").env("SIGNET_NEW_SEAL_KEY", "x").output().unwrap();
     let told = lines(&output);
     assert!(output.status.success(), "a note: {told:?}");
-    assert_eq!(line(&told, "environment"), ("note", "SIGNET_LISTNE: nothing reads it (is SIGNET_LISTEN meant?)"));
+    assert_eq!(line(&told, "environment"), ("note", "SIGNET_LISTNE: not a known variable (is SIGNET_LISTEN meant?)"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = check(&site).env("SIGNET_LISTEN", &address).output().unwrap();

@@ -58,7 +58,7 @@ run_pages! {
     the_page_about_copies_of_the_embedded_store "backup-embedded" after installed("", ""),
         writes ["nothing is wrong", "bytes, from a copy of 20", "the store was restored on 20"];
     the_page_about_copies_of_postgresql "backup-postgresql" after format!("{DATABASE}{}", installed(POSTGRES, "")),
-        writes ["the database: ok", "CRL numbers go on", "nothing is wrong"];
+        writes ["the database: ok", "CRL numbers continue", "nothing is wrong"];
     the_page_about_the_commands_of_clients "client-commands" after installed("--role web", ""),
         writes ["nothing is wrong", "requested by token-administrator"];
     the_page_about_coming_from_elsewhere "coming-from" after NOTHING, writes [

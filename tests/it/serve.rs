@@ -502,14 +502,16 @@ fn wrong_or_missing_seal_key_is_rejected_with_the_cause() {
     }
     let error = refused(&mut site.command(&["operator", "init"]));
     assert!(
-        error.contains("data has a store, which only its own key opens") && !error.contains("init does"),
+        error.contains("data has a store, which only its own key opens")
+            && !error.contains("with signet operator init"),
         "{error}"
     );
     let site = Site::new();
     std::fs::create_dir_all(site.path("data/lost+found")).unwrap();
     let error = refused(&mut site.command(&["operator", "init"]));
     assert!(
-        error.contains("data is not empty: a key is only made for a new") && !error.contains("init does"),
+        error.contains("data is not empty: a key is only created for a new")
+            && !error.contains("with signet operator init"),
         "{error}"
     );
 }
@@ -548,7 +550,7 @@ async fn as_first_user(served: &Served, token: &str) -> (u16, u16) {
 async fn bootstrap_makes_the_first_user_once() {
     const USER: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
     let site = Site::new();
-    assert!(refused(&mut site.command(&USER)).contains("signet operator init does"), "no seal key yet");
+    assert!(refused(&mut site.command(&USER)).contains("with signet operator init"), "no seal key yet");
     site.init();
     let bad = ["bootstrap", "--username", "a b", "--email", "ada@example.test"];
     assert!(refused(&mut site.command(&bad)).contains("Username must be"));
@@ -556,7 +558,7 @@ async fn bootstrap_makes_the_first_user_once() {
     assert!(refused(&mut site.command(&bad)).contains("Email must be"));
     let (out, _) = site.run(&USER);
     let token = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned();
-    assert!(refused(&mut site.command(&USER)).contains("there are users already"));
+    assert!(refused(&mut site.command(&USER)).contains("users exist already"));
     let served = site.serve();
     assert!(refused(&mut site.command(&USER)).contains("in use by another signet process"));
     assert_eq!(as_first_user(&served, &token).await, (200, 201));
@@ -645,7 +647,7 @@ fn a_database_is_prepared_and_taken_with_its_own_key_only() {
         std::fs::write(site.path("signet.toml"), text).unwrap();
     };
     configure("key");
-    assert!(refused(&mut site.command(&["migrate"])).contains("signet operator init does"), "no key yet");
+    assert!(refused(&mut site.command(&["migrate"])).contains("with signet operator init"), "no key yet");
     let (out, _) = site.run(&["operator", "init"]);
     assert!(out.contains("seal key: ") && out.contains("token: "), "{out}");
     assert_eq!(site.run(&["migrate"]).0, "the schema is up to date\n");

@@ -274,7 +274,7 @@ fn setup_retains_existing_files_and_objects() {
         std::fs::rename(place.path(lost), place.path("away")).unwrap();
         let error = place.refused(&[]);
         let left = place.path(left).display().to_string();
-        assert!(error.contains(&format!("{left}: is there")) && error.contains("remove it too"), "{error}");
+        assert!(error.contains(&format!("{left}: exists")) && error.contains("remove it too"), "{error}");
         std::fs::rename(place.path("away"), place.path(lost)).unwrap();
     }
     for name in ["admin-token", "root-ca.pem"] {
@@ -442,15 +442,15 @@ fn setup_rejects_remains_of_an_earlier_installation() {
         assert!(error.contains(what) && error.contains("is its volume mounted?"), "{what}: {error}");
         assert_eq!(place.files(), before);
     };
-    refuses("root-ca.pem: is there from an earlier setup, but there is no store in");
+    refuses("root-ca.pem: exists from an earlier setup, but there is no store in");
     std::fs::create_dir(&data).unwrap();
-    refuses("root-ca.pem: is there from an earlier setup, but there is no store in");
+    refuses("root-ca.pem: exists from an earlier setup, but there is no store in");
     assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0);
     let migrated = place.command(&["migrate"]).output().unwrap();
     assert!(migrated.status.success() && data.join("signet.db").exists());
-    refuses("root-ca.pem: is there from an earlier setup, but there is no authority in");
+    refuses("root-ca.pem: exists from an earlier setup, but there is no authority in");
     std::fs::rename(place.path("root-ca.pem"), place.path("old-root.pem")).unwrap();
-    refuses("admin-token: is there from an earlier setup, but there is no authority in");
+    refuses("admin-token: exists from an earlier setup, but there is no authority in");
     std::fs::rename(place.path("admin-token"), place.path("old-token")).unwrap();
     let out = place.again(&flags);
     assert!(out.contains("made: root-ca.pem") && out.contains("made: admin-token"), "{out}");
@@ -514,7 +514,10 @@ fn setup_requires_role_flag_if_only_another_role_exists() {
     let place = Place::new();
     place.setup(&["--role", "web"]);
     let error = place.refused(&[]);
-    assert!(error.contains("--role: pki has no role server; it has web: name one of them (--role web), or"), "{error}");
+    assert!(
+        error.contains("--role: pki has no role server; it has web: specify one of them (--role web), or"),
+        "{error}"
+    );
     assert!(place.again(&["--role", "web"]).contains("kept: the role web"));
     assert!(place.again(&["--domain", "other.test"]).contains("made: the role server for other.test"));
 }
@@ -544,17 +547,17 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
         (
             "mine",
             &["--domain", "example.test", "--admin-token-file", "absent/token"],
-            "--admin-token-file: absent is not a folder: make it first",
+            "--admin-token-file: absent is not a folder: create it first",
         ),
         (
             "mine",
             &["--domain", "example.test", "--csr", "absent/own.csr"],
-            "--csr: absent is not a folder: make it first",
+            "--csr: absent is not a folder: create it first",
         ),
         (
             "mine",
             &["--domain", "example.test", "--audit-file", "absent/audit.log"],
-            "--audit-file: absent is not a folder: make it first",
+            "--audit-file: absent is not a folder: create it first",
         ),
         ("mine", &["--domain", "example.test", "--mount", "sys"], "--mount: cannot mount \"sys/\""),
         ("mine", &["--domain", "example.test", "--root-mount", "identity/pki"], "--root-mount: cannot mount"),

@@ -24,10 +24,10 @@ pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
             .min()
             .filter(|(off, _)| *off <= MAX_EDIT_DISTANCE);
         let meant = meant.map(|(_, other)| format!(" (is {other} meant?)")).unwrap_or_default();
-        report.note("environment", format!("{name}: nothing reads it{meant}"));
+        report.note("environment", format!("{name}: not a known variable{meant}"));
     }
     if unknown.is_empty() {
-        report.ok("environment", "every SIGNET_ variable is one that is read");
+        report.ok("environment", "every SIGNET_ variable is recognized");
     }
 }
 

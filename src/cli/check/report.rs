@@ -28,7 +28,7 @@ impl CheckReport {
         self.0.push((CheckLevel::Wrong, what, text.to_string()));
     }
 
-    pub(super) fn wrong_lines(&self) -> usize {
+    pub(super) fn count_wrong(&self) -> usize {
         self.0.iter().filter(|(level, ..)| *level == CheckLevel::Wrong).count()
     }
 

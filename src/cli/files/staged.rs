@@ -111,11 +111,11 @@ impl StagedFile {
         let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
         let is_over = old.is_some() || matches!(on_existing, OnExisting::Replace | OnExisting::Remove);
         let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
-        old.map_or(Ok(()), |old| staged.like(&old, content))?;
+        old.map_or(Ok(()), |old| staged.copy_owner_and_mode(&old, content))?;
         Ok(staged)
     }
 
-    fn like(&self, old: &Stat, content: FileContent) -> Result<()> {
+    fn copy_owner_and_mode(&self, old: &Stat, content: FileContent) -> Result<()> {
         let failed = |e| write_error(&self.file, e);
         let own = self.out.metadata().map_err(failed)?;
         if (own.uid(), own.gid()) != (old.st_uid, old.st_gid) {
@@ -169,7 +169,7 @@ impl StagedFile {
         let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));
         let (stat, opened) = opened.map_err(|e| Error::of_io(self.file.display(), "read", e.into()))?;
         if self.spot.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
-            let text = format!("{}: another file has its name by now", self.file.display());
+            let text = format!("{}: another file has this name now", self.file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
         Ok(opened.into())

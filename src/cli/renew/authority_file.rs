@@ -50,9 +50,7 @@ impl AuthorityFile {
         }
         match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::persist) {
             Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
-            Err(error) => {
-                issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))
-            }
+            Err(error) => issued.warnings.push(format!("{error}; a new authority is missing there and must be added")),
         }
     }
 }

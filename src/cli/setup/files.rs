@@ -193,7 +193,8 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
     };
     let file = file.display();
     let text = format!(
-        "{file}: is there from an earlier setup, but {what} in {location}: {mounted} For a new installation move {file} away"
+        "{file}: exists from an earlier setup, but {what} in {location}: {mounted} For a new installation move {file} \
+         away"
     );
     Error::new(Kind::Conflict, text)
 }

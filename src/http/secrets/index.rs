@@ -135,7 +135,7 @@ impl RouteIndex {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
         let literal = self.by_first.get(first).map(Vec::as_slice).unwrap_or_default();
-        literal.iter().chain(&self.other).filter_map(move |entry| Some((entry, entry.matched(path, count)?)))
+        literal.iter().chain(&self.other).filter_map(move |entry| Some((entry, entry.match_path(path, count)?)))
     }
 }
 
@@ -212,7 +212,7 @@ impl PathPattern {
         Some(at)
     }
 
-    fn matched(&self, path: &str, count: usize) -> Option<Params> {
+    fn match_path(&self, path: &str, count: usize) -> Option<Params> {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
@@ -228,7 +228,7 @@ impl PathPattern {
                     extra -= 1;
                 }
             }
-            segment.takes(path.get(at..end)?, at..end, &mut params).then_some(())?;
+            segment.accepts(path.get(at..end)?, at..end, &mut params).then_some(())?;
             at = end + 1;
         }
         Some(params)
@@ -258,7 +258,7 @@ impl Segment {
         }
     }
 
-    fn takes(self, text: &str, range: std::ops::Range<usize>, params: &mut Params) -> bool {
+    fn accepts(self, text: &str, range: std::ops::Range<usize>, params: &mut Params) -> bool {
         let (name, taken) = match self {
             Self::Literal(literal) => return literal == text,
             Self::Serial(name) => (name, is_serial(text)),

@@ -425,16 +425,16 @@ impl SignQueueState {
         self.calls_of(rank).map(elapsed).min().unwrap_or_default()
     }
 
-    fn looks(&self) -> usize {
+    fn free_lookups(&self) -> usize {
         self.max_lookups().saturating_sub(self.running_lookups())
     }
 
     fn ready(&self) -> usize {
-        self.waiting.ready(self.looks())
+        self.waiting.ready(self.free_lookups())
     }
 
     fn pop(&mut self) -> Option<SigningJob> {
-        self.waiting.pop(self.looks())
+        self.waiting.pop(self.free_lookups())
     }
 
     /// Reserves a new worker if the queued jobs need one. The caller must start it if the result is `true`.

@@ -53,7 +53,7 @@ impl RemoteSigner for VerifyingSigner {
         algorithm: SignatureAlgorithm,
         input: SigningInput,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
-        self.signed(algorithm, input, JobPriority::First)
+        self.sign_with_priority(algorithm, input, JobPriority::First)
     }
 
     fn sign_last(
@@ -61,12 +61,12 @@ impl RemoteSigner for VerifyingSigner {
         algorithm: SignatureAlgorithm,
         input: SigningInput,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
-        self.signed(algorithm, input, JobPriority::Last)
+        self.sign_with_priority(algorithm, input, JobPriority::Last)
     }
 }
 
 impl VerifyingSigner {
-    fn signed(
+    fn sign_with_priority(
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,

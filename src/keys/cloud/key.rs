@@ -309,7 +309,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             (RsaPkcs1(_), None) | (RsaPkcs1(_) | RsaPss(_), Some(false)) => RsaPkcs1(hash),
             (RsaPss(_), None) | (RsaPkcs1(_) | RsaPss(_), Some(true)) => RsaPss(hash),
             (Ecdsa(_), None | Some(false)) => Ecdsa(hash),
-            (Ecdsa(_) | Ed25519, _) => return Err(Error::invalid("use_pss: is for RSA keys alone")),
+            (Ecdsa(_) | Ed25519, _) => return Err(Error::invalid("use_pss: only for RSA keys")),
         };
         self.service.check(kind, algorithm)?;
         Ok(algorithm)

@@ -8,8 +8,9 @@ use super::services::CloudSettings;
 use crate::outbound::validate_base_url;
 
 const BASE_URL_RULE: &str =
-    "must be an absolute https URL without credentials and query; http is for the loopback alone";
-const URL_TEMPLATE_RULE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";
+    "must be an absolute https URL without credentials and query; http is allowed on the loopback only";
+const URL_TEMPLATE_RULE: &str =
+    "must be an absolute https URL that contains {vault_name}; http is allowed on the loopback only";
 const API_VERSION_RULE: &str = "must be 1 to 32 letters, digits, dots or hyphens";
 const DNS_SUFFIXES_RULE: &str = "must be DNS names of two labels at least, in lower case";
 const LOCAL_URL_RULE: &str =

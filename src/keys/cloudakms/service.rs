@@ -88,7 +88,7 @@ impl AkmsKeyClient {
     fn check_key(&self, key: KeyMetadata) -> Result<String> {
         let differs = |what: &str, is: &str, wanted: &str| {
             let is: String = is.chars().take(64).collect();
-            Err(Error::invalid(format!("{NAME}: the {what} of the key is {is}, and has to be {wanted}")))
+            Err(Error::invalid(format!("{NAME}: the {what} of the key is {is}, but must be {wanted}")))
         };
         if key.key_usage != "SIGN_VERIFY" {
             return differs("key usage", &key.key_usage, "SIGN_VERIFY");

@@ -103,7 +103,7 @@ impl VaultKeyClient {
         }
         if !key.kty.eq_ignore_ascii_case(KEY_TYPE) {
             let is: String = key.kty.chars().take(16).collect();
-            return Err(Error::invalid(format!("{NAME}: the type of the key is {is:?}, and has to be {KEY_TYPE}")));
+            return Err(Error::invalid(format!("{NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
         }
         if !key.key_ops.iter().any(|operation| operation == "sign") {
             return Err(Error::invalid(format!("{NAME}: the key is not for signing")));

@@ -128,7 +128,7 @@ impl CkmsKeyClient {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
             let wanted = self.algorithm.name;
-            return Err(Error::invalid(format!("{NAME}: the algorithm of the key is {is:?}, and has to be {wanted}")));
+            return Err(Error::invalid(format!("{NAME}: the algorithm of the key is {is:?}, but must be {wanted}")));
         }
         match version.state.as_str() {
             "ENABLED" => Ok(()),
@@ -137,7 +137,7 @@ impl CkmsKeyClient {
             }
             state => {
                 let state: String = state.chars().take(64).collect();
-                Err(Error::invalid(format!("{NAME}: the state of the key is {state:?}, and has to be ENABLED")))
+                Err(Error::invalid(format!("{NAME}: the state of the key is {state:?}, but must be ENABLED")))
             }
         }
     }
@@ -173,10 +173,10 @@ impl CloudKeyService for CkmsKeyClient {
         let given: CkmsPublicKey = reply.read(SERVICE)?;
         self.is_own(&given.name)?;
         verify_checksum(given.pem.as_bytes(), &given.pem_crc32c)?;
-        let (_, spki) = pem::parse_first_block(&given.pem)?.ok_or_else(|| invalid_response("has no key in it"))?;
+        let (_, spki) = pem::parse_first_block(&given.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
         let public = PublicKey::parse(&spki)?;
         if public.kind() != self.algorithm.kind {
-            return Err(invalid_response("has a key of another kind in it"));
+            return Err(invalid_response("contains a key of another type"));
         }
         Ok(Some(public.into()))
     }
@@ -228,7 +228,7 @@ impl CloudKeyService for CkmsKeyClient {
         if !signed.verified_digest_crc32c {
             return Err(invalid_response("is not for the digest that was sent"));
         }
-        let signature = STANDARD.decode(&signed.signature).map_err(|_| invalid_response("has no signature in it"))?;
+        let signature = STANDARD.decode(&signed.signature).map_err(|_| invalid_response("contains no signature"))?;
         verify_checksum(&signature, &signed.signature_crc32c)?;
         Ok(signature)
     }

@@ -118,11 +118,11 @@ impl MechanismPlan {
         let scheme = match (kind, test.use_pss) {
             (_, None) => None,
             (KeyKind::Rsa { .. }, Some(pss)) => Some(if pss { Pss } else { Pkcs1 }),
-            (_, Some(true)) => return Err(Error::invalid("use_pss: is for RSA keys alone")),
+            (_, Some(true)) => return Err(Error::invalid("use_pss: only for RSA keys")),
             (_, Some(false)) => None,
         };
         if kind == KeyKind::Ed25519 && test.hash.is_some() {
-            return Err(Error::invalid("hash_algorithm: an Ed25519 key has no other hash than its own"));
+            return Err(Error::invalid("hash_algorithm: must not be set for Ed25519 keys, whose hash is fixed"));
         }
         let usual = match kind {
             KeyKind::Ec(curve) => curve.hash().into(),

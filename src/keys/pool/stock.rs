@@ -87,7 +87,7 @@ impl Stock {
         STOCKED_SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
     }
 
-    pub(super) fn making(&self) -> usize {
+    pub(super) fn generating(&self) -> usize {
         self.0.iter().map(|shelf| shelf.making).sum()
     }
 

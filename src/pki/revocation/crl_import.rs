@@ -436,7 +436,7 @@ impl CrlImport {
         }
         let now = self.authority.tools().clock.now().unix_timestamp();
         if self.list.next_update.is_some_and(|next| next < now) {
-            warnings.add("the nextUpdate of the list is past: if there is a later one, import it, too");
+            warnings.add("the nextUpdate of the list is in the past: if a later list exists, import it too");
         }
         warnings
     }

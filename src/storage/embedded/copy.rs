@@ -322,7 +322,7 @@ fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Res
 fn open_database(folder: &Path) -> Result<File> {
     let path = folder.join(DATABASE_FILE);
     File::open(&path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
+        ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: does not exist", path.display())),
         _ => Error::of_io(path.display(), "read", e),
     })
 }

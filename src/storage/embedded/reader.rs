@@ -60,7 +60,8 @@ impl SqliteReaderPool {
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;
-        let line = ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
+        let line =
+            ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("cannot start a reader thread", e))?;
         let file = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
         Ok(Self(Arc::new(SqliteReaders { line, file })))
     }

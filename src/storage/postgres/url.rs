@@ -292,10 +292,10 @@ fn host_addresses(all: &Config) -> Result<Vec<HostAddress<'_>>> {
         return Err(url_error(&format!("must not name more than {MAX_HOSTS} hosts")));
     }
     if !(hosts.is_empty() || numbers.is_empty() || hosts.len() == numbers.len()) {
-        return Err(url_error("hostaddr: must name as many as there are hosts"));
+        return Err(url_error("hostaddr: must have one address per host"));
     }
     if ports.len() > 1 && ports.len() != count {
-        return Err(url_error("port: must be one, or as many as there are hosts"));
+        return Err(url_error("port: must be one port, or one per host"));
     }
     let port = |n| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
     Ok((0..count).map(|n| HostAddress { host: hosts.get(n), number: numbers.get(n).copied(), port: port(n) }).collect())
@@ -494,7 +494,7 @@ mod unit_tests {
             ("postgres://db/d?sslmode=require&sslcert=/c.pem", "sslkey: must be given with sslcert"),
             ("postgres://db/d?sslmode=require&sslkey=/k.pem", "sslcert: must be given with sslkey"),
             ("postgres:///d?host=/run/postgresql&sslmode=require", "a unix socket has no TLS"),
-            ("hostaddr=10.0.0.1 sslmode=require user=hunter2", "hostaddr: TLS needs a host too"),
+            ("hostaddr=10.0.0.1 sslmode=require user=hunter2", "hostaddr: TLS also needs host"),
             ("postgres:///d?host=a,,b&sslmode=disable", "must name a host"),
             ("postgres://localhost/d?channel_binding=require", "channel_binding: require needs sslmode"),
             ("postgres://db/d?sslmode=require&channel_binding=hunter2", "channel_binding: invalid value"),
@@ -506,7 +506,7 @@ mod unit_tests {
             ("postgres://localhost/d?tcp_user_timeout=7s", "tcp_user_timeout: must be a number of milliseconds"),
             ("postgres://localhost/d?passfile=/pass", "passfile: needs a user"),
             ("host=/run/postgresql user='' passfile=/pass", "passfile: needs a user"),
-            ("postgres://a,b/d?sslmode=disable&hostaddr=10.0.0.1", "hostaddr: must name as many"),
+            ("postgres://a,b/d?sslmode=disable&hostaddr=10.0.0.1", "hostaddr: must have one address per host"),
             ("host=a,b,c port=1,2 sslmode=disable", "port: must be one"),
             ("postgres://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/d?sslmode=disable", "more than 16 hosts"),
             ("postgres://signet:hunter2@/signet", "must name a host"),

@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 
-use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, swept};
+use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, swept_outcome};
 use crate::auth::store::{
     AliasEntry, AliasRow, AuthOutcome, EntityBy, EntityEntry, EntityPage, EntityRow, IdentityRows,
 };
@@ -75,7 +75,7 @@ pub(crate) async fn sweep<C: TableConnection>(
     limit: u32,
 ) -> TableResult<C, AuthOutcome> {
     let mut ended: Vec<String> = column(db, sql::SELECT_EXPIRED, &[now.into(), i64::from(limit).into()]).await?;
-    let examined = swept(ended.len() as u64);
+    let examined = swept_outcome(ended.len() as u64);
     if ended.is_empty() {
         return Ok(examined);
     }

@@ -1,6 +1,6 @@
 //! Secret ids.
 
-use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, row, swept};
+use super::{TableConnection, TableError, TableResult, column, done_or_absent, exists, row, swept_outcome};
 use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
 use crate::documents::MountId;
@@ -44,7 +44,7 @@ pub(crate) async fn write<C: TableConnection>(db: &C, write: &SecretIdWrite, now
             let ended = db.execute(sql::SWEEP, &[(*now).into(), limit.clone()]).await?;
             let of_ended = db.execute(sql::SWEEP_ENDED, &[limit]).await?;
             db.execute(sql::FORGET_ROLES, &[known_to_all_nodes_before(*now).into()]).await?;
-            Ok(swept(ended + of_ended))
+            Ok(swept_outcome(ended + of_ended))
         }
     }
 }

@@ -106,7 +106,7 @@ fn directory_names_need_der_and_supported_string_types() {
     let of = |attributes: &[&[u8]]| validate_directory_name(&tlv(SEQUENCE, &[&tlv(SET, attributes)]));
     assert_eq!(of(&[&a, &b]), Ok(()));
     assert!(of(&[&b, &a]).unwrap_err().0.contains("out of order"));
-    assert!(of(&[&a, &a]).unwrap_err().0.contains("there twice"));
+    assert!(of(&[&a, &a]).unwrap_err().0.contains("repeated"));
     assert!(of(&[]).is_err());
     assert!(of(&[&tlv(SEQUENCE, &[LARGE, &[0x0c, 1, b'a']])]).unwrap_err().0.contains("2^28"));
     for (oid, tag, fits) in [
@@ -614,7 +614,7 @@ fn extensions_outside_rfc_5280_are_validated_completely() {
             (list(&[]), "length of a timestamp"),
             (list(&good[..40]), "length of a timestamp"),
             (list(&[&good[..], &[1]].concat()), "length of a timestamp"),
-            (list(&stamp(1, 4, 3, &[0, 1, 9])), "another version"),
+            (list(&stamp(1, 4, 3, &[0, 1, 9])), "version of a timestamp"),
             (list(&stamp(0, 9, 9, &[0, 1, 9])), "another algorithm"),
             (list(&stamp(0, 4, 3, &[0, 0])), "not signed"),
             (list(&[&[0; 33][..], &[0xff; 8], &good[41..]].concat()), "9999"),
@@ -626,7 +626,7 @@ fn extensions_outside_rfc_5280_are_validated_completely() {
         &[vec![0x30, 3, 2, 1, 5], vec![0x30, 6, 2, 1, 5, 2, 1, 17]],
         &[
             (vec![0x30, 0], "must not be empty"),
-            (vec![0x30, 3, 2, 1, 99], "other features"),
+            (vec![0x30, 3, 2, 1, 99], "features other than"),
             (vec![0x30, 3, 2, 1, 0xff], "negative"),
         ],
     );

@@ -274,7 +274,7 @@ async fn start_on_full_disk_waits_for_free_space_and_reports_it() {
     let filler = small.seen("filler");
     fill(&filler, 0);
     let (well, text) = operator(&["check"]);
-    assert!(!well && text.contains(" KiB are free on its disk"), "{text}");
+    assert!(!well && text.contains(" KiB free on its disk"), "{text}");
     let (well, text) = operator(&["operator", "seal-status"]);
     assert!(!well && text.contains("cannot be opened (no storage space)"), "{text}");
     let serving = Serving::start(&place, &config);

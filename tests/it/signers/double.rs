@@ -60,7 +60,7 @@ fn tested(key: &PrivateKey, test: TestSign) -> Result<BackendResponse> {
     let algorithm = match (key.kind(), test.use_pss) {
         (KeyKind::Rsa { .. }, Some(true)) => SignatureAlgorithm::RsaPss(hash),
         (KeyKind::Rsa { .. }, _) => SignatureAlgorithm::RsaPkcs1(hash),
-        (_, Some(true)) => return Err(Error::invalid("use_pss: is for RSA keys alone")),
+        (_, Some(true)) => return Err(Error::invalid("use_pss: only for RSA keys")),
         (KeyKind::Ec(_), _) => SignatureAlgorithm::Ecdsa(hash),
         (kind, _) => usual(kind),
     };

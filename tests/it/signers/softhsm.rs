@@ -82,7 +82,7 @@ fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
         for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
             let error = missing.key(true).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
-            assert!(error.text().contains("is given to a key by its module"), "{error}");
+            assert!(error.text().contains("which the module assigns"), "{error}");
             assert!(missing.key(false).await.is_err(), "nothing was made");
         }
         for absent in [

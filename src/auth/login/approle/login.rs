@@ -56,7 +56,7 @@ impl MethodMount<AppRoleMethod> {
             Some((_, role)) => role,
             None => AppRole::placeholder(),
         };
-        let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
+        let shown = if role.bind_secret_id { Some(self.find_presented(role, secret_id, now).await?) } else { None };
         let (name, role) = known.ok_or_else(invalid_credentials)?;
         let login = authorize_login(mount, name, role, shown.as_ref(), address)?;
         let counted = shown.filter(|shown| shown.row.uses.is_some());
@@ -64,7 +64,7 @@ impl MethodMount<AppRoleMethod> {
         Ok(Login { spends, ..login })
     }
 
-    async fn shown(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
+    async fn find_presented(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
         let text = secret_id.filter(|text| !text.expose().trim_ascii().is_empty());
         let text = text.ok_or_else(|| Error::invalid("missing secret_id"))?;
         if text.expose().len() > MAX_SECRET_ID_BYTES {

@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for UniqueMembersVisitor {
         while let Some(name) = members.next_key::<String>()? {
             let UniqueMembers(value) = members.next_value()?;
             if object.insert(name, value).is_some() {
-                return Err(A::Error::custom("a member is there twice"));
+                return Err(A::Error::custom("a member is repeated"));
             }
         }
         Ok(Value::Object(object))

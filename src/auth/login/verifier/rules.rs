@@ -96,7 +96,7 @@ fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> 
         (true, false) => Err(forbidden("the token has no audience")),
         (false, true) => Err(forbidden("audience claim found in JWT but no audiences bound to the role")),
         (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
-        (false, false) => Err(forbidden("the token is for another audience")),
+        (false, false) => Err(forbidden("the token has another audience")),
     }
 }
 

@@ -67,7 +67,7 @@ async fn write(mut call: Call, write: WriteMode) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let merge = move |issuer: &changes::CurrentIssuer<'_>| settings::read(&fields, write, issuer);
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;
-    changed(&authority, &id, warnings)
+    render_changed_issuer(&authority, &id, warnings)
 }
 
 pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
@@ -75,11 +75,11 @@ pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let why = revoking::read_reason_and_date(&call.fields)?;
     let reference = call.param("issuer_ref");
     let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.recorded_as()).await?;
-    changed(&authority, &id, warnings)
+    render_changed_issuer(&authority, &id, warnings)
 }
 
 /// Renders an issuer after a change.
-fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
+fn render_changed_issuer(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
     Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))

@@ -179,7 +179,7 @@ fn certificate_row(one: &SerialAndDer, infos: bool) -> ListRow<SerialPosition> {
 
 fn parse_or_log((serial, der): &SerialAndDer) -> Option<Certificate> {
     let left_off = |error: &Error| {
-        tracing::warn!(%serial, %error, "a stored certificate that cannot be read is left off the list");
+        tracing::warn!(%serial, %error, "an unreadable stored certificate is omitted from the list");
     };
     Certificate::parse(der).inspect_err(left_off).ok()
 }

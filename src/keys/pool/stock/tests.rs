@@ -227,7 +227,9 @@ fn stock_fills_small_keys_first_within_the_thread_lanes() {
         stock.begin(spec);
     }
     assert!(
-        stock.missing(second).is_none() && STOCKED_SPECS.iter().all(|spec| stock.has_all(*spec)) && stock.making() == 3
+        stock.missing(second).is_none()
+            && STOCKED_SPECS.iter().all(|spec| stock.has_all(*spec))
+            && stock.generating() == 3
     );
     assert!(stock.end(KeySpec::RSA_3072, None).is_none());
     assert!(stock.missing(first).is_none() && stock.missing(second) == Some(KeySpec::RSA_3072));

@@ -95,10 +95,10 @@ async fn unusable_key_is_rejected_with_the_cause() {
     let rsa = KeyKind::Rsa { bits: 2048 };
     let of = |id: &str| key(&ministack.url, id, rsa, false);
     let other = make(KeyUsageType::EncryptDecrypt, KeySpec::Rsa2048).await;
-    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, and has to be SIGN_VERIFY";
+    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, but must be SIGN_VERIFY";
     assert_eq!(refusal(&of(&other)).await, text);
     let other = make(KeyUsageType::SignVerify, KeySpec::Rsa3072).await;
-    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, and has to be RSA_2048";
+    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, but must be RSA_2048";
     assert_eq!(refusal(&of(&other)).await, text);
     let own = make(KeyUsageType::SignVerify, KeySpec::Rsa2048).await;
     let actor = of(&own);
@@ -108,7 +108,7 @@ async fn unusable_key_is_rejected_with_the_cause() {
     let error = signer.sign(usual(rsa), input(&*signer, usual(rsa), b"message")).await.unwrap_err();
     let text = "cloudakms: the key is disabled (DisabledException)";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
-    let text = "configuration: cloudakms: the state of the key is Disabled, and has to be Enabled";
+    let text = "configuration: cloudakms: the state of the key is Disabled, but must be Enabled";
     assert_eq!(refusal(&actor).await, text);
     client.enable_key().key_id(&own).send().await.unwrap();
     signs(&signer, usual(rsa), b"message").await;

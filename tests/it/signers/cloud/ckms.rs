@@ -110,10 +110,10 @@ async fn key_that_contradicts_the_configuration_is_rejected() {
     let kms = Kms::start();
     kms.lock().make("key", "EC_SIGN_P384_SHA384", 0);
     let other = key(&kms, "EC_SIGN_P256_SHA256", true);
-    let text = "the algorithm of the key is \"EC_SIGN_P384_SHA384\", and has to be EC_SIGN_P256_SHA256";
+    let text = "the algorithm of the key is \"EC_SIGN_P384_SHA384\", but must be EC_SIGN_P256_SHA256";
     assert_eq!(refusal(&other).await, format!("configuration: cloudckms: {text}"));
     kms.lock().keys.get_mut("key").unwrap().state = "DISABLED".to_owned();
-    let text = "configuration: cloudckms: the state of the key is \"DISABLED\", and has to be ENABLED";
+    let text = "configuration: cloudckms: the state of the key is \"DISABLED\", but must be ENABLED";
     assert_eq!(refusal(&key(&kms, "EC_SIGN_P384_SHA384", true)).await, text);
     let version = CloudCkmsConfig { crypto_key_version: "7".to_owned(), ..config("EC_SIGN_P384_SHA384") };
     let actor = actor(backend(&services(kms.settings()), version, false).unwrap());

@@ -67,9 +67,9 @@ async fn missing_or_malformed_login_parameters_are_named() {
 
 async fn cve_2024_5798_audience_is_never_optional(bed: &Bed) {
     for (audience, reason) in [
-        (json!("signet/"), "the token is for another audience"),
-        (json!("Signet"), "the token is for another audience"),
-        (json!(["other", "signet2"]), "the token is for another audience"),
+        (json!("signet/"), "the token has another audience"),
+        (json!("Signet"), "the token has another audience"),
+        (json!(["other", "signet2"]), "the token has another audience"),
         (json!(null), "the token has no audience"),
         (json!([]), "the token has no audience"),
         (json!(7), "the token's audience is not a text or a list of them"),

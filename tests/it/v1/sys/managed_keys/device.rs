@@ -98,7 +98,7 @@ async fn every_hash_name_works_with_rsa_and_ec(hsm: &Hsm) {
         test_refused(&app, name, json!({ "hash_algorithm": "sha-256" }), text).await;
     }
     tested(&app, "rsa", json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
-    test_refused(&app, "ec", json!({ "use_pss": true }), "configuration: use_pss: is for RSA keys alone").await;
+    test_refused(&app, "ec", json!({ "use_pss": true }), "configuration: use_pss: only for RSA keys").await;
     // A key with an unsupported mechanism can be stored.
     write(&app, "aes", key("ec", "0x1087")).await;
     test_refused(&app, "aes", json!({}), "configuration: unsupported mechanism 0x1087").await;

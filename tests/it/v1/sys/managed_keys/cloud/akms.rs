@@ -64,7 +64,7 @@ async fn concurrent_requests_generate_each_key_once_per_alias() {
         if bits > 521 {
             tested(&app, &key, json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
         } else {
-            test_refused(&app, &key, json!({ "use_pss": true }), "configuration: use_pss: is for RSA keys alone").await;
+            test_refused(&app, &key, json!({ "use_pss": true }), "configuration: use_pss: only for RSA keys").await;
         }
         let text = "configuration: hash algorithm not supported by cloudakms";
         test_refused(&app, &key, json!({ "hash_algorithm": "sha1" }), text).await;
@@ -89,16 +89,16 @@ async fn disabled_or_mismatched_key_is_rejected() {
     };
     let id = make(KeyUsageType::EncryptDecrypt, KeySpec::Rsa2048).await;
     write(&app, "cloudakms/web", key(&stack.url, &id, 2048)).await;
-    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, and has to be SIGN_VERIFY";
+    let text = "configuration: cloudakms: the key usage of the key is ENCRYPT_DECRYPT, but must be SIGN_VERIFY";
     test_refused(&app, "cloudakms/web", json!({}), text).await;
     let id = make(KeyUsageType::SignVerify, KeySpec::Rsa3072).await;
     write(&app, "cloudakms/web", json!({ "kms_key": id })).await;
-    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, and has to be RSA_2048";
+    let text = "configuration: cloudakms: the key spec of the key is RSA_3072, but must be RSA_2048";
     test_refused(&app, "cloudakms/web", json!({}), text).await;
     write(&app, "cloudakms/web", json!({ "key_bits": "3072" })).await;
     tested(&app, "cloudakms/web", json!({})).await;
     client.disable_key().key_id(&id).send().await.unwrap();
-    let text = "configuration: cloudakms: the state of the key is Disabled, and has to be Enabled";
+    let text = "configuration: cloudakms: the state of the key is Disabled, but must be Enabled";
     test_refused(&app, "cloudakms/web", json!({}), text).await;
     client.enable_key().key_id(&id).send().await.unwrap();
     tested(&app, "cloudakms/web", json!({})).await;
