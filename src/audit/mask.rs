@@ -172,7 +172,7 @@ impl Mask {
 
     /// Writes the hash of a JSON string. Hashes it piece by piece, without a copy of the text
     /// unless it has `\u` escapes.
-    fn escaped(&self, out: &mut Vec<u8>, json: &str) -> Result<(), serde_json::Error> {
+    fn write_escaped(&self, out: &mut Vec<u8>, json: &str) -> Result<(), serde_json::Error> {
         let mut hash = self.key.clone();
         let mut rest = json.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(json);
         while let Some((before, escape)) = rest.split_once('\\') {
@@ -200,7 +200,7 @@ impl Mask {
     }
 
     /// Writes a value that many responses share, from the cache if possible.
-    fn repeated(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
+    fn write_cached(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
         if let Some(known) = self.kept.load().iter().find(|known| *known.text == *text) {
             out.extend_from_slice(&known.written);
             return Ok(());
@@ -318,9 +318,9 @@ impl MaskingNode<'_> {
     fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
         let node = self.write_member_name(name);
         if !node.clear && CACHED_MEMBERS.contains(&name) {
-            node.mask.repeated(node.out, json)
+            node.mask.write_cached(node.out, json)
         } else if !node.clear && json.starts_with('"') {
-            node.mask.escaped(node.out, json)
+            node.mask.write_escaped(node.out, json)
         } else {
             node.deserialize(&mut serde_json::Deserializer::from_str(json))
         }

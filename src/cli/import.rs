@@ -331,7 +331,7 @@ impl ImportFolder {
                     bundle.push(key.expose().to_vec());
                     keys.push(private.public().clone());
                 }
-                false => report_skipped(path, "is the key of none of these authorities"),
+                false => report_skipped(path, "is not the key of any of these authorities"),
             }
         }
         if bundle.is_empty() {

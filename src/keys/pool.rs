@@ -263,7 +263,7 @@ impl KeyPoolQueue {
         let more = match &key {
             Ok(_) => state.pace.done(concurrency, spent, Instant::now()),
             Err(_) => {
-                state.pace.failed(Instant::now());
+                state.pace.record_failure(Instant::now());
                 false
             }
         };

@@ -161,7 +161,7 @@ fn read_overwrites(attributes: &mut AttributeReader<'_>, level: &ModeLevel) -> R
     let mode = inner.flag(level.mode).value();
     let pool = inner.flag(level.pool).value();
     if !inner.has_no_faults() {
-        attributes.fault(NAME, "Setting overwrites must hold booleans");
+        attributes.fault(NAME, "Setting overwrites must contain booleans");
         return Err(());
     }
     if mode.zip(pool).is_some_and(|(mode, pool)| mode != pool) {

@@ -242,7 +242,7 @@ fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
         (INTEGER | ENUMERATED, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]) => {
             Err(DerError("INTEGER is not minimal"))
         }
-        (NULL, [_, ..]) => Err(DerError("NULL has a content")),
+        (NULL, [_, ..]) => Err(DerError("NULL must have no content")),
         (OID, content) => check_oid(content),
         (BIT_STRING, content) => check_bits(content),
         // BMPString; below, UniversalString.

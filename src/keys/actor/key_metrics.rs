@@ -84,7 +84,7 @@ impl KeyMetrics {
         self.call.record(time);
     }
 
-    pub(super) fn failed(&self, kind: Kind) {
+    pub(super) fn count_failure(&self, kind: Kind) {
         self.count(match kind {
             Kind::Busy => "busy",
             Kind::Unavailable => "unavailable",
@@ -94,12 +94,12 @@ impl KeyMetrics {
         });
     }
 
-    pub(super) fn wrong(&self) {
+    pub(super) fn count_wrong_signature(&self) {
         self.count("wrong");
     }
 
     /// Counts a request that found another key in the backend.
-    pub(super) fn changed(&self) {
+    pub(super) fn count_changed_key(&self) {
         self.count("changed");
     }
 

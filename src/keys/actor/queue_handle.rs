@@ -61,7 +61,7 @@ impl QueueHandle {
                 }
             },
         };
-        outcome.inspect_err(|error| line.meter().failed(error.kind()))
+        outcome.inspect_err(|error| line.meter().count_failure(error.kind()))
     }
 
     pub(super) async fn key(&self, create: bool) -> Result<KeyIdentity> {

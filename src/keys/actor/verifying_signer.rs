@@ -45,7 +45,7 @@ impl RemoteSigner for VerifyingSigner {
 
     fn require_capacity(&self) -> Result<()> {
         let line = self.link.line();
-        line.require_capacity().inspect_err(|error| line.meter().failed(error.kind()))
+        line.require_capacity().inspect_err(|error| line.meter().count_failure(error.kind()))
     }
 
     fn sign(
@@ -115,7 +115,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
 
 /// Returns the error for a wrong signature, after a check whether the backend has another key.
 async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
-    link.line().meter().wrong();
+    link.line().meter().count_wrong_signature();
     match link.key(false).await {
         Ok(now) if now.public != *key => changed_key_error(link),
         _ => {
@@ -126,7 +126,7 @@ async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
 }
 
 fn changed_key_error(link: &QueueHandle) -> Error {
-    link.line().meter().changed();
+    link.line().meter().count_changed_key();
     tracing::error!(key = link.line().name(), "another key has replaced a managed key");
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

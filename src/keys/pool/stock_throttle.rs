@@ -117,7 +117,7 @@ impl StockThrottle {
         false
     }
 
-    pub(super) fn failed(&mut self, now: Instant) {
+    pub(super) fn record_failure(&mut self, now: Instant) {
         self.from = self.from.max(Some(now + FAILURE_PAUSE));
     }
 
@@ -211,7 +211,7 @@ mod tests {
     fn key_generated_after_a_failure_does_not_end_the_pause() {
         let now = Instant::now();
         let mut pace = StockThrottle::on(1);
-        pace.failed(now);
+        pace.record_failure(now);
         assert_eq!(pace.pause(now), Some(FAILURE_PAUSE));
         pace.done(1, CROWD, now);
         assert_eq!(pace.pause(now), Some(FAILURE_PAUSE));

@@ -286,7 +286,7 @@ fn rfc5280_4_1_2_4_issuer(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 /// notBefore < notAfter; UTCTime through 2049, GeneralizedTime from 2050.
 fn rfc5280_4_1_2_5_validity(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     check_times(c.fields.validity.reader())?;
-    ensure(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
+    ensure(c.fields.not_before < c.fields.not_after, "notBefore must be before notAfter (RFC 5280 4.1.2.5)")
 }
 
 fn check_times(mut fields: DerReader<'_>) -> DerResult<()> {

@@ -138,7 +138,7 @@ fn check_expression(field: &str, text: &str) -> Result<()> {
     if matches!(text, "" | "@") || text.split('.').all(is_member) {
         return Ok(());
     }
-    Err(Error::invalid(format!("{field}: not supported: of JMESPath, @ and names joined by dots (a.b) are")))
+    Err(Error::invalid(format!("{field}: only @ and names joined by dots (a.b) of JMESPath are supported")))
 }
 
 #[cfg(test)]

@@ -261,7 +261,7 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     assert!(out.contains("number 20261012000017, 4 entries, 4 of them new here"), "{out}");
     assert!(err.contains("good.pem: is not the certificate of an authority"), "{err}");
     assert!(err.contains("notes.txt: is neither PEM nor"), "{err}");
-    let strangers = ["ec.key", "rsa.key"].map(|name| format!("{name}: is the key of none of these authorities"));
+    let strangers = ["ec.key", "rsa.key"].map(|name| format!("{name}: is not the key of any of these authorities"));
     assert!(strangers.iter().all(|told| err.contains(told)), "{err}");
     assert_eq!(pki.list("keys").await.len(), 1);
     // The CRL numbers continue, and entries on hold are reported.
