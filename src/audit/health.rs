@@ -56,7 +56,7 @@ impl DeviceHealth {
     }
 
     /// Notes a failure; `true` if it must be logged.
-    pub(super) fn failed(&mut self, now: Instant) -> bool {
+    pub(super) fn record_failure(&mut self, now: Instant) -> bool {
         let longer = (self.trial * 2).min(MAX_TRIAL_DURATION);
         let is_news = self.is_up();
         // The failure may concern only that write, so the first attempt is immediate.
@@ -90,7 +90,7 @@ impl DeviceHealth {
         }
     }
 
-    pub(super) fn due(&mut self, now: Instant) -> DeviceHealthTask {
+    pub(super) fn next_task(&mut self, now: Instant) -> DeviceHealthTask {
         match self.now {
             DeviceHealthState::Up => DeviceHealthTask::Nothing(None),
             DeviceHealthState::Down { next, .. } if next <= now => DeviceHealthTask::Attempt,
@@ -115,18 +115,18 @@ mod tests {
     fn failed_device_is_retried_each_second_and_up_after_a_trial() {
         let mut health = DeviceHealth::default();
         let start = Instant::now();
-        assert_eq!((health.is_up(), health.due(start)), (true, DeviceHealthTask::Nothing(None)));
-        assert!(health.failed(start) && health.is_down());
-        assert_eq!(health.due(start), DeviceHealthTask::Attempt, "at once");
-        assert!(!health.failed(start));
-        assert_eq!(health.due(start), DeviceHealthTask::Nothing(Some(SECOND)));
-        assert_eq!(health.due(start + SECOND), DeviceHealthTask::Attempt);
-        assert!(!health.failed(start + 2 * SECOND), "it is said once");
-        assert_eq!(health.due(start + 3 * SECOND), DeviceHealthTask::Attempt);
+        assert_eq!((health.is_up(), health.next_task(start)), (true, DeviceHealthTask::Nothing(None)));
+        assert!(health.record_failure(start) && health.is_down());
+        assert_eq!(health.next_task(start), DeviceHealthTask::Attempt, "at once");
+        assert!(!health.record_failure(start));
+        assert_eq!(health.next_task(start), DeviceHealthTask::Nothing(Some(SECOND)));
+        assert_eq!(health.next_task(start + SECOND), DeviceHealthTask::Attempt);
+        assert!(!health.record_failure(start + 2 * SECOND), "it is said once");
+        assert_eq!(health.next_task(start + 3 * SECOND), DeviceHealthTask::Attempt);
         health.record_success(start + 3 * SECOND);
         assert!(!health.is_down() && !health.is_up());
-        assert_eq!(health.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
-        assert_eq!(health.due(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
+        assert_eq!(health.next_task(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
+        assert_eq!(health.next_task(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
         assert!(health.is_up());
     }
 
@@ -137,14 +137,14 @@ mod tests {
         let mut logged = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
-            match health.due(now) {
+            match health.next_task(now) {
                 DeviceHealthTask::Attempt => health.record_success(now),
                 DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
             // It works for three seconds at a time.
             if second % 4 == 3 {
-                logged += u32::from(health.failed(now));
+                logged += u32::from(health.record_failure(now));
             }
         }
         assert_eq!(logged, 1);
@@ -153,12 +153,12 @@ mod tests {
         let mut fails = 0;
         for second in 0..3600 {
             let now = start + second * SECOND;
-            match health.due(now) {
+            match health.next_task(now) {
                 DeviceHealthTask::Attempt => health.record_success(now),
                 DeviceHealthTask::Recovered(_) | DeviceHealthTask::Nothing(_) => {}
             }
             if second % 20 == 19 {
-                fails += u32::from(health.failed(now));
+                fails += u32::from(health.record_failure(now));
             }
         }
         assert!(fails < 4, "{fails}");
@@ -166,10 +166,10 @@ mod tests {
         let mut health = DeviceHealth::default();
         for round in 0..3 {
             let now = start + round * 1000 * SECOND;
-            health.failed(now);
+            health.record_failure(now);
             health.record_success(now + SECOND);
-            assert_eq!(health.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
-            assert!(matches!(health.due(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
+            assert_eq!(health.next_task(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
+            assert!(matches!(health.next_task(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
         }
     }
 
@@ -179,8 +179,8 @@ mod tests {
         let start = Instant::now();
         health.retry_now(start);
         assert!(health.is_up());
-        health.failed(start);
+        health.record_failure(start);
         health.retry_now(start);
-        assert_eq!(health.due(start), DeviceHealthTask::Attempt);
+        assert_eq!(health.next_task(start), DeviceHealthTask::Attempt);
     }
 }

@@ -324,7 +324,7 @@ impl AuditQueue {
                     // An attempt also reopens the output.
                     state.health.retry_now(now);
                 }
-                left = match state.health.due(now) {
+                left = match state.health.next_task(now) {
                     DeviceHealthTask::Recovered(after) => return AuditWriterTask::Recovered(after),
                     DeviceHealthTask::Attempt if !state.closed => {
                         state.writing = Some(now);
@@ -377,7 +377,7 @@ impl AuditQueue {
     /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
     fn fail_pending(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
-        let is_news = state.health.failed(Instant::now());
+        let is_news = state.health.record_failure(Instant::now());
         let collected = std::mem::take(&mut state.collected);
         for mut batch in collected.into_iter().map(|(_, batch)| batch).chain([std::mem::take(&mut state.queued_batch)])
         {
@@ -508,7 +508,7 @@ impl AuditWriterShared {
         match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
             Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
-                self.queue.lock().health.failed(Instant::now());
+                self.queue.lock().health.record_failure(Instant::now());
                 // Shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
                 tracing::debug!("audit device {}: it still accepts no entries: {why}", self.name);

@@ -160,7 +160,7 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
 /// Warns of a key file that all users may read. Not an error, because orchestrators mount secrets this way.
 fn warn_of_open_key(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
-        tracing::warn!(file = %file.display(), "tls_key_file: everybody on this machine may read the key");
+        tracing::warn!(file = %file.display(), "tls_key_file: every user of this machine can read the key");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::http::secrets::sys::run_detached;
 
 pub(super) const FIELDS: &[&str] = &concat_fields::<15>(&[CloudbConfig::FIELDS, UNSUPPORTED_FIELDS]);
 
-/// Fields of features of other editions of the service.
+/// Fields of features that this server does not have.
 const UNSUPPORTED_FIELDS: &[&str] = &[
     "identity_token_audience",
     "identity_token_ttl",
