@@ -89,7 +89,7 @@ pub struct CpuAccount {
 
 impl FairScheduler {
     /// Runs a request and charges its time to its sender.
-    pub async fn account<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
+    pub async fn run_charged<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
         let times = CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
         let mut work = pin!(begin(times.clone()));
         poll_fn(|context| times.poll_timed(work.as_mut(), context)).await

@@ -87,7 +87,7 @@ impl SignerActor {
         match self.0.ask(BackendRequest::TestSign(test), JobPriority::Lookup).await {
             Ok(BackendResponse::Tested) => Ok(()),
             Ok(BackendResponse::Wrong) => {
-                self.0.line().meter().wrong();
+                self.0.line().meter().count_wrong_signature();
                 Err(Error::invalid("verification: the test signature does not verify"))
             }
             Ok(_) => Err(queue_handle::unexpected_response()),
