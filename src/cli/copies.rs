@@ -137,6 +137,6 @@ mod tests {
     fn folder_without_copies_is_an_error() {
         let folder = folder_with(&["notes"]);
         assert!(find_newest(folder.path()).unwrap_err().text().contains("holds no backup"));
-        assert!(find_newest(&folder.path().join("none")).unwrap_err().text().ends_with("none: is not there"));
+        assert!(find_newest(&folder.path().join("none")).unwrap_err().text().ends_with("none: does not exist"));
     }
 }

@@ -219,7 +219,7 @@ mod tests {
             (format!("{SERVICE}kms_key = \"a b\""), "seal.kms_key: must be 1 to 2048 letters"),
             (
                 format!("{SERVICE}kms_key = \"k\"\naccess_key = \"AK\""),
-                "seal.access_key: must be given with secret_key",
+                "seal.access_key: must be set together with secret_key",
             ),
             (format!("{SERVICE}kms_key = \"k\"\nendpoint = \"http://kms.test\""), "seal.endpoint: must be an absolute"),
             (format!("{SERVICE}kms_key = \"k\"\nregion = \"e/\""), "seal.region: must be 1 to 32 letters"),

@@ -244,7 +244,7 @@ mod tests {
         let refusal =
             read(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
         assert_eq!(refusal, PolicyEngineReply { decision: Err("no".into()), warnings: vec!["w".into()].into() });
-        assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("no reason"));
+        assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("nor a reason"));
         let both =
             json!({ "request_uuid": "u", "error": "e", "certificate": "c", "issuer_ref": "i", "warnings": ["w"] });
         assert_eq!(*read(both).unwrap().warnings, ["w", "e"]);

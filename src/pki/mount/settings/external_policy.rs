@@ -165,8 +165,8 @@ mod tests {
             (with(|c| c.trusted_ca = "x".to_owned()), "trusted_ca: "),
             (with(|c| c.trusted_leaves = "x".to_owned()), "trusted_leaf_certificate_bundle: "),
             (with(|c| c.client_bundle = Secret::new("x".to_owned())), "service_client_cert_bundle: "),
-            (with(|c| c.entity_jmespath = "a[0]".to_owned()), "entity_jmespath: not supported"),
-            (with(|c| c.group_jmespath = "a..b".to_owned()), "group_jmespath: not supported"),
+            (with(|c| c.entity_jmespath = "a[0]".to_owned()), "entity_jmespath: only @"),
+            (with(|c| c.group_jmespath = "a..b".to_owned()), "group_jmespath: only @"),
             (with(|c| c.enabled = true), "external_service_url: must be set"),
         ] {
             let error = config.checked().err().unwrap();
