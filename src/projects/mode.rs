@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(read_all(&WORKSPACE_LEVEL, &both, Some(&own)), Ok(ModeChange::Inherit), "false wins");
         let pool = json!({ "agent-pool-id": "apool-1", "setting-overwrites": { "agent-pool": false } });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &pool, None), Ok(ModeChange::Inherit));
-        refused(&WORKSPACE_LEVEL, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must contain booleans");
+        refused(&WORKSPACE_LEVEL, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "contain booleans");
         let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
         assert_eq!(read_all(&WORKSPACE_LEVEL, &true_and_mode, None), Ok(ModeChange::Own(own)));
     }

@@ -1,7 +1,7 @@
 //! The command line and its environment: terminal, variables and time limits.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -106,10 +106,11 @@ fn shown(command: &mut Command) -> String {
     // `screen` stays open until all is read: reading a terminal without an open slave side fails.
     let flags = fcntl_getfl(terminal.as_fd()).unwrap();
     fcntl_setfl(terminal.as_fd(), flags | OFlags::NONBLOCK).unwrap();
-    let mut bytes = vec![0; 1 << 16];
-    let read = File::from(terminal).read(&mut bytes).unwrap_or(0);
+    let mut bytes = Vec::new();
+    let error = File::from(terminal).read_to_end(&mut bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock, "a read ends when all is read");
     drop(screen);
-    String::from_utf8(bytes[..read].to_vec()).unwrap()
+    String::from_utf8(bytes).unwrap()
 }
 
 #[test]

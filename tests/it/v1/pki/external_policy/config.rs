@@ -42,7 +42,7 @@ async fn settings_are_merged_stored_and_never_read_back_with_the_key() {
         ),
         (json!({ "timeout": 0 }), "timeout: must be 1s to 60s"),
         (json!({ "timeout": "2m" }), "timeout: must be 1s to 60s"),
-        (json!({ "entity_jmespath": "length(@)" }), "entity_jmespath: not supported"),
+        (json!({ "entity_jmespath": "length(@)" }), "entity_jmespath: only @"),
     ] {
         pki.refused("config/external-policy", body, rule).await;
         assert_eq!(pki.get("config/external-policy").await, merged);
