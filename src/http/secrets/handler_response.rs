@@ -208,3 +208,16 @@ impl From<ResponseBody> for HandlerResponse {
         Self { body, ..Self::default() }
     }
 }
+
+impl From<()> for HandlerResponse {
+    fn from((): ()) -> Self {
+        Self::empty()
+    }
+}
+
+/// 204, or 200 with warnings.
+impl From<Warnings> for HandlerResponse {
+    fn from(warnings: Warnings) -> Self {
+        Self { warnings, ..Self::default() }
+    }
+}

@@ -189,10 +189,11 @@ pub static ROUTES: &[Route] = &[
 
 /// Runs a change in a task of its own, which continues if the caller disconnects. Otherwise the stored and the
 /// published state could differ.
-pub(super) async fn run_detached(
-    work: impl Future<Output = Result<HandlerResponse>> + 'static,
+pub(super) async fn run_detached<T: Into<HandlerResponse> + 'static>(
+    work: impl Future<Output = Result<T>> + 'static,
 ) -> Result<HandlerResponse> {
-    tokio::task::spawn_local(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
+    let done = tokio::task::spawn_local(QueueCaller::current().scope(work)).await.map_err(Error::internal)?;
+    done.map(Into::into)
 }
 
 /// Returns the metrics as JSON, or as a page for Prometheus with `format=prometheus`. A client that prefers OpenMetrics

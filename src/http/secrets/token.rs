@@ -107,20 +107,12 @@ fn role_exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
 }
 
 async fn write_role(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        let warnings = call.state.auth.token_role_write(call.param("role_name"), &call.fields).await?;
-        Ok(HandlerResponse::empty().with_warnings(warnings))
-    })
-    .await
+    run_detached(async move { call.state.auth.token_role_write(call.param("role_name"), &call.fields).await }).await
 }
 
 /// Succeeds if the role does not exist.
 async fn delete_role(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.auth.token_role_delete(call.param("role_name")).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.auth.token_role_delete(call.param("role_name")).await }).await
 }
 
 async fn lookup_self(call: Call) -> Result<HandlerResponse> {
@@ -162,19 +154,14 @@ fn increment(call: &Call) -> Result<Option<Duration>> {
 }
 
 async fn revoke_self(call: Call) -> Result<HandlerResponse> {
-    revoke_detached(call, async |call| {
-        call.state.auth.revoke(call.token()?).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    revoke_detached(call, async |call| call.state.auth.revoke(call.token()?).await.map(drop)).await
 }
 
 /// Revokes a token by its text. An unknown token gets the same response.
 async fn revoke(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
         let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
-        call.state.auth.revoke(&token).await?;
-        Ok(HandlerResponse::empty())
+        call.state.auth.revoke(&token).await.map(drop)
     })
     .await
 }
@@ -191,16 +178,15 @@ async fn revoke_accessor(call: Call) -> Result<HandlerResponse> {
 async fn revoke_orphan(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
         let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
-        call.state.auth.revoke_orphan(&token).await?;
-        Ok(HandlerResponse::empty())
+        call.state.auth.revoke_orphan(&token).await
     })
     .await
 }
 
 /// Revokes tokens even if the caller disconnects, and notifies the mounts, which remove what belonged to the tokens.
-async fn revoke_detached(
+async fn revoke_detached<T: Into<HandlerResponse> + 'static>(
     call: Call,
-    end: impl AsyncFnOnce(&Call) -> Result<HandlerResponse> + 'static,
+    end: impl AsyncFnOnce(&Call) -> Result<T> + 'static,
 ) -> Result<HandlerResponse> {
     run_detached(async move {
         let answer = end(&call).await?;

@@ -142,9 +142,5 @@ pub(super) async fn delete_by_name(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn delete(call: Call, by: EntityBy) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.auth.entity_delete(by).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.auth.entity_delete(by).await.map(drop) }).await
 }

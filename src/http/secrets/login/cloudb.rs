@@ -58,9 +58,5 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
 /// `POST auth/<mount>/rotate-root`. A requested secret is stored even if the caller disconnects.
 async fn rotate_root(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
-    run_detached(async move {
-        cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await }).await
 }

@@ -70,8 +70,7 @@ pub(super) async fn write<M: AuthMethod>(call: Call, merge: Merge<M::Role>) -> R
     let open = call.method::<M>().await?;
     run_detached(async move {
         let merged = |stored: Option<&M::Role>| merge(&call.fields, stored, &call.mount);
-        let warnings = open.write_role(call.param(ROLE_PARAM), |_, stored| merged(stored)).await?;
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        open.write_role(call.param(ROLE_PARAM), |_, stored| merged(stored)).await
     })
     .await
 }
@@ -79,9 +78,5 @@ pub(super) async fn write<M: AuthMethod>(call: Call, merge: Merge<M::Role>) -> R
 /// Deletes a role. Succeeds if it does not exist.
 pub(super) async fn delete<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
-    run_detached(async move {
-        open.delete_role(call.param(ROLE_PARAM)).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { open.delete_role(call.param(ROLE_PARAM)).await.map(drop) }).await
 }

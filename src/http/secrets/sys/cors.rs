@@ -31,11 +31,10 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let origins = call.fields.list_within("allowed_origins", CORS_LIST_CAP)?.unwrap_or_default();
     let headers = call.fields.list_within("allowed_headers", CORS_LIST_CAP)?;
-    run_detached(async move { call.state.auth.cors_write(origins, headers).await.map(|()| HandlerResponse::empty()) })
-        .await
+    run_detached(async move { call.state.auth.cors_write(origins, headers).await }).await
 }
 
 /// `DELETE sys/config/cors`; succeeds if CORS is off.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move { call.state.auth.cors_delete().await.map(|()| HandlerResponse::empty()) }).await
+    run_detached(async move { call.state.auth.cors_delete().await }).await
 }

@@ -87,7 +87,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
             BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
             BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
         });
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        Ok(warnings)
     })
     .await
 }
@@ -95,11 +95,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
 /// `DELETE sys/managed-keys/:type/:name`; succeeds if the key does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let kind = backend_type(&call)?;
-    run_detached(async move {
-        call.state.managed_keys.delete(kind, key_name(&call)).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.managed_keys.delete(kind, key_name(&call)).await }).await
 }
 
 pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {

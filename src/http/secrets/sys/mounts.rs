@@ -67,7 +67,7 @@ pub(super) async fn tune(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         let mut warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
         warnings.extend(ignored_field_warnings(&call.fields));
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        Ok(warnings)
     })
     .await
 }
@@ -77,7 +77,7 @@ pub(super) async fn tune_auth_method(call: Call) -> Result<HandlerResponse> {
         let path = format!("{AUTH_PREFIX}{}", call.param("path"));
         let mut warnings = call.state.mounts.tune(&path, &call.fields).await?;
         warnings.extend(ignored_field_warnings(&call.fields));
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        Ok(warnings)
     })
     .await
 }
@@ -86,18 +86,14 @@ pub(super) async fn tune_auth_method(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn enable(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         call.state.mounts.enable(call.param("path"), &call.fields).await?;
-        Ok(HandlerResponse::empty().with_warnings(ignored_field_warnings(&call.fields)))
+        Ok(ignored_field_warnings(&call.fields))
     })
     .await
 }
 
 /// `DELETE sys/mounts/:path`; succeeds if the mount does not exist.
 pub(super) async fn disable(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.mounts.disable(call.param("path")).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.mounts.disable(call.param("path")).await }).await
 }
 
 /// Warns about ignored settings: unknown members of `config`, and fields without effect.
@@ -132,18 +128,14 @@ pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse
     }
     run_detached(async move {
         call.state.mounts.enable_method(call.param("path"), &call.fields, known_as).await?;
-        Ok(HandlerResponse::empty().with_warnings(ignored_field_warnings(&call.fields)))
+        Ok(ignored_field_warnings(&call.fields))
     })
     .await
 }
 
 /// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
 pub(super) async fn method_disable(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.mounts.disable_method(call.param("path")).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.mounts.disable_method(call.param("path")).await }).await
 }
 
 /// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all

@@ -50,7 +50,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
         if call.was_normalized {
             warnings.add(Auth::renamed_policy_warning(call.param("name")));
         }
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        Ok(warnings)
     })
     .await
 }
@@ -67,11 +67,7 @@ pub(super) async fn old_write(mut call: Call) -> Result<HandlerResponse> {
 
 /// `DELETE sys/policies/acl/:name`; succeeds if the policy does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.auth.policy_delete(call.param("name")).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.auth.policy_delete(call.param("name")).await }).await
 }
 
 /// `POST sys/capabilities-self`: the caller's capabilities on each path. The `token` that the command line sends in the

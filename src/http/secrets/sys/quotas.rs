@@ -28,20 +28,12 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let mut change = change(&call.fields)?;
     change.path = change.path.map(|path| canonical_path(call.state.shared(), path));
-    run_detached(async move {
-        call.state.auth.rate_limit_write(call.param("name"), change).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.auth.rate_limit_write(call.param("name"), change).await }).await
 }
 
 /// `DELETE sys/quotas/rate-limit/:name`; succeeds if the quota does not exist.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        call.state.auth.rate_limit_delete(call.param("name")).await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { call.state.auth.rate_limit_delete(call.param("name")).await }).await
 }
 
 pub(super) async fn config(call: Call) -> Result<HandlerResponse> {
@@ -60,8 +52,7 @@ pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
                 slot.set_if_given(config, *given);
             }
         };
-        call.state.auth.quota_config_write(change).await?;
-        Ok(HandlerResponse::empty())
+        call.state.auth.quota_config_write(change).await
     })
     .await
 }

@@ -14,7 +14,7 @@ pub(super) async fn remount(call: Call) -> Result<HandlerResponse> {
     };
     run_detached(async move {
         let made = call.state.mounts.remount(&from, &to).await?;
-        Ok(ResponseBody::DataAndTop(json!({ "migration_id": made.id })).into())
+        Ok(ResponseBody::DataAndTop(json!({ "migration_id": made.id })))
     })
     .await
 }

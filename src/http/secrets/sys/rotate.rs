@@ -26,7 +26,7 @@ pub(super) async fn key_status(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move { call.state.keyring.rotate().await.map(|_| HandlerResponse::empty()) }).await
+    run_detached(async move { call.state.keyring.rotate().await.map(drop) }).await
 }
 
 /// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
@@ -46,6 +46,5 @@ pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
         max_operations: fields.int("max_operations")?,
         interval: fields.duration("interval")?,
     };
-    run_detached(async move { call.state.keyring.rotation_write(change).await.map(|()| HandlerResponse::empty()) })
-        .await
+    run_detached(async move { call.state.keyring.rotation_write(change).await }).await
 }

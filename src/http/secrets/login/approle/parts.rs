@@ -86,8 +86,7 @@ async fn change(call: Call, fields: Fields) -> Result<HandlerResponse> {
             let stored = stored.ok_or_else(|| missing_role_error(name))?;
             merged(&fields, Some(stored), &call.mount)
         };
-        let warnings = open.write_role(name, |_, stored| merge(stored)).await?;
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        open.write_role(name, |_, stored| merge(stored)).await
     })
     .await
 }

@@ -58,8 +58,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
         let merge = |stored: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
             Ok((CloudbConfig::changed(stored, change.clone())?, Warnings::default()))
         };
-        let warnings = open.write_config(merge).await?;
-        Ok(HandlerResponse::empty().with_warnings(warnings))
+        open.write_config(merge).await
     })
     .await
 }
@@ -67,11 +66,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
 /// `DELETE auth/<mount>/config`; succeeds if there is no configuration.
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
-    run_detached(async move {
-        open.delete_config().await?;
-        Ok(HandlerResponse::empty())
-    })
-    .await
+    run_detached(async move { open.delete_config().await.map(drop) }).await
 }
 
 fn change(fields: &mut Fields) -> Result<CloudbConfigChange> {

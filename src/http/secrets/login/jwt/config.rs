@@ -62,8 +62,7 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
             }
             warnings.add(what);
         }
-        let write = open.write_config(|current| Ok((merged(&call.fields, current)?, warnings.clone()))).await?;
-        Ok(HandlerResponse::empty().with_warnings(write))
+        open.write_config(|current| Ok((merged(&call.fields, current)?, warnings.clone()))).await
     })
     .await
 }
