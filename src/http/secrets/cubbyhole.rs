@@ -4,8 +4,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::handler_response::HandlerResponse;
 use super::page::PageParams;
-use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, ExistenceQuery, Route};
+use super::route::{Call, ExistenceQuery, Route, routes};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
@@ -14,16 +13,12 @@ const MAX_ENTRY_BYTES: usize = 64 << 10;
 const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the cubbyhole mount.
-pub static ROUTES: &[Route] = &[
-    Route::token(List, "", PAGE_FIELDS, |call| Box::pin(list(call))).uncompressed(),
-    Route::token(List, "*path", PAGE_FIELDS, |call| Box::pin(list(call))).uncompressed(),
-    Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
-    Route::token(Update, "*path", &[], |call| Box::pin(write(call)))
-        .with_verbatim_body()
-        .with_body_limit(MAX_ENTRY_BYTES)
-        .making(exists),
-    Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
-];
+pub static ROUTES: &[Route] = routes! {
+    (token.uncompressed()) List "", "*path" PAGE_FIELDS => list;
+    token Read "*path" &[] => read;
+    (token.with_verbatim_body().with_body_limit(MAX_ENTRY_BYTES).making(exists)) Update "*path" &[] => write;
+    token Delete "*path" &[] => delete;
+};
 
 /// `LIST cubbyhole/:path`: the entries directly below the path.
 async fn list(call: Call) -> Result<HandlerResponse> {

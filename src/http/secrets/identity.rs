@@ -6,8 +6,7 @@ mod entities;
 mod fields;
 pub(super) mod rendering;
 
-use super::route::Operation::{Delete, List, Read, Update};
-use super::route::Route;
+use super::route::{Route, routes};
 
 const ENTITY_FIELDS: &[&str] = &["id", "name", "metadata", "policies", "disabled"];
 const ALIAS_FIELDS: &[&str] = &["id", "name", "canonical_id", "entity_id", "mount_accessor", "custom_metadata"];
@@ -17,22 +16,20 @@ const LOOKUP_FIELDS: &[&str] = &["id", "name", "alias_id", "alias_name", "alias_
 const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the identity mount.
-pub static ROUTES: &[Route] = &[
-    Route::token(Update, "entity", ENTITY_FIELDS, |call| Box::pin(entities::write(call))),
-    Route::token(List, "entity/id", PAGE_FIELDS, |call| Box::pin(entities::list_by_id(call))),
-    Route::token(Read, "entity/id/:id", &[], |call| Box::pin(entities::read_by_id(call))).compressible(),
-    Route::token(Update, "entity/id/:id", ENTITY_FIELDS, |call| Box::pin(entities::write(call))),
-    Route::token(Delete, "entity/id/:id", &[], |call| Box::pin(entities::delete_by_id(call))),
-    Route::token(List, "entity/name", PAGE_FIELDS, |call| Box::pin(entities::list_by_name(call))),
-    Route::token(Read, "entity/name/*name", &[], |call| Box::pin(entities::read_by_name(call))).compressible(),
-    Route::token(Update, "entity/name/*name", ENTITY_FIELDS, |call| Box::pin(entities::write(call))),
-    Route::token(Delete, "entity/name/*name", &[], |call| Box::pin(entities::delete_by_name(call))),
-    Route::token(Update, "entity-alias", ALIAS_FIELDS, |call| Box::pin(aliases::write(call)))
-        .with_synonyms(DEPRECATED_FIELDS),
-    Route::token(List, "entity-alias/id", PAGE_FIELDS, |call| Box::pin(aliases::list(call))),
-    Route::token(Read, "entity-alias/id/:id", &[], |call| Box::pin(aliases::read(call))).compressible(),
-    Route::token(Update, "entity-alias/id/:id", ALIAS_FIELDS, |call| Box::pin(aliases::write(call)))
-        .with_synonyms(DEPRECATED_FIELDS),
-    Route::token(Delete, "entity-alias/id/:id", &[], |call| Box::pin(aliases::delete(call))),
-    Route::token(Update, "lookup/entity", LOOKUP_FIELDS, |call| Box::pin(entities::lookup(call))),
-];
+pub static ROUTES: &[Route] = routes! {
+    token Update "entity" ENTITY_FIELDS => entities::write;
+    token List "entity/id" PAGE_FIELDS => entities::list_by_id;
+    (token.compressible()) Read "entity/id/:id" &[] => entities::read_by_id;
+    token Update "entity/id/:id" ENTITY_FIELDS => entities::write;
+    token Delete "entity/id/:id" &[] => entities::delete_by_id;
+    token List "entity/name" PAGE_FIELDS => entities::list_by_name;
+    (token.compressible()) Read "entity/name/*name" &[] => entities::read_by_name;
+    token Update "entity/name/*name" ENTITY_FIELDS => entities::write;
+    token Delete "entity/name/*name" &[] => entities::delete_by_name;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "entity-alias" ALIAS_FIELDS => aliases::write;
+    token List "entity-alias/id" PAGE_FIELDS => aliases::list;
+    (token.compressible()) Read "entity-alias/id/:id" &[] => aliases::read;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "entity-alias/id/:id" ALIAS_FIELDS => aliases::write;
+    token Delete "entity-alias/id/:id" &[] => aliases::delete;
+    token Update "lookup/entity" LOOKUP_FIELDS => entities::lookup;
+};

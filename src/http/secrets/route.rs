@@ -330,6 +330,33 @@ impl Route {
     }
 }
 
+/// Declares a route table with a row per handler: `access operation patterns fields => handler;`. Each pattern of a row is
+/// a route. A route with options has its access in parentheses, such as `(token.repeatable())`.
+macro_rules! routes {
+    ($($access:tt $operation:ident $($pattern:literal),+ $fields:expr => $handler:path;)*) => {
+        &[$($(
+            $crate::http::secrets::route::route!($access $operation $pattern $fields => $handler),
+        )+)*]
+    };
+}
+pub(super) use routes;
+
+/// Builds one route of [`routes`].
+macro_rules! route {
+    (($access:ident $($option:tt)*) $operation:ident $pattern:literal $fields:expr => $handler:path) => {
+        $crate::http::secrets::route::route!($access $operation $pattern $fields => $handler)$($option)*
+    };
+    ($access:ident $operation:ident $pattern:literal $fields:expr => $handler:path) => {
+        $crate::http::secrets::route::Route::$access(
+            $crate::http::secrets::route::Operation::$operation,
+            $pattern,
+            $fields,
+            |call| Box::pin($handler(call)),
+        )
+    };
+}
+pub(super) use route;
+
 /// The path parameters, stored as ranges of the path, so that matching allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {

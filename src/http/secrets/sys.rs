@@ -17,8 +17,7 @@ mod versions;
 mod wrapping;
 
 use super::handler_response::{HandlerResponse, ResponseBody};
-use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Route, concat_fields};
+use super::route::{Call, Route, concat_fields, routes};
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
 use crate::fair_queue::{QueueCaller, cpu};
@@ -78,114 +77,97 @@ const RENEW_FIELDS: &[&str] = &["lease_id", "increment"];
 const REVOKE_FIELDS: &[&str] = &["lease_id", "sync"];
 
 /// Routes below `sys/`.
-pub static ROUTES: &[Route] = &[
-    Route::open(Read, "health", HEALTH_FIELDS, |call| Box::pin(health::health(call))).unaudited(),
-    Route::open(Read, "live", &[], |call| Box::pin(health::live(call))).unaudited(),
-    Route::open(Read, "seal-status", &[], |call| Box::pin(health::seal_status(call))).unaudited(),
-    Route::open(Read, "init", &[], |call| Box::pin(health::init(call))).unaudited(),
-    Route::open(Read, "leader", &[], |call| Box::pin(health::leader(call))).unaudited(),
-    Route::token(Read, "metrics", &["format"], |call| Box::pin(metrics(call))).compressible().unaudited(),
-    Route::token(Read, "mounts", &[], |call| Box::pin(mounts::engines(call))).compressible(),
-    Route::token(Read, "mounts/*path", &[], |call| Box::pin(mounts::engine(call))),
-    Route::token(Update, "mounts/*path", MOUNT_FIELDS, |call| Box::pin(mounts::enable(call))),
-    Route::token(Delete, "mounts/*path", &[], |call| Box::pin(mounts::disable(call))),
-    Route::token(Read, "mounts/*path/tune", &[], |call| Box::pin(mounts::tuning(call))),
-    Route::token(Update, "mounts/*path/tune", TUNE_FIELDS, |call| Box::pin(mounts::tune(call))),
-    Route::token(Read, "auth", &[], |call| Box::pin(mounts::methods(call))).compressible(),
-    Route::sudo(Read, "auth/*path", &[], |call| Box::pin(mounts::method(call))),
-    Route::sudo(Update, "auth/*path", MOUNT_FIELDS, |call| Box::pin(mounts::enable_auth_method(call))),
-    Route::sudo(Delete, "auth/*path", &[], |call| Box::pin(mounts::method_disable(call))),
-    Route::sudo(Read, "auth/*path/tune", &[], |call| Box::pin(mounts::method_tuning(call))),
-    Route::sudo(Update, "auth/*path/tune", TUNE_FIELDS, |call| Box::pin(mounts::tune_auth_method(call))),
-    Route::sudo(Read, "audit", &[], |call| Box::pin(audit::devices(call))).compressible(),
-    Route::sudo(Update, "audit/*path", audit::FIELDS, |call| Box::pin(audit::enable(call))),
-    Route::sudo(Delete, "audit/*path", &[], |call| Box::pin(audit::disable(call))),
-    Route::token(Update, "audit-hash/*path", &["input"], |call| Box::pin(audit::hash(call))),
-    Route::sudo(Update, "remount", &["from", "to"], |call| Box::pin(remount::remount(call))),
-    Route::token(Read, "remount/status/:migration_id", &[], |call| Box::pin(remount::status(call))),
-    Route::token(Read, "internal/status", &[], |call| Box::pin(versions::condition(call))),
-    Route::open(Read, "internal/ui/mounts", &[], |call| Box::pin(mounts::visible(call))).with_token_as_sent(),
-    Route::token(Read, "internal/ui/mounts/*path", &[], |call| Box::pin(mounts::preflight(call))).for_callers(),
-    Route::token(Read, "internal/ui/resultant-acl", &[], |call| Box::pin(explain::resultant_acl(call))),
-    Route::token(Update, "internal/explain", explain::FIELDS, |call| Box::pin(explain::explain_other(call)))
-        .with_body_limit(explain::MAX_BODY_BYTES),
-    Route::token(Update, "internal/explain-self", explain::SELF_FIELDS, |call| Box::pin(explain::explain_self(call)))
-        .for_callers()
-        .with_body_limit(explain::MAX_BODY_BYTES),
-    Route::token(List, "policies/acl", PAGE_FIELDS, |call| Box::pin(policies::names(call))),
-    Route::token(Read, "policies/acl", PAGE_FIELDS, |call| Box::pin(policies::names(call))).compressible(),
-    Route::token(Read, "policies/acl/*name", &[], |call| Box::pin(policies::read(call))).compressible(),
-    Route::token(Update, "policies/acl/*name", POLICY_FIELDS, |call| Box::pin(policies::write(call)))
-        .with_synonyms(POLICY_SYNONYMS),
-    Route::token(Delete, "policies/acl/*name", &[], |call| Box::pin(policies::delete(call))),
-    Route::token(List, "policy", PAGE_FIELDS, |call| Box::pin(policies::old_names(call))),
-    Route::token(Read, "policy", PAGE_FIELDS, |call| Box::pin(policies::old_names(call))).compressible(),
-    Route::token(Read, "policy/*name", &[], |call| Box::pin(policies::old_read(call))).compressible(),
-    Route::token(Update, "policy/*name", POLICY_FIELDS, |call| Box::pin(policies::old_write(call)))
-        .with_synonyms(POLICY_SYNONYMS),
-    Route::token(Delete, "policy/*name", &[], |call| Box::pin(policies::delete(call))),
-    Route::token(Update, "capabilities-self", &["path", "paths", "token"], |call| {
-        Box::pin(policies::capabilities_self(call))
-    })
-    .with_synonyms(PATH_SYNONYMS),
-    Route::token(Update, "capabilities", &["path", "paths", "token"], |call| Box::pin(policies::capabilities(call)))
-        .with_synonyms(PATH_SYNONYMS),
-    Route::token(Update, "capabilities-accessor", &["path", "paths", "accessor"], |call| {
-        Box::pin(policies::capabilities_accessor(call))
-    })
-    .with_synonyms(PATH_SYNONYMS),
-    Route::sudo(List, "compromised-keys", PAGE_FIELDS, |call| Box::pin(compromised_keys::list(call))),
-    Route::sudo(Update, "compromised-keys", compromised_keys::ADD_FIELDS, |call| Box::pin(compromised_keys::add(call))),
-    Route::sudo(Read, "compromised-keys/:hash", &[], |call| Box::pin(compromised_keys::read(call))),
-    Route::sudo(Update, "compromised-keys/:hash", compromised_keys::ADD_HASH_FIELDS, |call| {
-        Box::pin(compromised_keys::add_hash(call))
-    }),
-    Route::sudo(Delete, "compromised-keys/:hash", &[], |call| Box::pin(compromised_keys::remove(call))),
-    Route::sudo(Read, "leases", &["type", "limit"], |call| Box::pin(leases::irrevocable(call))),
-    Route::token(List, "quotas/rate-limit", PAGE_FIELDS, |call| Box::pin(quotas::list(call))),
-    Route::token(Read, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::read(call))),
-    Route::token(Update, "quotas/rate-limit/:name", quotas::FIELDS, |call| Box::pin(quotas::write(call))),
-    Route::token(Delete, "quotas/rate-limit/:name", &[], |call| Box::pin(quotas::delete(call))),
-    Route::token(Read, "quotas/config", &[], |call| Box::pin(quotas::config(call))),
-    Route::token(Update, "quotas/config", quotas::CONFIG_FIELDS, |call| Box::pin(quotas::configure(call))),
-    Route::sudo(Read, "config/cors", &[], |call| Box::pin(cors::read(call))),
-    Route::sudo(Update, "config/cors", cors::FIELDS, |call| Box::pin(cors::write(call))),
-    Route::sudo(Delete, "config/cors", &[], |call| Box::pin(cors::delete(call))),
-    Route::token(Update, "leases/lookup", LEASE_FIELDS, |call| Box::pin(leases::lookup(call))),
-    Route::sudo(List, "leases/lookup", PAGE_FIELDS, |call| Box::pin(leases::list(call))),
-    Route::sudo(List, "leases/lookup/*prefix", PAGE_FIELDS, |call| Box::pin(leases::list(call))),
-    Route::token(Update, "leases/renew", RENEW_FIELDS, |call| Box::pin(leases::renew(call))),
-    Route::token(Update, "leases/renew/*lease_id", RENEW_FIELDS, |call| Box::pin(leases::renew(call))),
-    Route::token(Update, "leases/revoke", REVOKE_FIELDS, |call| Box::pin(leases::revoke(call))),
-    Route::token(Update, "leases/revoke/*lease_id", REVOKE_FIELDS, |call| Box::pin(leases::revoke(call))),
-    Route::sudo(Update, "leases/revoke-prefix/*prefix", &["sync"], |call| Box::pin(leases::revoke_prefix(call))),
-    Route::sudo(Update, "leases/revoke-force/*prefix", &[], |call| Box::pin(leases::revoke_force(call))),
-    Route::token(Read, "leases/count", &["type"], |call| Box::pin(leases::count(call))),
-    Route::token(Update, "leases/tidy", &[], |call| Box::pin(leases::tidy(call))),
-    Route::token(List, "version-history", &[], |call| Box::pin(versions::history(call))),
-    Route::token(Read, "key-status", &[], |call| Box::pin(rotate::key_status(call))),
-    Route::sudo(Update, "rotate", &[], |call| Box::pin(rotate::rotate(call))),
-    Route::sudo(Update, "rotate/keyring", &[], |call| Box::pin(rotate::rotate(call))),
-    Route::token(Read, "rotate/config", &[], |call| Box::pin(rotate::settings(call))),
-    Route::token(Update, "rotate/config", rotate::FIELDS, |call| Box::pin(rotate::configure(call))),
-    Route::token(Read, "rotate/keyring/config", &[], |call| Box::pin(rotate::settings(call))),
-    Route::token(Update, "rotate/keyring/config", rotate::FIELDS, |call| Box::pin(rotate::configure(call))),
-    Route::token(Update, "wrapping/wrap", &[], |call| Box::pin(wrapping::wrap(call))).with_verbatim_body(),
-    Route::open(Update, "wrapping/lookup", TOKEN_FIELDS, |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
-    Route::open(Read, "wrapping/lookup", &[], |call| Box::pin(wrapping::lookup(call))).with_token_as_sent(),
-    Route::open(Update, "wrapping/unwrap", TOKEN_FIELDS, |call| Box::pin(wrapping::unwrap(call))).with_token_as_sent(),
-    Route::token(Update, "wrapping/rewrap", TOKEN_FIELDS, |call| Box::pin(wrapping::rewrap(call))),
-    Route::token(List, "managed-keys/:backend", PAGE_FIELDS, |call| Box::pin(managed_keys::list(call))),
-    Route::token(Read, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::read(call))),
-    Route::token(Update, "managed-keys/:backend/:managed_key", managed_keys::FIELDS, |call| {
-        Box::pin(managed_keys::write(call))
-    })
-    .making(managed_keys::exists),
-    Route::token(Delete, "managed-keys/:backend/:managed_key", &[], |call| Box::pin(managed_keys::delete(call))),
-    Route::token(Update, "managed-keys/:backend/:managed_key/test/sign", managed_keys::TEST_SIGN_FIELDS, |call| {
-        Box::pin(managed_keys::test_sign(call))
-    }),
-];
+pub static ROUTES: &[Route] = routes! {
+    (open.unaudited()) Read "health" HEALTH_FIELDS => health::health;
+    (open.unaudited()) Read "live" &[] => health::live;
+    (open.unaudited()) Read "seal-status" &[] => health::seal_status;
+    (open.unaudited()) Read "init" &[] => health::init;
+    (open.unaudited()) Read "leader" &[] => health::leader;
+    (token.compressible().unaudited()) Read "metrics" &["format"] => metrics;
+    (token.compressible()) Read "mounts" &[] => mounts::engines;
+    token Read "mounts/*path" &[] => mounts::engine;
+    token Update "mounts/*path" MOUNT_FIELDS => mounts::enable;
+    token Delete "mounts/*path" &[] => mounts::disable;
+    token Read "mounts/*path/tune" &[] => mounts::tuning;
+    token Update "mounts/*path/tune" TUNE_FIELDS => mounts::tune;
+    (token.compressible()) Read "auth" &[] => mounts::methods;
+    sudo Read "auth/*path" &[] => mounts::method;
+    sudo Update "auth/*path" MOUNT_FIELDS => mounts::enable_auth_method;
+    sudo Delete "auth/*path" &[] => mounts::method_disable;
+    sudo Read "auth/*path/tune" &[] => mounts::method_tuning;
+    sudo Update "auth/*path/tune" TUNE_FIELDS => mounts::tune_auth_method;
+    (sudo.compressible()) Read "audit" &[] => audit::devices;
+    sudo Update "audit/*path" audit::FIELDS => audit::enable;
+    sudo Delete "audit/*path" &[] => audit::disable;
+    token Update "audit-hash/*path" &["input"] => audit::hash;
+    sudo Update "remount" &["from", "to"] => remount::remount;
+    token Read "remount/status/:migration_id" &[] => remount::status;
+    token Read "internal/status" &[] => versions::condition;
+    (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::visible;
+    (token.for_callers()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;
+    token Read "internal/ui/resultant-acl" &[] => explain::resultant_acl;
+    (token.with_body_limit(explain::MAX_BODY_BYTES)) Update
+        "internal/explain" explain::FIELDS => explain::explain_other;
+    (token.for_callers().with_body_limit(explain::MAX_BODY_BYTES)) Update
+        "internal/explain-self" explain::SELF_FIELDS => explain::explain_self;
+    token List "policies/acl" PAGE_FIELDS => policies::names;
+    (token.compressible()) Read "policies/acl" PAGE_FIELDS => policies::names;
+    (token.compressible()) Read "policies/acl/*name" &[] => policies::read;
+    (token.with_synonyms(POLICY_SYNONYMS)) Update "policies/acl/*name" POLICY_FIELDS => policies::write;
+    token Delete "policies/acl/*name" &[] => policies::delete;
+    token List "policy" PAGE_FIELDS => policies::old_names;
+    (token.compressible()) Read "policy" PAGE_FIELDS => policies::old_names;
+    (token.compressible()) Read "policy/*name" &[] => policies::old_read;
+    (token.with_synonyms(POLICY_SYNONYMS)) Update "policy/*name" POLICY_FIELDS => policies::old_write;
+    token Delete "policy/*name" &[] => policies::delete;
+    (token.with_synonyms(PATH_SYNONYMS)) Update
+        "capabilities-self" &["path", "paths", "token"] => policies::capabilities_self;
+    (token.with_synonyms(PATH_SYNONYMS)) Update "capabilities" &["path", "paths", "token"] => policies::capabilities;
+    (token.with_synonyms(PATH_SYNONYMS)) Update
+        "capabilities-accessor" &["path", "paths", "accessor"] => policies::capabilities_accessor;
+    sudo List "compromised-keys" PAGE_FIELDS => compromised_keys::list;
+    sudo Update "compromised-keys" compromised_keys::ADD_FIELDS => compromised_keys::add;
+    sudo Read "compromised-keys/:hash" &[] => compromised_keys::read;
+    sudo Update "compromised-keys/:hash" compromised_keys::ADD_HASH_FIELDS => compromised_keys::add_hash;
+    sudo Delete "compromised-keys/:hash" &[] => compromised_keys::remove;
+    sudo Read "leases" &["type", "limit"] => leases::irrevocable;
+    token List "quotas/rate-limit" PAGE_FIELDS => quotas::list;
+    token Read "quotas/rate-limit/:name" &[] => quotas::read;
+    token Update "quotas/rate-limit/:name" quotas::FIELDS => quotas::write;
+    token Delete "quotas/rate-limit/:name" &[] => quotas::delete;
+    token Read "quotas/config" &[] => quotas::config;
+    token Update "quotas/config" quotas::CONFIG_FIELDS => quotas::configure;
+    sudo Read "config/cors" &[] => cors::read;
+    sudo Update "config/cors" cors::FIELDS => cors::write;
+    sudo Delete "config/cors" &[] => cors::delete;
+    token Update "leases/lookup" LEASE_FIELDS => leases::lookup;
+    sudo List "leases/lookup", "leases/lookup/*prefix" PAGE_FIELDS => leases::list;
+    token Update "leases/renew", "leases/renew/*lease_id" RENEW_FIELDS => leases::renew;
+    token Update "leases/revoke", "leases/revoke/*lease_id" REVOKE_FIELDS => leases::revoke;
+    sudo Update "leases/revoke-prefix/*prefix" &["sync"] => leases::revoke_prefix;
+    sudo Update "leases/revoke-force/*prefix" &[] => leases::revoke_force;
+    token Read "leases/count" &["type"] => leases::count;
+    token Update "leases/tidy" &[] => leases::tidy;
+    token List "version-history" &[] => versions::history;
+    token Read "key-status" &[] => rotate::key_status;
+    sudo Update "rotate", "rotate/keyring" &[] => rotate::rotate;
+    token Read "rotate/config" &[] => rotate::settings;
+    token Update "rotate/config" rotate::FIELDS => rotate::configure;
+    token Read "rotate/keyring/config" &[] => rotate::settings;
+    token Update "rotate/keyring/config" rotate::FIELDS => rotate::configure;
+    (token.with_verbatim_body()) Update "wrapping/wrap" &[] => wrapping::wrap;
+    (open.with_token_as_sent()) Update "wrapping/lookup" TOKEN_FIELDS => wrapping::lookup;
+    (open.with_token_as_sent()) Read "wrapping/lookup" &[] => wrapping::lookup;
+    (open.with_token_as_sent()) Update "wrapping/unwrap" TOKEN_FIELDS => wrapping::unwrap;
+    token Update "wrapping/rewrap" TOKEN_FIELDS => wrapping::rewrap;
+    token List "managed-keys/:backend" PAGE_FIELDS => managed_keys::list;
+    token Read "managed-keys/:backend/:managed_key" &[] => managed_keys::read;
+    (token.making(managed_keys::exists)) Update
+        "managed-keys/:backend/:managed_key" managed_keys::FIELDS => managed_keys::write;
+    token Delete "managed-keys/:backend/:managed_key" &[] => managed_keys::delete;
+    token Update
+        "managed-keys/:backend/:managed_key/test/sign" managed_keys::TEST_SIGN_FIELDS => managed_keys::test_sign;
+};
 
 /// Runs a change in a task of its own, which continues if the caller disconnects. Otherwise the stored and the
 /// published state could differ.

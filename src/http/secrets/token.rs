@@ -9,8 +9,7 @@ use serde_json::Value;
 use super::handler_response::HandlerResponse;
 use super::listing::{self, ListRow, RowSource};
 use super::page::PageParams;
-use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, ExistenceQuery, Route};
+use super::route::{Call, ExistenceQuery, Route, routes};
 use super::sys::run_detached;
 use crate::auth::Auth;
 use crate::auth::store::TokenHash;
@@ -45,33 +44,30 @@ const PAGE_FIELDS: &[&str] = &["after", "limit"];
 const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
 /// Routes below `auth/token/`.
-pub static ROUTES: &[Route] = &[
-    Route::token(Update, "create", CREATE_FIELDS, |call| Box::pin(create(call))).with_synonyms(DEPRECATED_FIELDS),
-    Route::token(Update, "create-orphan", CREATE_FIELDS, |call| Box::pin(create_orphan(call)))
-        .with_synonyms(DEPRECATED_FIELDS),
-    Route::token(Update, "create/:role_name", CREATE_FIELDS, |call| Box::pin(create_by_role(call)))
-        .with_synonyms(DEPRECATED_FIELDS),
-    Route::token(List, "roles", PAGE_FIELDS, |call| Box::pin(roles(call))),
-    Route::token(Read, "roles/:role_name", &[], |call| Box::pin(role(call))),
-    Route::token(Update, "roles/:role_name", TOKEN_ROLE_FIELDS, |call| Box::pin(write_role(call)))
-        .with_synonyms(TOKEN_ROLE_SYNONYMS)
-        .making(role_exists),
-    Route::token(Delete, "roles/:role_name", &[], |call| Box::pin(delete_role(call))),
-    Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
-    Route::token(Update, "lookup-self", &["token"], |call| Box::pin(lookup_self(call))),
-    Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
-    Route::token(Update, "lookup", &["token"], |call| Box::pin(lookup(call))),
-    Route::token(Update, "lookup-accessor", &["accessor"], |call| Box::pin(lookup_accessor(call))),
-    Route::token(Update, "renew-self", RENEW_FIELDS, |call| Box::pin(renew_self(call))),
-    Route::token(Update, "renew", RENEW_FIELDS, |call| Box::pin(renew(call))),
-    Route::token(Update, "renew-accessor", RENEW_FIELDS, |call| Box::pin(renew_accessor(call))),
-    Route::token(Update, "revoke-self", &["token"], |call| Box::pin(revoke_self(call))),
-    Route::token(Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
-    Route::token(Update, "revoke-accessor", &["accessor"], |call| Box::pin(revoke_accessor(call))),
-    Route::sudo(Update, "revoke-orphan", &["token"], |call| Box::pin(revoke_orphan(call))),
-    Route::sudo(List, "accessors", PAGE_FIELDS, |call| Box::pin(accessors(call))).uncompressed(),
-    Route::token(Update, "tidy", &[], |call| Box::pin(tidy(call))),
-];
+pub static ROUTES: &[Route] = routes! {
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create" CREATE_FIELDS => create;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create_orphan;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create/:role_name" CREATE_FIELDS => create_by_role;
+    token List "roles" PAGE_FIELDS => roles;
+    token Read "roles/:role_name" &[] => role;
+    (token.with_synonyms(TOKEN_ROLE_SYNONYMS).making(role_exists)) Update
+        "roles/:role_name" TOKEN_ROLE_FIELDS => write_role;
+    token Delete "roles/:role_name" &[] => delete_role;
+    token Read "lookup-self" &[] => lookup_self;
+    token Update "lookup-self" &["token"] => lookup_self;
+    token Read "lookup" &["token"] => lookup;
+    token Update "lookup" &["token"] => lookup;
+    token Update "lookup-accessor" &["accessor"] => lookup_accessor;
+    token Update "renew-self" RENEW_FIELDS => renew_self;
+    token Update "renew" RENEW_FIELDS => renew;
+    token Update "renew-accessor" RENEW_FIELDS => renew_accessor;
+    token Update "revoke-self" &["token"] => revoke_self;
+    token Update "revoke" &["token"] => revoke;
+    token Update "revoke-accessor" &["accessor"] => revoke_accessor;
+    sudo Update "revoke-orphan" &["token"] => revoke_orphan;
+    (sudo.uncompressed()) List "accessors" PAGE_FIELDS => accessors;
+    token Update "tidy" &[] => tidy;
+};
 
 async fn create(call: Call) -> Result<HandlerResponse> {
     create_on(&call, CreatePath::Own).await
