@@ -26,7 +26,7 @@ use self::generate::fields as generated;
 use self::issuing::fields as asking;
 use super::handler_response::HandlerResponse;
 use super::page::PageParams;
-use super::route::{Call, Route, routes};
+use super::route::{Call, Operation, Route, routes};
 use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
@@ -37,8 +37,8 @@ const LIST_FIELDS: &[&str] = &["after", "limit"];
 pub static ROUTES: &[Route] = routes! {
     token List "roles" LIST_FIELDS => roles::list;
     (token.compressible()) Read "roles/:name" &[] => roles::read;
-    token Update "roles/:name" roles::FIELDS => roles::replace;
-    token Patch "roles/:name" roles::FIELDS => roles::merge;
+    token Update "roles/:name" roles::FIELDS => roles::write;
+    token Patch "roles/:name" roles::FIELDS => roles::write;
     token Delete "roles/:name" &[] => roles::delete;
     (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" asking::ISSUE_FIELDS => issuing::issue;
     (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" asking::SIGN_FIELDS => issuing::sign;
@@ -89,8 +89,8 @@ pub static ROUTES: &[Route] = routes! {
     sudo Delete "root" &[] => issuers::delete_all;
     open List "issuers" LIST_FIELDS => issuers::list;
     token Read "issuer/:issuer_ref" &[] => issuers::read;
-    token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::replace;
-    token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::merge;
+    token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
+    token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Delete "issuer/:issuer_ref" &[] => issuers::delete;
     token Update "issuer/:issuer_ref/revoke" revoking::ISSUER_FIELDS => issuers::revoke;
     token Read "config/issuers" &[] => issuers::read_config;
@@ -169,6 +169,12 @@ enum WriteMode {
     Replace,
     /// PATCH: absent members are unchanged, null sets the default.
     Merge,
+}
+
+impl WriteMode {
+    fn of(call: &Call) -> Self {
+        if call.route.operation == Operation::Patch { Self::Merge } else { Self::Replace }
+    }
 }
 
 fn list_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<HandlerResponse> {

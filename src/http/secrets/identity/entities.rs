@@ -46,15 +46,19 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     .await
 }
 
-pub(super) async fn read_by_id(call: Call) -> Result<HandlerResponse> {
-    read(&call, EntityBy::Id(call.param("id").to_owned())).await?.ok_or_else(Error::not_found)
+/// Returns the name or the id in the path.
+fn entity_in_path(call: &Call) -> EntityBy {
+    match call.param("name") {
+        "" => EntityBy::Id(call.param("id").to_owned()),
+        name => EntityBy::Name(name.to_owned()),
+    }
 }
 
-pub(super) async fn read_by_name(call: Call) -> Result<HandlerResponse> {
-    read(&call, EntityBy::Name(call.param("name").to_owned())).await?.ok_or_else(Error::not_found)
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    find(&call, entity_in_path(&call)).await?.ok_or_else(Error::not_found)
 }
 
-async fn read(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
+async fn find(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
     let entity = call.state.auth.entity(by).await?;
     Ok(entity.map(|entity| HandlerResponse::data(rendering::entity(&entity, &call.state.auth.mounts()))))
 }
@@ -77,18 +81,12 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     ];
     let rule = "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given";
     let by = exactly_one(all.into_iter().flatten().collect(), rule)?;
-    Ok(read(&call, by).await?.unwrap_or_else(HandlerResponse::empty))
+    Ok(find(&call, by).await?.unwrap_or_else(HandlerResponse::empty))
 }
 
-pub(super) async fn list_by_id(call: Call) -> Result<HandlerResponse> {
-    list(call, false).await
-}
-
-pub(super) async fn list_by_name(call: Call) -> Result<HandlerResponse> {
-    list(call, true).await
-}
-
-async fn list(call: Call, by_name: bool) -> Result<HandlerResponse> {
+/// `LIST identity/entity/id` or `LIST identity/entity/name`.
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let by_name = call.route.pattern.ends_with("/name");
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     let mounts = call.state.auth.mounts();
@@ -129,18 +127,7 @@ impl RowSource for EntitySource {
     }
 }
 
-/// `DELETE identity/entity/id/:id`; succeeds if the entity does not exist.
-pub(super) async fn delete_by_id(call: Call) -> Result<HandlerResponse> {
-    let by = EntityBy::Id(call.param("id").to_owned());
-    delete(call, by).await
-}
-
-/// `DELETE identity/entity/name/:name`; succeeds if the entity does not exist.
-pub(super) async fn delete_by_name(call: Call) -> Result<HandlerResponse> {
-    let by = EntityBy::Name(call.param("name").to_owned());
-    delete(call, by).await
-}
-
-async fn delete(call: Call, by: EntityBy) -> Result<HandlerResponse> {
-    run_detached(async move { call.state.auth.entity_delete(by).await.map(drop) }).await
+/// `DELETE identity/entity/…`; succeeds if the entity does not exist.
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move { call.state.auth.entity_delete(entity_in_path(&call)).await.map(drop) }).await
 }

@@ -54,16 +54,9 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())))
 }
 
-pub(super) async fn replace(call: Call) -> Result<HandlerResponse> {
-    write(call, WriteMode::Replace).await
-}
-
-pub(super) async fn merge(call: Call) -> Result<HandlerResponse> {
-    write(call, WriteMode::Merge).await
-}
-
-async fn write(mut call: Call, write: WriteMode) -> Result<HandlerResponse> {
+pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
+    let write = WriteMode::of(&call);
     let fields = std::mem::take(&mut call.fields);
     let merge = move |issuer: &changes::CurrentIssuer<'_>| settings::read(&fields, write, issuer);
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;

@@ -21,16 +21,9 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(role_json(&entry.role, call.dialect)))
 }
 
-pub(super) async fn replace(call: Call) -> Result<HandlerResponse> {
-    write(call, WriteMode::Replace).await
-}
-
-pub(super) async fn merge(call: Call) -> Result<HandlerResponse> {
-    write(call, WriteMode::Merge).await
-}
-
-async fn write(mut call: Call, write: WriteMode) -> Result<HandlerResponse> {
+pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
+    let write = WriteMode::of(&call);
     let fields = std::mem::take(&mut call.fields);
     let name = call.param("name").to_owned();
     let (role, warnings) = changes::write_role(&authority, call.param("name"), move |stored| match (write, stored) {

@@ -22,21 +22,28 @@ fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// `GET sys/mounts`: entries by path.
-pub(super) async fn engines(call: Call) -> Result<HandlerResponse> {
-    Ok(list_mounts(&call, |path| (!path.starts_with(AUTH_PREFIX)).then_some(path)))
+/// Returns the prefix of the mounts that a route is about: none for `sys/mounts`, `auth/` for `sys/auth`. Clients also
+/// use `sys/mounts/auth/…`, which needs no `sudo`, for methods that they enabled.
+fn path_prefix(call: &Call) -> &'static str {
+    if call.route.pattern.starts_with("auth") { AUTH_PREFIX } else { "" }
 }
 
-/// `GET sys/auth`: entries by path below `auth/`.
-pub(super) async fn methods(call: Call) -> Result<HandlerResponse> {
-    Ok(list_mounts(&call, |path| path.strip_prefix(AUTH_PREFIX)))
+/// Returns the path of the mount in the request.
+fn mount_path(call: &Call) -> String {
+    format!("{}{}", path_prefix(call), call.param("path"))
 }
 
-fn list_mounts(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> HandlerResponse {
+/// `GET sys/mounts`: entries by path. `GET sys/auth`: entries by path below `auth/`.
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let of_methods = !path_prefix(&call).is_empty();
     let table = call.state.auth.mounts();
-    let shown = |mount: &Arc<Mount>| Some((shown(&mount.path)?.to_owned(), mount_json(mount, call.dialect)));
+    let shown = |mount: &Arc<Mount>| {
+        let below_auth = mount.path.strip_prefix(AUTH_PREFIX);
+        let path = if of_methods { below_auth? } else { below_auth.is_none().then_some(&mount.path[..])? };
+        Some((path.to_owned(), mount_json(mount, call.dialect)))
+    };
     let entries = table.iter().filter(|mount| has_routes(mount)).filter_map(shown);
-    ResponseBody::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
+    Ok(ResponseBody::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into())
 }
 
 fn mount_json(mount: &Mount, dialect: Dialect) -> Value {
@@ -45,37 +52,17 @@ fn mount_json(mount: &Mount, dialect: Dialect) -> Value {
     entry
 }
 
-/// `GET sys/mounts/:path`; also for `auth/…`, without `sudo`: clients use it for methods that they enabled.
-pub(super) async fn engine(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call, "")?, call.dialect)).into())
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call)?, call.dialect)).into())
 }
 
-pub(super) async fn method(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call, AUTH_PREFIX)?, call.dialect)).into())
-}
-
-/// `GET sys/mounts/:path/tune`; also for `auth/…`.
-pub(super) async fn tuning(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(find_mount(&call, "")?.tune_json()).into())
-}
-
-pub(super) async fn method_tuning(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(find_mount(&call, AUTH_PREFIX)?.tune_json()).into())
+pub(super) async fn read_tuning(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(find_mount(&call)?.tune_json()).into())
 }
 
 pub(super) async fn tune(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
-        let mut warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
-        warnings.extend(ignored_field_warnings(&call.fields));
-        Ok(warnings)
-    })
-    .await
-}
-
-pub(super) async fn tune_auth_method(call: Call) -> Result<HandlerResponse> {
-    run_detached(async move {
-        let path = format!("{AUTH_PREFIX}{}", call.param("path"));
-        let mut warnings = call.state.mounts.tune(&path, &call.fields).await?;
+        let mut warnings = call.state.mounts.tune(&mount_path(&call), &call.fields).await?;
         warnings.extend(ignored_field_warnings(&call.fields));
         Ok(warnings)
     })
@@ -134,7 +121,7 @@ pub(super) async fn enable_auth_method(mut call: Call) -> Result<HandlerResponse
 }
 
 /// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
-pub(super) async fn method_disable(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn disable_auth_method(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { call.state.mounts.disable_method(call.param("path")).await }).await
 }
 
@@ -189,11 +176,11 @@ pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(entry))
 }
 
-fn find_mount(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
+fn find_mount(call: &Call) -> Result<Arc<Mount>> {
     let table = call.state.auth.mounts();
-    let mount = table.get(&format!("{prefix}{}", call.param("path"))).filter(|mount| has_routes(mount));
+    let mount = table.get(&mount_path(call)).filter(|mount| has_routes(mount));
     mount.cloned().ok_or_else(|| {
-        let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
+        let what = if path_prefix(call).is_empty() { "No secret engine mount" } else { "No auth engine" };
         Error::invalid(format!("{what} at {}/", call.param("path")))
     })
 }
