@@ -177,6 +177,16 @@ impl<'c> PrimaryResource<'c> {
         }
     }
 
+    /// As [`PrimaryResource::to_one`], for a relationship that a request must have.
+    ///
+    /// # Errors
+    /// As [`PrimaryResource::to_one`], and `Invalid` when the relationship is absent or null.
+    pub fn required_to_one(&self, name: &str) -> WorkResult<String> {
+        let detail = format!("{name} must name one resource by its id");
+        let missing = || ApiRejection::at(format!("/data/relationships/{name}"), detail);
+        Ok(self.to_one(name)?.flatten().ok_or_else(missing)?)
+    }
+
     /// As [`PrimaryResource::to_one`], with a type that distinguishes absent from null.
     ///
     /// # Errors

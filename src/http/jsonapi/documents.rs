@@ -1,15 +1,69 @@
-//! JSON:API documents of the resources: pure functions from a value of the domain to a rendered resource, called after
-//! the session.
+//! Parts of JSON:API documents that several resources share.
 
-pub(crate) mod agent_pools;
-pub(crate) mod memberships;
-pub(crate) mod organizations;
-pub(crate) mod pieces;
-pub(crate) mod projects;
-pub(crate) mod tags;
-pub(crate) mod team_projects;
-pub(crate) mod team_workspaces;
-pub(crate) mod teams;
-pub(crate) mod tokens;
-pub(crate) mod users;
-pub(crate) mod workspaces;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::reply::Rendered;
+use crate::projects::member::Member;
+use crate::projects::membership::Membership;
+
+/// The type of membership documents.
+pub(crate) const MEMBERSHIP_TYPE: &str = "organization-memberships";
+
+/// Formats a time: UTC, milliseconds, `Z`.
+pub(crate) fn time(at: OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    let date = at.date();
+    let clock = at.time();
+    format!("{date}T{:02}:{:02}:{:02}.{:03}Z", clock.hour(), clock.minute(), clock.second(), clock.millisecond())
+}
+
+/// A resource identifier object.
+pub(crate) fn identifier(kind: &str, id: &str) -> Value {
+    json!({ "id": id, "type": kind })
+}
+
+/// A relationship to one resource, or to none.
+pub(crate) fn to_one(kind: &str, id: Option<&str>) -> Value {
+    json!({ "data": id.map(|id| identifier(kind, id)) })
+}
+
+/// A relationship to several resources.
+pub(crate) fn to_many<'i>(kind: &str, ids: impl IntoIterator<Item = &'i String>) -> Value {
+    let data: Value = ids.into_iter().map(|id| identifier(kind, id)).collect();
+    json!({ "data": data })
+}
+
+/// A relationship to a resource, with the link to the resource.
+pub(crate) fn related(kind: &str, id: &str) -> Value {
+    json!({ "data": identifier(kind, id), "links": { "related": format!("/api/v2/{kind}/{id}") } })
+}
+
+/// A membership of an organization. It is here because teams include memberships, and memberships include teams.
+pub(crate) fn membership(member: &Member, membership: &Membership) -> Rendered {
+    json!({
+        "id": membership.ext_id,
+        "type": MEMBERSHIP_TYPE,
+        "attributes": {
+            "status": membership.status.name(),
+            "email": membership.user.email,
+            "created-at": time(membership.created_at),
+        },
+        "relationships": {
+            "organization": related("organizations", &member.organization.name),
+            "user": to_one("users", Some(&membership.user.ext_id)),
+            "teams": to_many("teams", membership.teams.iter().map(|(_, id)| id)),
+        },
+        "links": { "self": format!("/api/v2/organization-memberships/{}", membership.ext_id) },
+    })
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_have_milliseconds() {
+        let at = time::macros::datetime!(2026-01-02 03:04:05.678901 UTC);
+        assert_eq!(super::time(at), "2026-01-02T03:04:05.678Z");
+    }
+}

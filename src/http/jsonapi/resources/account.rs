@@ -1,8 +1,9 @@
 //! Users: the caller's own account, and users that the caller may see.
 
+use serde_json::json;
+
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::users;
-use super::super::reply::RenderedResult;
+use super::super::reply::{Rendered, RenderedResult};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::Tx;
@@ -21,7 +22,7 @@ async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
 }
 
 fn render_account(user: User) -> RenderedResult {
-    RenderedResult::resource(users::account(&user))
+    RenderedResult::resource(account(&user))
 }
 
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
@@ -39,5 +40,38 @@ async fn show_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
 }
 
 fn render_user(user: User) -> RenderedResult {
-    RenderedResult::resource(users::document(&user))
+    RenderedResult::resource(document(&user))
+}
+
+/// An empty picture: clients require a URL, and this one makes them contact no other server.
+const EMPTY_AVATAR_URL: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
+
+/// A user in the list of included resources.
+pub(crate) fn document(user: &User) -> Rendered {
+    json!({
+        "id": user.ext_id,
+        "type": "users",
+        "attributes": {
+            "username": user.username,
+            "email": user.email,
+            "avatar-url": EMPTY_AVATAR_URL,
+            "is-service-account": false,
+        },
+        "links": { "self": format!("/api/v2/users/{}", user.ext_id) },
+    })
+    .into()
+}
+
+/// A user's own account.
+pub(crate) fn account(user: &User) -> Rendered {
+    let permissions = json!({
+        "can-create-organizations": true,
+        "can-manage-user-tokens": true,
+        "can-change-email": false,
+        "can-change-username": true,
+        "can-change-password": false,
+        "can-manage-sessions": false,
+    });
+    let factor = json!({ "enabled": false, "verified": false });
+    document(user).with(&["attributes", "two-factor"], factor).with(&["attributes", "permissions"], permissions)
 }

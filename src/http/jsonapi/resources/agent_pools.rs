@@ -1,12 +1,14 @@
 //! Agent pools: create, update, list, show, delete.
 
+use serde_json::json;
+
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::agent_pools::{RESOURCE_TYPE, document};
-use super::super::documents::workspaces;
+use super::super::documents::{related, time, to_many};
 use super::super::list::ListRequest;
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use super::workspaces;
 use crate::projects::Tx;
 use crate::projects::agent_pool::{
     self, AgentPool, AgentPoolFields, AgentPoolOrder, MAX_SCOPE_LIST_ELEMENTS, PoolFilter, ScopeLists,
@@ -145,4 +147,30 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     tx.hold();
     let (_, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     agent_pool::delete(tx, pool.id).await
+}
+
+/// The type of pool documents.
+const RESOURCE_TYPE: &str = "agent-pools";
+
+/// A pool.
+fn document(member: &Member, pool: &AgentPool) -> Rendered {
+    json!({
+        "id": pool.ext_id,
+        "type": RESOURCE_TYPE,
+        "attributes": {
+            "name": pool.name,
+            "created-at": time(pool.created_at),
+            "agent-count": 0,
+            "organization-scoped": pool.organization_scoped,
+        },
+        "relationships": {
+            "organization": related("organizations", &member.organization.name),
+            "workspaces": to_many("workspaces", &pool.workspaces),
+            "allowed-workspaces": to_many("workspaces", &pool.seen.allowed_workspaces),
+            "allowed-projects": to_many("projects", &pool.seen.allowed_projects),
+            "excluded-workspaces": to_many("workspaces", &pool.seen.excluded_workspaces),
+        },
+        "links": { "self": format!("/api/v2/agent-pools/{}", pool.ext_id) },
+    })
+    .into()
 }

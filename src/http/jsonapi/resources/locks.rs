@@ -1,10 +1,10 @@
 //! Workspace locks: lock, unlock, force-unlock. Each response is the workspace.
 
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::workspaces::document;
 use super::super::reply::RenderedResult;
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use super::workspaces::document;
 use crate::projects::Tx;
 use crate::projects::member::Member;
 use crate::projects::rejection::WorkResult;

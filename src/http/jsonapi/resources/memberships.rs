@@ -1,13 +1,13 @@
 //! Memberships of an organization: invite, list, show, remove.
 
 use super::super::body::{self, PrimaryResource, TypeRule};
-use super::super::documents::memberships::document;
-use super::super::documents::{teams, users};
+use super::super::documents::membership as document;
 use super::super::list::ListRequest;
 use super::super::query::MAX_FILTER_VALUES;
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use super::{account, teams};
 use crate::projects::attributes::{AttributeReader, AttributeValue};
 use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership, MembershipFilter};
@@ -53,7 +53,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Mem
 }
 
 fn render_created((member, membership): (Member, Membership)) -> RenderedResult {
-    let user = users::document(&membership.user);
+    let user = account::document(&membership.user);
     RenderedResult::created(document(&member, &membership)).including(Some(vec![user]))
 }
 
@@ -114,7 +114,7 @@ fn render_own_list(
     (list_request, listed, with_user): (ListRequest, ResultPage<(Member, Membership)>, bool),
 ) -> RenderedResult {
     let items = listed.items.iter().map(|(member, membership)| document(member, membership));
-    let user = || listed.items.first().map(|(_, membership)| users::document(&membership.user));
+    let user = || listed.items.first().map(|(_, membership)| account::document(&membership.user));
     list_request.document(items, listed.matching, None).including(with_user.then(|| user().into_iter().collect()))
 }
 
@@ -165,6 +165,6 @@ fn included(
 ) -> Option<Vec<Rendered>> {
     let MembershipIncludes { users, teams } = included_rows?;
     let shown = memberships.iter().filter(|_| users);
-    let users = shown.map(|membership| users::document(&membership.user));
+    let users = shown.map(|membership| account::document(&membership.user));
     Some(users.chain(teams.iter().map(|team| teams::document(member, team))).collect())
 }

@@ -1,8 +1,10 @@
 //! Tag bindings of projects and workspaces: own and effective ones, merge and replace; and flat tags.
 
-use super::super::documents::tags::{document, effective_binding, flat_tag as flat_document, organization_tag};
+use serde_json::{Value, json};
+
+use super::super::documents::{identifier, related, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::member::{self, Member};
@@ -152,7 +154,7 @@ async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
 }
 
 fn render_flat((list_request, listed): (ListRequest, ResultPage<String>)) -> RenderedResult {
-    list_request.document(listed.items.iter().map(|name| flat_document(name)), listed.matching, None)
+    list_request.document(listed.items.iter().map(|name| flat_tag(name)), listed.matching, None)
 }
 
 /// Lists the flat tags of all workspaces of an organization that the caller may see.
@@ -172,4 +174,47 @@ fn render_organization_tags(
     (list_request, member, listed): (ListRequest, Member, ResultPage<OrganizationTag>),
 ) -> RenderedResult {
     list_request.document(listed.items.iter().map(|tag| organization_tag(&member, tag)), listed.matching, None)
+}
+
+const EFFECTIVE_BINDING_TYPE: &str = "effective-tag-bindings";
+
+/// Path of the identifiers of effective bindings in a resource.
+pub(crate) const EFFECTIVE_BINDINGS_PATH: &[&str] = &["relationships", EFFECTIVE_BINDING_TYPE, "data"];
+
+/// A resource's own binding.
+fn document(binding: &TagBinding) -> Rendered {
+    json!({
+        "id": binding.ext_id,
+        "type": "tag-bindings",
+        "attributes": { "key": binding.key, "value": binding.value },
+    })
+    .into()
+}
+
+/// An effective binding. `from` is the project that it is inherited from; the resource's own bindings have no links.
+pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Rendered {
+    let document = document(binding).with(&["type"], EFFECTIVE_BINDING_TYPE);
+    let Some(project) = from else { return document };
+    // Some known clients read the link, others the relationship.
+    document
+        .with(&["links"], json!({ "inherited-from": format!("/api/v2/projects/{project}") }))
+        .with(&["relationships"], json!({ "inherited-from": to_one("projects", Some(project)) }))
+}
+
+/// A flat tag of a workspace.
+fn flat_tag(name: &str) -> Rendered {
+    json!({ "id": tag::flat_id(name), "type": "tags", "attributes": { "name": name } }).into()
+}
+
+/// A flat tag with the number of workspaces that have it.
+fn organization_tag(member: &Member, tag: &OrganizationTag) -> Rendered {
+    let organization = related("organizations", &member.organization.name);
+    flat_tag(&tag.name)
+        .with(&["attributes", "instance-count"], tag.workspaces)
+        .with(&["relationships"], json!({ "organization": organization }))
+}
+
+/// Identifiers of effective bindings, for [`EFFECTIVE_BINDINGS_PATH`].
+pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b TagBinding>) -> Value {
+    bindings.into_iter().map(|binding| identifier(EFFECTIVE_BINDING_TYPE, &binding.ext_id)).collect()
 }

@@ -1,9 +1,11 @@
 //! Project access of teams: create, list, show, update, delete.
 
+use serde_json::json;
+
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::team_projects::document;
+use super::super::documents::related;
 use super::super::list::ListRequest;
-use super::super::reply::{RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::attributes::AttributeReader;
@@ -27,8 +29,8 @@ const PROJECT_FILTER: &str = "filter[project][id]";
 /// The project is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let project = required_relationship(&resource, "project")?;
-    let team = required_relationship(&resource, "team")?;
+    let project = resource.required_to_one("project")?;
+    let team = resource.required_to_one("team")?;
     let (member, project) = project::find_visible(tx, &call.caller, &project, ProjectRights::MANAGE_TEAMS).await?;
     let team = team_access::find_team(tx, &call.caller, &member, &team).await?;
     let mut attributes = AttributeReader::new(resource.attributes());
@@ -39,12 +41,6 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAcces
 
 fn render_created(access: ProjectAccess) -> RenderedResult {
     RenderedResult::created(document(&access))
-}
-
-fn required_relationship(resource: &PrimaryResource<'_>, name: &str) -> WorkResult<String> {
-    let missing =
-        || ApiRejection::at(format!("/data/relationships/{name}"), format!("{name} must name one resource by its id"));
-    Ok(resource.to_one(name)?.flatten().ok_or_else(missing)?)
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ProjectAccess>)> {
@@ -85,4 +81,24 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let needed = ProjectRights::MANAGE_TEAMS;
     let (_, project, access) = team_access::find_visible(tx, &call.caller, call.param("access_id"), needed).await?;
     team_access::delete(tx, &project, &access).await
+}
+
+/// A team's access, with all keys at each access level.
+fn document(access: &ProjectAccess) -> Rendered {
+    let (project, workspace) = access.settings.blocks();
+    json!({
+        "id": access.ext_id,
+        "type": "team-projects",
+        "attributes": {
+            "access": access.level.name(),
+            "project-access": project,
+            "workspace-access": workspace,
+        },
+        "relationships": {
+            "team": related("teams", &access.team),
+            "project": related("projects", &access.project),
+        },
+        "links": { "self": format!("/api/v2/team-projects/{}", access.ext_id) },
+    })
+    .into()
 }

@@ -1,9 +1,11 @@
 //! Workspace access of teams: create, list, show, update, delete.
 
+use serde_json::{Value, json};
+
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::team_workspaces::document;
+use super::super::documents::related;
 use super::super::list::ListRequest;
-use super::super::reply::{RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::attributes::AttributeReader;
@@ -29,8 +31,8 @@ const TEAM_FILTER: &str = "filter[team][id]";
 /// The workspace is in the body, so the shape of the body is checked before the caller's rights.
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAccess> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let workspace = required_relationship(&resource, "workspace")?;
-    let team = required_relationship(&resource, "team")?;
+    let workspace = resource.required_to_one("workspace")?;
+    let team = resource.required_to_one("team")?;
     let key = WorkspaceLocator::Id(&workspace);
     let (member, workspace) = workspace::find_visible(tx, &call.caller, key, WorkspaceRights::ADMIN).await?;
     let team = team_access::find_team(tx, &call.caller, &member, &team).await?;
@@ -42,12 +44,6 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAcc
 
 fn render_created(access: WorkspaceAccess) -> RenderedResult {
     RenderedResult::created(document(&access))
-}
-
-fn required_relationship(resource: &PrimaryResource<'_>, name: &str) -> WorkResult<String> {
-    let missing =
-        || ApiRejection::at(format!("/data/relationships/{name}"), format!("{name} must name one resource by its id"));
-    Ok(resource.to_one(name)?.flatten().ok_or_else(missing)?)
 }
 
 async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<WorkspaceAccess>)> {
@@ -92,4 +88,21 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (.., access) =
         workspace_access::find_visible(tx, &call.caller, call.param("workspace_access_id"), needed).await?;
     workspace_access::delete(tx, &access).await
+}
+
+/// A team's access, with all keys at each access level.
+fn document(access: &WorkspaceAccess) -> Rendered {
+    let mut attributes = access.settings.attributes();
+    attributes.insert("access".to_owned(), access.level.name().into());
+    json!({
+        "id": access.ext_id,
+        "type": "team-workspaces",
+        "attributes": Value::Object(attributes),
+        "relationships": {
+            "team": related("teams", &access.team),
+            "workspace": related("workspaces", &access.workspace),
+        },
+        "links": { "self": format!("/api/v2/team-workspaces/{}", access.ext_id) },
+    })
+    .into()
 }

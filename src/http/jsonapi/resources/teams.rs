@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Map, Value, json};
+
 use super::super::body::{self, PrimaryResource, TypeRule};
-use super::super::documents::teams::{document, with_memberships, with_users};
-use super::super::documents::{memberships, users};
+use super::super::documents::{MEMBERSHIP_TYPE, membership as membership_document, related, to_many};
 use super::super::list::ListRequest;
 use super::super::query::MAX_FILTER_VALUES;
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use super::account;
 use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::ResultPage;
 use crate::projects::rejection::{ApiRejection, WorkResult};
+use crate::projects::rights::Flag;
 use crate::projects::team::{self, Team, TeamChange, TeamFilter, members};
 use crate::projects::{Tx, escalation};
 
@@ -133,7 +136,7 @@ async fn list_memberships(
 }
 
 fn render_memberships((list_request, member, listed): (ListRequest, Member, ResultPage<Membership>)) -> RenderedResult {
-    let items = listed.items.iter().map(|membership| memberships::document(&member, membership));
+    let items = listed.items.iter().map(|membership| membership_document(&member, membership));
     list_request.document(items, listed.matching, None)
 }
 
@@ -221,10 +224,10 @@ impl TeamPeople {
     fn included(&self, member: &Member) -> Vec<Rendered> {
         let mut included = Vec::new();
         if self.includes.users {
-            included.extend(self.memberships.iter().map(|membership| users::document(&membership.user)));
+            included.extend(self.memberships.iter().map(|membership| account::document(&membership.user)));
         }
         if self.includes.memberships {
-            included.extend(self.memberships.iter().map(|membership| memberships::document(member, membership)));
+            included.extend(self.memberships.iter().map(|membership| membership_document(member, membership)));
         }
         included
     }
@@ -241,4 +244,46 @@ fn render_team(member: &Member, team: &Team, people: Option<&TeamPeople>) -> Ren
     let of_team = people.of(team);
     let document = if people.includes.users { with_users(document, &of_team) } else { document };
     if people.includes.memberships { with_memberships(document, &of_team) } else { document }
+}
+
+const RESOURCE_TYPE: &str = "teams";
+
+/// A team.
+pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
+    let flags: Map<String, Value> =
+        Flag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();
+    let manages = team::may_manage(member, team);
+    let changes_people = team::may_change_members(member, team);
+    json!({
+        "id": team.ext_id,
+        "type": RESOURCE_TYPE,
+        "attributes": {
+            "name": team.name,
+            "visibility": team.visibility.name(),
+            "users-count": team.users,
+            "description": team.description,
+            "sso-team-id": team.sso_team_id,
+            "allow-member-token-management": team.member_tokens,
+            "is-unified": false,
+            "organization-access": flags,
+            "permissions": { "can-destroy": manages, "can-update-membership": changes_people },
+        },
+        "relationships": { "organization": related("organizations", &member.organization.name) },
+        "links": { "self": format!("/api/v2/teams/{}", team.ext_id) },
+    })
+    .into()
+}
+
+/// Adds the team's members as users.
+#[must_use]
+fn with_users(team: Rendered, people: &[&Membership]) -> Rendered {
+    let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
+    team.with(&["relationships", "users"], users)
+}
+
+/// Adds the team's members as memberships.
+#[must_use]
+fn with_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
+    let all = to_many(MEMBERSHIP_TYPE, people.iter().map(|one| &one.ext_id));
+    team.with(&["relationships", "organization-memberships"], all)
 }

@@ -2,12 +2,15 @@
 //!
 //! The text of a token appears only in the response to its creation. All other documents have `null` instead.
 
+use serde_json::json;
+
 use super::super::body::{self, PrimaryResource, TypeRule};
-use super::super::documents::tokens::document;
+use super::super::documents::{identifier, time, to_one};
 use super::super::list::ListRequest;
-use super::super::reply::{RenderedResult, empty};
+use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use crate::clock;
 use crate::error::Kind as Cause;
 use crate::projects::api_token::{
     self, ApiToken, ApiTokenExpiry, ApiTokenRequest, OrganizationTokenKind, TeamTokenFilter, TokenOwner,
@@ -195,4 +198,28 @@ fn render_list((list_request, listed): (ListRequest, ResultPage<ApiToken>)) -> R
 
 fn render_one(token: ApiToken) -> RenderedResult {
     RenderedResult::resource(document(&token, None))
+}
+
+/// A token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
+fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
+    let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
+    let mut relationships = json!({ "created-by": { "data": maker } });
+    if let Some(team) = &token.team {
+        relationships["team"] = to_one("teams", Some(team));
+    }
+    json!({
+        "id": token.ext_id,
+        "type": "authentication-tokens",
+        "attributes": {
+            "created-at": time(token.created_at),
+            "last-used-at": token.last_used_at.map(time),
+            "description": token.description,
+            "token": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
+            // With the precision that the client sent.
+            "expired-at": token.expired_at.map(clock::format_rfc3339),
+        },
+        "relationships": relationships,
+        "links": { "self": format!("/api/v2/authentication-tokens/{}", token.ext_id) },
+    })
+    .into()
 }

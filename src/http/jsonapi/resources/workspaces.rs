@@ -2,14 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde_json::{Value, json};
+
 use super::super::body::{PrimaryResource, TypeRule};
-use super::super::documents::workspaces::{RESOURCE_TYPE, document, for_remote_run, with_tags};
-use super::super::documents::{organizations, projects, tags};
+use super::super::documents::{identifier, related, time, to_one};
 use super::super::list::ListRequest;
 use super::super::query::{MAX_FILTER_TAGS, MAX_FILTER_VALUES, Query, TAG_FILTER};
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
+use super::{organizations, projects, tags};
 use crate::error::Kind;
 use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
@@ -291,4 +293,104 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
         is a backend for the state";
     let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
     Err(ApiRejection::of(Kind::Invalid, vec![fault]).into())
+}
+
+/// The type of workspace documents.
+const RESOURCE_TYPE: &str = "workspaces";
+
+/// A workspace. For clients that plan and apply, see [`for_remote_run`].
+pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
+    let organization = &member.organization.name;
+    let name = &workspace.name;
+    let path = format!("/api/v2/workspaces/{}", workspace.ext_id);
+    let mode = workspace.mode(member);
+    json!({
+        "id": workspace.ext_id,
+        "type": RESOURCE_TYPE,
+        "attributes": attributes(member, workspace),
+        "relationships": {
+            "organization": related("organizations", organization),
+            "project": related("projects", &workspace.project_ext_id),
+            "agent-pool": to_one("agent-pools", mode.pool.as_deref()),
+            "locked-by": { "data": visible_lock_holder(workspace) },
+            "current-run": { "data": null },
+            "tag-bindings": { "links": { "related": format!("{path}/tag-bindings") } },
+            "effective-tag-bindings": { "links": { "related": format!("{path}/effective-tag-bindings") } },
+        },
+        "links": {
+            "self": format!("/api/v2/organizations/{organization}/workspaces/{name}"),
+            "self-html": format!("/app/{organization}/workspaces/{name}"),
+        },
+    })
+    .into()
+}
+
+/// A workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and then
+/// find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
+#[must_use]
+fn for_remote_run(workspace: Rendered) -> Rendered {
+    workspace.with(&["attributes", "execution-mode"], "remote")
+}
+
+/// Adds identifiers of the workspace's effective tags.
+#[must_use]
+fn with_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b TagBinding>) -> Rendered {
+    workspace.with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
+}
+
+/// Returns the holder of the lock, unless it is a team that is hidden from the caller.
+fn visible_lock_holder(workspace: &Workspace) -> Option<Value> {
+    let holder = workspace.locked_by.as_deref().filter(|_| !workspace.holder_is_hidden)?;
+    let (kind, id) = holder.split_once('/')?;
+    Some(identifier(kind, id))
+}
+
+fn attributes(member: &Member, workspace: &Workspace) -> Value {
+    let mode = workspace.mode(member);
+    let own = workspace.own_mode.is_some();
+    let flat = workspace.tags.iter().filter(|binding| binding.value.is_empty()).map(|binding| &binding.key[..]);
+    let mut attributes = json!({
+        "name": workspace.name,
+        "description": workspace.description,
+        "created-at": time(workspace.created_at),
+        "updated-at": time(workspace.updated_at),
+        "latest-change-at": time(workspace.updated_at),
+        "hyok-enabled": false,
+        "execution-mode": mode.name,
+        "operations": mode.name != "local",
+        "setting-overwrites": { "execution-mode": own, "agent-pool": own },
+        "terraform-version": workspace.terraform_version,
+        "locked": workspace.locked_by.is_some(),
+        "auto-destroy-activity-duration": workspace.auto_destroy,
+        "inherits-project-auto-destroy": workspace.inherits_auto_destroy,
+        "auto-destroy-at": workspace.auto_destroy_at.map(time),
+        "tag-names": flat.collect::<Vec<_>>(),
+        "source": "tfe-api",
+        "actions": { "is-destroyable": true },
+        "resource-count": 0,
+        "permissions": permissions(workspace.rights),
+    });
+    if let Value::Object(attributes) = &mut attributes {
+        attributes.append(&mut workspace.settings.all());
+    }
+    attributes
+}
+
+fn permissions(rights: WorkspaceRights) -> Value {
+    json!({
+        "can-read-settings": rights.has(WorkspaceRights::READ),
+        "can-update": rights.has(WorkspaceRights::ADMIN),
+        "can-destroy": rights.has(WorkspaceRights::DESTROY),
+        "can-force-delete": rights.has(WorkspaceRights::ADMIN),
+        "can-lock": rights.has(WorkspaceRights::LOCK),
+        "can-unlock": rights.has(WorkspaceRights::LOCK),
+        "can-force-unlock": rights.has(WorkspaceRights::ADMIN),
+        "can-manage-run-tasks": rights.has(WorkspaceRights::RUN_TASKS),
+        "can-queue-run": rights.has(WorkspaceRights::PLAN),
+        "can-queue-apply": rights.has(WorkspaceRights::APPLY),
+        "can-queue-destroy": rights.has(WorkspaceRights::APPLY),
+        "can-read-variable": rights.has(WorkspaceRights::READ_VARIABLES),
+        "can-update-variable": rights.has(WorkspaceRights::WRITE_VARIABLES),
+        "can-read-state-versions": rights.has(WorkspaceRights::READ_STATE),
+    })
 }
