@@ -155,44 +155,35 @@ fn error_object(kind: Kind, status: u16, fault: &Fault) -> Value {
 }
 
 pub(super) fn status(kind: Kind) -> u16 {
+    status_and_title(kind).0
+}
+
+/// Maps an error kind to the status and the title of the projects API.
+fn status_and_title(kind: Kind) -> (u16, &'static str) {
     match kind {
-        Kind::Malformed => 400,
-        Kind::Invalid => 422,
-        Kind::Unauthenticated => 401,
-        Kind::Forbidden => 403,
-        Kind::NotFound => 404,
-        Kind::UnsupportedMethod => 405,
-        Kind::Conflict => 409,
-        Kind::Precondition => 412,
-        Kind::TooLarge => 413,
-        Kind::UnsupportedMedia => 415,
-        Kind::Quota => 429,
-        Kind::HeadersTooLarge => 431,
-        Kind::BadGateway => 502,
-        Kind::Busy | Kind::Unavailable => 503,
-        Kind::Internal => 500,
+        Kind::Malformed => (400, "bad request"),
+        Kind::Invalid => (422, "unprocessable entity"),
+        Kind::Unauthenticated => (401, "unauthorized"),
+        Kind::Forbidden => (403, "forbidden"),
+        Kind::NotFound => (404, "not found"),
+        Kind::UnsupportedMethod => (405, "method not allowed"),
+        Kind::Conflict => (409, "conflict"),
+        Kind::Precondition => (412, "precondition failed"),
+        Kind::TooLarge => (413, "payload too large"),
+        Kind::UnsupportedMedia => (415, "unsupported media type"),
+        Kind::Quota => (429, "Too many requests"),
+        Kind::HeadersTooLarge => (431, "request header fields too large"),
+        Kind::BadGateway => (502, "bad gateway"),
+        Kind::Busy | Kind::Unavailable => (503, "service unavailable"),
+        Kind::Internal => (500, "internal server error"),
     }
 }
 
 fn title(kind: Kind, fault: &Fault) -> &'static str {
     let of_attribute = |source: &FaultSource| matches!(source, FaultSource::Pointer(pointer) if pointer.starts_with("/data/attributes/") || pointer.starts_with("/data/relationships/"));
     match kind {
-        Kind::Malformed => "bad request",
         Kind::Invalid if fault.source.as_ref().is_some_and(of_attribute) => "invalid attribute",
-        Kind::Invalid => "unprocessable entity",
-        Kind::Unauthenticated => "unauthorized",
-        Kind::Forbidden => "forbidden",
-        Kind::NotFound => "not found",
-        Kind::UnsupportedMethod => "method not allowed",
-        Kind::Conflict => "conflict",
-        Kind::Precondition => "precondition failed",
-        Kind::TooLarge => "payload too large",
-        Kind::UnsupportedMedia => "unsupported media type",
-        Kind::Quota => "Too many requests",
-        Kind::HeadersTooLarge => "request header fields too large",
-        Kind::BadGateway => "bad gateway",
-        Kind::Busy | Kind::Unavailable => "service unavailable",
-        Kind::Internal => "internal server error",
+        kind => status_and_title(kind).1,
     }
 }
 

@@ -23,9 +23,9 @@ use crate::fair_queue::cpu;
 use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.
-const NAMES_PER_PAGE: usize = 1_000;
+pub(super) const NAMES_PER_PAGE: usize = 1_000;
 /// Page size of lists with details, in rows: some hundred kilobytes.
-pub(super) const DETAILED_ROWS_PER_PAGE: usize = 250;
+const DETAILED_ROWS_PER_PAGE: usize = 250;
 /// Rows that are rendered on the HTTP worker; more are rendered in the CPU queue.
 const MAX_ROWS_RENDERED_INLINE: usize = 200;
 /// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
@@ -38,15 +38,10 @@ pub(super) trait RowSource: Send + Sync + 'static {
 
     /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
     /// Details are read only with `infos`.
-    fn page(
-        &self,
-        after: &Self::Position,
-        max: usize,
-        infos: bool,
-    ) -> BoxFuture<'static, Result<ListPage<Self::Position>>>;
+    fn page(&self, after: &Self::Position, max: usize, infos: bool) -> ListPageFuture<Self::Position>;
 
     fn max_page_rows(&self) -> usize {
-        NAMES_PER_PAGE
+        if self.has_infos() { DETAILED_ROWS_PER_PAGE } else { NAMES_PER_PAGE }
     }
 
     /// `true` if rows have details.
@@ -63,6 +58,9 @@ pub(super) trait RowSource: Send + Sync + 'static {
         ready(Ok(())).boxed()
     }
 }
+
+/// A page that is being read.
+pub(super) type ListPageFuture<P> = BoxFuture<'static, Result<ListPage<P>>>;
 
 pub(super) struct ListPage<P> {
     pub(super) rows: Vec<ListRow<P>>,
@@ -87,7 +85,7 @@ impl<P: Clone + Send + 'static> ListPage<P> {
         found: impl Future<Output = Result<Vec<T>>> + Send + 'static,
         max: usize,
         row: impl Fn(T) -> ListRow<P> + Send + 'static,
-    ) -> BoxFuture<'static, Result<Self>> {
+    ) -> ListPageFuture<P> {
         async move {
             let found = found.await?;
             let is_long = found.len() > MAX_ROWS_RENDERED_INLINE;

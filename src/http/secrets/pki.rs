@@ -109,12 +109,12 @@ pub static ROUTES: &[Route] = routes! {
     token Delete "key/:key_ref" &[] => keys::delete;
     token Read "config/keys" &[] => keys::read_config;
     token Update "config/keys" &["default"] => keys::write_config;
-    (open.public()) Read "ca" &[] => authority::ca_der;
-    (open.public()) Read "ca/pem" &[] => authority::ca_pem;
+    (open.public()) Read "ca" &[] => authority::issuer_der;
+    (open.public()) Read "ca/pem" &[] => authority::issuer_pem;
     (open.public()) Read "ca_chain" &[] => authority::ca_chain;
     open Read "cert/ca" &[] => authority::ca_json;
-    open Read "cert/ca/raw" &[] => authority::ca_der;
-    open Read "cert/ca/raw/pem" &[] => authority::ca_pem;
+    open Read "cert/ca/raw" &[] => authority::issuer_der;
+    open Read "cert/ca/raw/pem" &[] => authority::issuer_pem;
     open Read "cert/ca_chain" &[] => authority::ca_chain_json;
     open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::as_certificate;
     (open.public()) Read

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, LocalBoxFuture};
+use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
 use super::handler_response::HandlerResponse;
-use super::listing::{self, ListRow, RowSource};
+use super::listing::{self, ListPageFuture, ListRow, RowSource};
 use super::page::PageParams;
 use super::route::{Call, ExistenceQuery, Route, routes};
 use super::sys::run_detached;
@@ -223,7 +223,7 @@ struct TokenAccessorSource {
 impl RowSource for TokenAccessorSource {
     type Position = TokenHash;
 
-    fn page(&self, after: &TokenHash, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
+    fn page(&self, after: &TokenHash, max: usize, _: bool) -> ListPageFuture<TokenHash> {
         let auth = Arc::clone(&self.auth);
         let above = self.above.clone();
         let after = *after;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::fields::{id, optional_pairs, optional_text};
@@ -13,7 +12,7 @@ use crate::auth::mounts::MountTable;
 use crate::auth::store::AliasEntry;
 use crate::error::{Error, Result};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::run_detached;
@@ -64,7 +63,7 @@ struct AliasSource {
 impl RowSource for AliasSource {
     type Position = String;
 
-    fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, after: &String, max: usize, infos: bool) -> ListPageFuture<String> {
         let auth = Arc::clone(&self.auth);
         let mounts = Arc::clone(&self.mounts);
         let after = after.clone();
@@ -73,10 +72,6 @@ impl RowSource for AliasSource {
             ListRow::named(alias.id.clone(), &alias.id, info)
         };
         listing::ListPage::read(async move { auth.alias_page(after, max as u32).await }, max, row)
-    }
-
-    fn max_page_rows(&self) -> usize {
-        listing::DETAILED_ROWS_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::fields::{exactly_one, id, optional_pairs, optional_text};
@@ -14,7 +13,7 @@ use crate::auth::policy::lower;
 use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::run_detached;
@@ -102,7 +101,7 @@ struct EntitySource {
 impl RowSource for EntitySource {
     type Position = String;
 
-    fn page(&self, after: &String, max: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, after: &String, max: usize, infos: bool) -> ListPageFuture<String> {
         let auth = Arc::clone(&self.auth);
         let mounts = Arc::clone(&self.mounts);
         let by_name = self.by_name;
@@ -116,10 +115,6 @@ impl RowSource for EntitySource {
             ListRow::named(key.clone(), &key, info)
         };
         listing::ListPage::read(async move { auth.entity_page(page).await }, max, row)
-    }
-
-    fn max_page_rows(&self) -> usize {
-        listing::DETAILED_ROWS_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {

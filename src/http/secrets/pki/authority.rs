@@ -33,9 +33,11 @@ struct ServedIssuer {
     changed_at: i64,
 }
 
-async fn served_issuer(call: &Call, reference: &str) -> Result<Option<ServedIssuer>> {
+/// Returns the issuer in the path, or the default issuer on paths without one.
+async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
+    let reference = Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).unwrap_or("default");
     let now = authority.tools().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
@@ -43,26 +45,17 @@ async fn served_issuer(call: &Call, reference: &str) -> Result<Option<ServedIssu
     }))
 }
 
-/// A raw response about the default issuer; 204 when there is none.
-async fn raw_default(
-    call: &Call,
-    media_type: &'static str,
-    body: impl Fn(&ServedIssuer) -> Vec<u8>,
-) -> Result<HandlerResponse> {
-    let shown = served_issuer(call, "default").await?;
-    Ok(shown.map_or_else(HandlerResponse::empty, |shown| {
-        HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at)
-    }))
-}
-
-/// A raw response about the issuer in the path.
+/// A raw response about an issuer; 204 when there is no default issuer.
 async fn raw_issuer(
     call: &Call,
     media_type: &'static str,
     body: impl Fn(&ServedIssuer) -> Vec<u8>,
 ) -> Result<HandlerResponse> {
-    let shown = served_issuer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at))
+    match served_issuer(call).await? {
+        Some(shown) => Ok(HandlerResponse::cacheable(media_type, body(&shown), shown.changed_at)),
+        None if call.param("issuer_ref").is_empty() => Ok(HandlerResponse::empty()),
+        None => Err(Error::not_found()),
+    }
 }
 
 /// A response in an envelope. It has no entity tag, because the envelope contains the request id.
@@ -74,33 +67,24 @@ fn enveloped(data: Value, changed_at: i64) -> HandlerResponse {
     })
 }
 
-fn der(shown: &ServedIssuer) -> Vec<u8> {
-    shown.signer.issuer.certificate.der().to_vec()
-}
-
-fn pem_text(shown: &ServedIssuer) -> Vec<u8> {
-    (issuer_pem_text(&shown.signer.issuer) + "\n").into_bytes()
-}
-
 fn chain_text(shown: &ServedIssuer) -> String {
     shown.signer.chain(shown.now).iter().map(|i| issuer_pem_text(i)).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) async fn ca_der(call: Call) -> Result<HandlerResponse> {
-    raw_default(&call, DER_MEDIA_TYPE, der).await
+pub(super) async fn issuer_der(call: Call) -> Result<HandlerResponse> {
+    raw_issuer(&call, DER_MEDIA_TYPE, |s| s.signer.issuer.certificate.der().to_vec()).await
 }
 
-pub(super) async fn ca_pem(call: Call) -> Result<HandlerResponse> {
-    raw_default(&call, PEM_MEDIA_TYPE, pem_text).await
+pub(super) async fn issuer_pem(call: Call) -> Result<HandlerResponse> {
+    raw_issuer(&call, PEM_MEDIA_TYPE, |s| pem_line(&s.signer.issuer).into_bytes()).await
 }
 
 pub(super) async fn ca_chain(call: Call) -> Result<HandlerResponse> {
-    raw_default(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
+    raw_issuer(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
 }
 
 pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
-    let ServedIssuer { signer, changed_at, .. } =
-        served_issuer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let ServedIssuer { signer, changed_at, .. } = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -110,7 +94,7 @@ pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call, "default").await?.ok_or_else(Error::not_found)?;
+    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&shown);
     let data = json!({
         "certificate": chain,
@@ -122,7 +106,7 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
-    let shown = served_issuer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let shown = served_issuer(&call).await?.ok_or_else(Error::not_found)?;
     let ServedIssuer { signer, now, changed_at } = shown;
     let record = &signer.issuer.record;
     let data = json!({
@@ -132,14 +116,6 @@ pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
         "issuer_name": record.name,
     });
     Ok(enveloped(data, changed_at))
-}
-
-pub(super) async fn issuer_der(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, DER_MEDIA_TYPE, der).await
-}
-
-pub(super) async fn issuer_pem(call: Call) -> Result<HandlerResponse> {
-    raw_issuer(&call, PEM_MEDIA_TYPE, pem_text).await
 }
 
 async fn find_certificate(call: &Call) -> Result<Option<StoredCertificate>> {

@@ -13,7 +13,7 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::cpu;
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::route::Call;
 use crate::pki::store::{PkiStore, SerialAndDer};
 use crate::x509::certificate::Certificate;
@@ -44,18 +44,18 @@ struct SerialListSource {
 impl RowSource for SerialListSource {
     type Position = SerialPosition;
 
-    fn page(
-        &self,
-        after: &SerialPosition,
-        max: usize,
-        infos: bool,
-    ) -> BoxFuture<'static, Result<listing::ListPage<SerialPosition>>> {
+    fn page(&self, after: &SerialPosition, max: usize, infos: bool) -> ListPageFuture<SerialPosition> {
         let found = (self.page_of)(&*self.store, self.mount, *after, max as u32);
         let info = self.info.clone().filter(|_| infos);
         listing::ListPage::read(found, max, move |serial| ListRow {
             at: Some(serial),
             shown: Some((serial_json(serial), info.clone())),
         })
+    }
+
+    /// All rows have the same details, so pages are as long as those of names.
+    fn max_page_rows(&self) -> usize {
+        listing::NAMES_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {
@@ -75,12 +75,7 @@ struct CertificateSource {
 impl RowSource for CertificateSource {
     type Position = SerialPosition;
 
-    fn page(
-        &self,
-        after: &SerialPosition,
-        max: usize,
-        infos: bool,
-    ) -> BoxFuture<'static, Result<listing::ListPage<SerialPosition>>> {
+    fn page(&self, after: &SerialPosition, max: usize, infos: bool) -> ListPageFuture<SerialPosition> {
         let found = self.store.certificates(self.mount, *after, max as u32);
         async move {
             let found = found.await?;
@@ -89,10 +84,6 @@ impl RowSource for CertificateSource {
             Ok(listing::ListPage::of(rows, max))
         }
         .boxed()
-    }
-
-    fn max_page_rows(&self) -> usize {
-        listing::DETAILED_ROWS_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::super::handler_response::HandlerResponse;
-use super::super::listing::{self, ListRow, RowSource};
+use super::super::listing::{self, ListPageFuture, ListRow, RowSource};
 use super::super::page::PageParams;
 use super::super::route::Call;
 use super::run_detached;
@@ -122,7 +121,7 @@ impl RowSource for TokenLeaseSource {
         50_000
     }
 
-    fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
         let auth = Arc::clone(&self.auth);
         let prefix = self.prefix.clone();
         let from = from.clone();
@@ -146,7 +145,7 @@ impl RowSource for CertificateLeaseSource {
     /// The last lease id that was read, or the end of its segment.
     type Position = String;
 
-    fn page(&self, from: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
         /// The segment for leases of tokens, and its end: `0` follows `/`.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);

@@ -16,7 +16,7 @@ use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::login::roles::ROLE_PARAM;
 use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
@@ -53,7 +53,7 @@ struct SecretIdAccessorSource {
 impl RowSource for SecretIdAccessorSource {
     type Position = String;
 
-    fn page(&self, after: &String, max: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
+    fn page(&self, after: &String, max: usize, _: bool) -> ListPageFuture<String> {
         let found = self.open.accessors(self.role, after.clone(), max as u32, self.now);
         listing::ListPage::read(found, max, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
     }
