@@ -10,7 +10,6 @@ mod issuers;
 mod issuing;
 mod keys;
 mod lists;
-mod metadata;
 mod ocsp;
 mod record;
 mod rendering;
@@ -157,8 +156,8 @@ pub static ROUTES: &[Route] = routes! {
     (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
     open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
     (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    token List "cert-metadata" LIST_FIELDS => metadata::list;
-    token Read "cert-metadata/:serial" &[] => metadata::read;
+    token List "cert-metadata" LIST_FIELDS => record::list_metadata;
+    token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;
 };
 

@@ -11,7 +11,6 @@ mod managed_keys;
 mod mounts;
 mod policies;
 mod quotas;
-mod remount;
 mod rotate;
 mod versions;
 mod wrapping;
@@ -100,8 +99,8 @@ pub static ROUTES: &[Route] = routes! {
     sudo Update "audit/*path" audit::FIELDS => audit::enable;
     sudo Delete "audit/*path" &[] => audit::disable;
     token Update "audit-hash/*path" &["input"] => audit::hash;
-    sudo Update "remount" &["from", "to"] => remount::remount;
-    token Read "remount/status/:migration_id" &[] => remount::status;
+    sudo Update "remount" &["from", "to"] => mounts::remount;
+    token Read "remount/status/:migration_id" &[] => mounts::remount_status;
     token Read "internal/status" &[] => versions::condition;
     (open.with_token_as_sent()) Read "internal/ui/mounts" &[] => mounts::visible;
     (token.for_callers()) Read "internal/ui/mounts/*path" &[] => mounts::preflight;

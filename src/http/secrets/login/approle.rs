@@ -1,15 +1,16 @@
 //! The HTTP interface of `approle`: its route table, with the handlers in submodules.
 
 mod fields;
-mod login;
 mod parts;
 mod secret_ids;
 
 use self::fields::{ROLE_SYNONYMS, merged, to_json};
 use super::roles::{self, LIST_FIELDS};
 use crate::auth::login::approle::AppRoleMethod;
+use crate::error::{Error, Result};
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
-use crate::http::secrets::route::Route;
+use crate::http::secrets::route::{Call, Route};
 
 macro_rules! route {
     ($operation:ident $pattern:literal $fields:expr => $handler:path) => {
@@ -19,7 +20,7 @@ macro_rules! route {
 
 /// The routes of an `approle` mount.
 pub(crate) static ROUTES: &[Route] = &[
-    Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))),
+    Route::open(Update, "login", &["role_id", "secret_id"], |call| Box::pin(login(call))),
     route!(List "role" LIST_FIELDS => roles::list::<AppRoleMethod>),
     Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<AppRoleMethod>(call, to_json))),
     Route::token(Update, "role/:login_role", fields::ROLE_FIELDS, |call| {
@@ -76,3 +77,18 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(Delete "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR_FIELDS => secret_ids::destroy_accessor),
     route!(Update "tidy/secret-id" &[] => secret_ids::tidy),
 ];
+
+/// Creates a token for a valid role id and, if the role requires one, secret id.
+async fn login(mut call: Call) -> Result<HandlerResponse> {
+    let open = call.login_method::<AppRoleMethod>().await?;
+    let role_id = call.fields.text("role_id")?.unwrap_or_default();
+    if role_id.trim().is_empty() {
+        return Err(Error::invalid("missing role_id"));
+    }
+    let secret_id = call.fields.take_secret("secret_id")?;
+    let mount = call.mount.clone();
+    let now = call.state.clock.now();
+    let login = open.enter(mount, &role_id, secret_id, call.address, now).await?;
+    let (given, warnings) = call.state.auth.log_in(login).await?;
+    Ok(HandlerResponse::auth(given).with_warnings(warnings))
+}

@@ -1,20 +1,23 @@
-//! Stored data about a certificate: `cert-record/:serial`. It needs a token, because it reveals the requester, whereas
-//! the certificate itself is public.
+//! Stored data about certificates: `cert-record/:serial`, and the metadata that callers attached to them
+//! (`cert-metadata`). Reading needs a token: records reveal the requester and metadata may be confidential, whereas the
+//! certificates themselves are public.
 
 use serde_json::{Value, json};
 
+use super::lists;
 use super::revoking::reason_name;
 use crate::auth::requester::Requester;
 use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result};
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
+use crate::pki::issue::side_effects::CertificateMetadata;
 use crate::x509::serial::Serial;
 
 /// `GET cert-record/:serial`: requester, time, role and revocation of a certificate. A certificate that was stored only
 /// when it was revoked has the caller of the revocation as its requester.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
-    let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
+    let serial = serial_in_path(&call)?;
     let authority = call.authority().await?;
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
     let row = stored.row;
@@ -40,4 +43,28 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
         "revocation_time": revocation.as_ref().map_or(Value::Null, |r| format_rfc3339(r.revoked_at).into()),
         "revocation_reason": revocation.map_or(Value::Null, |r| reason_name(r.reason).into()),
     })))
+}
+
+pub(super) async fn list_metadata(call: Call) -> Result<HandlerResponse> {
+    lists::list_serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit), None).await
+}
+
+/// `GET cert-metadata/:serial`: metadata that the caller attached to a certificate.
+pub(super) async fn read_metadata(call: Call) -> Result<HandlerResponse> {
+    let serial = serial_in_path(&call)?;
+    let authority = call.authority().await?;
+    let row = authority.tools().store.metadata(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
+    let CertificateMetadata { issuer, role, metadata } = CertificateMetadata::of(&row)?;
+    let expiration = Time::from_unix_timestamp(row.not_after).map_err(Error::internal)?;
+    Ok(HandlerResponse::data(json!({
+        "issuer_id": issuer,
+        "expiration": format_rfc3339(expiration),
+        "cert_metadata": metadata,
+        "role": role.unwrap_or_default(),
+        "serial_number": serial.to_string(),
+    })))
+}
+
+fn serial_in_path(call: &Call) -> Result<Serial> {
+    Serial::parse(call.param("serial")).map_err(|_| Error::not_found())
 }

@@ -1,4 +1,4 @@
-//! The mount table: engines (`sys/mounts`) and authentication methods (`sys/auth`).
+//! The mount table: engines (`sys/mounts`), authentication methods (`sys/auth`) and moves (`sys/remount`).
 
 use std::sync::Arc;
 
@@ -174,6 +174,28 @@ pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     let mut entry = mount_json(mount, call.dialect);
     entry["path"] = mount.path.clone().into();
     Ok(HandlerResponse::data(entry))
+}
+
+/// `POST sys/remount`: moves a mount. The move is complete when its response is sent.
+pub(super) async fn remount(call: Call) -> Result<HandlerResponse> {
+    let path = |name| call.fields.str(name).map(|path| path.filter(|path| !path.is_empty()).map(str::to_owned));
+    let (Some(from), Some(to)) = (path("from")?, path("to")?) else {
+        return Err(Error::invalid("both 'from' and 'to' path must be specified as a string"));
+    };
+    run_detached(async move {
+        let made = call.state.mounts.remount(&from, &to).await?;
+        Ok(ResponseBody::DataAndTop(json!({ "migration_id": made.id })))
+    })
+    .await
+}
+
+/// `GET sys/remount/status/:migration_id`: always reports success.
+pub(super) async fn remount_status(call: Call) -> Result<HandlerResponse> {
+    let made = call.state.auth.mount_moved(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
+    Ok(HandlerResponse::data(json!({
+        "migration_id": made.id,
+        "migration_info": { "source_mount": made.from, "target_mount": made.to, "status": "success" },
+    })))
 }
 
 fn find_mount(call: &Call) -> Result<Arc<Mount>> {
