@@ -160,6 +160,17 @@ impl<'c> PrimaryResource<'c> {
         self.attributes
     }
 
+    /// Reads the attributes. All of them are checked before an error is returned.
+    ///
+    /// # Errors
+    /// `Invalid` with all faults of the attributes.
+    pub fn read_attributes<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>) -> T) -> WorkResult<T> {
+        let mut attributes = AttributeReader::new(self.attributes);
+        let value = read(&mut attributes);
+        attributes.finish()?;
+        Ok(value)
+    }
+
     /// Returns the id in a to-one relationship: `None` when the relationship is absent, `Some(None)` when it is null.
     ///
     /// # Errors

@@ -7,7 +7,6 @@ use super::super::reply::{Rendered, RenderedResult};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use crate::projects::Tx;
-use crate::projects::attributes::AttributeReader;
 use crate::projects::rejection::WorkResult;
 use crate::projects::user::{self, User};
 
@@ -29,9 +28,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
     tx.hold();
     let account = user::find_account(tx, &call.caller).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&account.ext_id))?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let username = user::read_change(&mut attributes, &account);
-    attributes.finish()?;
+    let username = resource.read_attributes(|attributes| user::read_change(attributes, &account))?;
     user::rename(tx, &account, &username).await
 }
 

@@ -8,7 +8,6 @@ use super::super::list::ListRequest;
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
-use crate::projects::attributes::AttributeReader;
 use crate::projects::page::ResultPage;
 use crate::projects::rejection::{ApiRejection, WorkResult};
 use crate::projects::rights::ProjectRights;
@@ -33,9 +32,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAcces
     let team = resource.required_to_one("team")?;
     let (member, project) = project::find_visible(tx, &call.caller, &project, ProjectRights::MANAGE_TEAMS).await?;
     let team = team_access::find_team(tx, &call.caller, &member, &team).await?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let new = TeamAccessChange::read_new(&mut attributes);
-    attributes.finish()?;
+    let new = resource.read_attributes(TeamAccessChange::read_new)?;
     team_access::create(tx, &member, &project, &team, new).await
 }
 
@@ -71,9 +68,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectAcces
     let (member, project, access) =
         team_access::find_visible(tx, &call.caller, call.param("access_id"), needed).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&access.ext_id))?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let change = TeamAccessChange::read(&mut attributes);
-    attributes.finish()?;
+    let change = resource.read_attributes(TeamAccessChange::read)?;
     team_access::update(tx, &member, &project, &access, change).await
 }
 

@@ -8,7 +8,6 @@ use super::super::list::ListRequest;
 use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
-use crate::projects::attributes::AttributeReader;
 use crate::projects::page::ResultPage;
 use crate::projects::rejection::{ApiRejection, WorkResult};
 use crate::projects::workspace::{self, WorkspaceLocator, WorkspaceRights};
@@ -36,9 +35,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAcc
     let key = WorkspaceLocator::Id(&workspace);
     let (member, workspace) = workspace::find_visible(tx, &call.caller, key, WorkspaceRights::ADMIN).await?;
     let team = team_access::find_team(tx, &call.caller, &member, &team).await?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let new = WorkspaceAccessChange::read_new(&mut attributes);
-    attributes.finish()?;
+    let new = resource.read_attributes(WorkspaceAccessChange::read_new)?;
     workspace_access::create(tx, &member, &workspace, &team, new).await
 }
 
@@ -77,9 +74,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceAcc
     let id = call.param("workspace_access_id");
     let (member, workspace, access) = workspace_access::find_visible(tx, &call.caller, id, needed).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&access.ext_id))?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let change = WorkspaceAccessChange::read(&mut attributes);
-    attributes.finish()?;
+    let change = resource.read_attributes(WorkspaceAccessChange::read)?;
     workspace_access::update(tx, &member, &workspace, &access, change).await
 }
 

@@ -12,7 +12,6 @@ use super::super::reply::{Rendered, RenderedResult, empty};
 use super::super::request::ProjectsCall;
 use super::super::route::{ProjectsRoute, route};
 use super::account;
-use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::ResultPage;
@@ -51,9 +50,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Tea
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     team::require_may_create(&member)?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let new = TeamChange::read_new(&mut attributes);
-    attributes.finish()?;
+    let new = resource.read_attributes(TeamChange::read_new)?;
     let team = team::create(tx, &member, new).await?;
     Ok((member, team))
 }
@@ -102,9 +99,7 @@ fn render_one(TeamView { member, team, people }: TeamView) -> RenderedResult {
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
     let (member, team) = team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&team.ext_id))?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let change = TeamChange::read(&mut attributes);
-    attributes.finish()?;
+    let change = resource.read_attributes(TeamChange::read)?;
     let team = team::update(tx, &member, &team, change).await?;
     Ok(TeamView { member, team, people: None })
 }

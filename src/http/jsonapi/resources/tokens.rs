@@ -15,7 +15,6 @@ use crate::error::Kind as Cause;
 use crate::projects::api_token::{
     self, ApiToken, ApiTokenExpiry, ApiTokenRequest, OrganizationTokenKind, TeamTokenFilter, TokenOwner,
 };
-use crate::projects::attributes::AttributeReader;
 use crate::projects::caller::TokenSubject;
 use crate::projects::member::{self, Member};
 use crate::projects::page::ResultPage;
@@ -182,10 +181,7 @@ async fn managed_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Membe
 /// Reads the body of a create. Known clients send an empty type, or no body.
 fn read_token_request(tx: &Tx<'_>, call: &ProjectsCall) -> WorkResult<ApiTokenRequest> {
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
-    let mut attributes = AttributeReader::new(resource.attributes());
-    let wanted = ApiTokenRequest::read(&mut attributes, tx.now);
-    attributes.finish()?;
-    Ok(wanted)
+    resource.read_attributes(|attributes| ApiTokenRequest::read(attributes, tx.now))
 }
 
 fn render_created((token, secret): (ApiToken, Secret)) -> RenderedResult {
