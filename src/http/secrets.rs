@@ -15,6 +15,7 @@ mod error_hints;
 pub mod handler_response;
 pub mod identity;
 pub mod index;
+mod json_object;
 mod listing;
 mod login;
 mod page;

@@ -31,7 +31,7 @@ fn private_keys_stay_in_secret_types_in_source() {
     for (path, secret) in [
         ("http/secrets/pki/rendering.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
         ("http/secrets/pki/rendering.rs", "fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret>"),
-        ("http/secrets/pki/rendering.rs", "fn finish(mut self) -> PartlySecret"),
+        ("http/secrets/json_object.rs", "fn finish(mut self) -> PartlySecret"),
         ("http/secrets/pki/rendering.rs", "in_chain: bool) -> Result<PartlySecret>"),
         (
             "http/secrets/pki/generate.rs",

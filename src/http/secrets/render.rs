@@ -4,7 +4,6 @@ pub(super) mod conditional;
 mod pieces;
 
 use std::borrow::Cow;
-use std::io::Write as _;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
@@ -18,6 +17,7 @@ use serde_json::Value;
 
 use self::pieces::{SizedBody, StreamedBody};
 use super::handler_response::{BodyPieces, HandlerResponse, PieceStream, ResponseBody, ResponseLease};
+use super::json_object::JsonObjectBuilder;
 use crate::auth::token::TokenResponse;
 use crate::auth::wrapping::WrapInfo;
 use crate::clock::format_rfc3339;
@@ -269,53 +269,37 @@ fn envelope(
 ) -> Envelope {
     warnings.extend(context.field_warnings);
     // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
-    let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
-    out.push(b"{\"request_id\":\"");
+    let mut members = JsonObjectBuilder::with_capacity(256 + rendered_len(&body));
     // The response that was wrapped contains the id.
-    out.push(if matches!(body, ResponseBody::Wrapped(_)) { b"" } else { id.as_str().as_bytes() });
-    out.push(b"\",\"lease_id\":");
-    push_json(&mut out, lease.map_or("", |l| l.id.as_str()));
-    let _ = write!(
-        out,
-        ",\"renewable\":{},\"lease_duration\":{},\"data\":",
-        lease.is_some_and(|l| l.renewable),
-        lease.map_or(0, |l| l.seconds)
-    );
+    members.add("request_id", if matches!(body, ResponseBody::Wrapped(_)) { "" } else { id.as_str() });
+    members.add("lease_id", lease.map_or("", |l| l.id.as_str()));
+    members.add("renewable", &lease.is_some_and(|l| l.renewable));
+    members.add("lease_duration", &lease.map_or(0, |l| l.seconds));
     let mut before = None;
     match &body {
-        ResponseBody::Rendered(json) => out.append(json),
-        ResponseBody::Data(value) | ResponseBody::DataAndTop(value) => push_json(&mut out, value),
-        ResponseBody::RenderedPieces(start, _, end) => {
-            out.push(start.as_bytes());
-            before = Some(std::mem::take(&mut out));
-            out.push(end.as_bytes());
-        }
-        ResponseBody::Streamed(_) => before = Some(std::mem::take(&mut out)),
-        _ => out.push(b"null"),
+        ResponseBody::Rendered(json) => members.add_rendered("data", json),
+        ResponseBody::Data(value) | ResponseBody::DataAndTop(value) => members.add("data", value),
+        ResponseBody::RenderedPieces(start, _, end) => before = Some(members.split("data", start, end)),
+        ResponseBody::Streamed(_) => before = Some(members.split("data", "", "")),
+        _ => members.add("data", &Value::Null),
     }
-    out.push(b",\"wrap_info\":");
     match &body {
-        ResponseBody::Wrapped(wrapping) => push_wrapping(&mut out, wrapping),
-        _ => out.push(b"null"),
+        ResponseBody::Wrapped(wrapping) => members.add_object("wrap_info", |info| add_wrapping(info, wrapping)),
+        _ => members.add("wrap_info", &Value::Null),
     }
-    out.push(b",\"warnings\":");
-    push_json(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
-    out.push(b",\"auth\":");
+    members.add("warnings", &(!warnings.is_empty()).then_some(&*warnings));
     match &body {
-        ResponseBody::Auth(given) => push_auth(&mut out, given),
-        _ => out.push(b"null"),
+        ResponseBody::Auth(given) => members.add_object("auth", |auth| add_auth(auth, given)),
+        _ => members.add("auth", &Value::Null),
     }
-    out.push(b",\"mount_type\":");
-    push_json(&mut out, context.mount_type);
-    if let ResponseBody::DataAndTop(Value::Object(members)) = &body {
-        for (name, value) in members.iter().filter(|(name, _)| !ENVELOPE_MEMBERS.contains(&name.as_str())) {
-            out.push(b",");
-            push_json(&mut out, name);
-            out.push(b":");
-            push_json(&mut out, value);
+    members.add("mount_type", context.mount_type);
+    if let ResponseBody::DataAndTop(Value::Object(top)) = &body {
+        for (name, value) in top.iter().filter(|(name, _)| !ENVELOPE_MEMBERS.contains(&name.as_str())) {
+            members.add(name, value);
         }
     }
-    out.push(b"}\n");
+    let mut out = members.finish();
+    out.push(b"\n");
     match (body, before) {
         (ResponseBody::RenderedPieces(_, pieces, _), Some(before)) => {
             (before, Some((EnvelopeMiddle::Pieces(pieces), out)))
@@ -332,41 +316,26 @@ fn rendered_len(body: &ResponseBody) -> usize {
     }
 }
 
-fn push_auth(out: &mut PartlySecret, given: &TokenResponse) {
-    out.push(b"{\"client_token\":");
-    out.write_secret(|out| push_json(out, given.token.expose_text().unwrap_or_default()));
-    out.push(b",\"accessor\":");
-    push_json(out, &given.accessor);
-    out.push(b",");
-    out.push(&given.members_json());
-    out.push(b"}");
+fn add_auth(members: &mut JsonObjectBuilder, given: &TokenResponse) {
+    members.add_secret_text("client_token", given.token.expose_text().unwrap_or_default());
+    members.add("accessor", &given.accessor);
+    members.add_members(&given.members_json());
 }
 
-fn push_wrapping(out: &mut PartlySecret, wrapping: &WrapInfo) {
-    out.push(b"{\"token\":");
-    out.write_secret(|out| push_json(out, wrapping.token.expose_text().unwrap_or_default()));
-    out.push(b",\"accessor\":");
-    push_json(out, &wrapping.accessor);
-    let ttl = wrapping.ttl.as_secs();
-    let time = format_rfc3339(wrapping.creation_time);
-    let _ = write!(out, ",\"ttl\":{ttl},\"creation_time\":\"{time}\",\"creation_path\":");
-    push_json(out, &wrapping.creation_path);
+fn add_wrapping(members: &mut JsonObjectBuilder, wrapping: &WrapInfo) {
+    members.add_secret_text("token", wrapping.token.expose_text().unwrap_or_default());
+    members.add("accessor", &wrapping.accessor);
+    members.add("ttl", &wrapping.ttl.as_secs());
+    members.add("creation_time", &format_rfc3339(wrapping.creation_time));
+    members.add("creation_path", &wrapping.creation_path);
     if let Some(accessor) = &wrapping.wrapped_accessor {
-        out.push(b",\"wrapped_accessor\":");
-        push_json(out, accessor);
+        members.add("wrapped_accessor", accessor);
     }
-    out.push(b"}");
 }
 
-/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
-fn push_json(out: &mut impl std::io::Write, value: &(impl Serialize + ?Sized)) {
-    serde_json::to_writer(out, value).unwrap_or_default();
-}
-
+/// Renders `value` as JSON. This cannot fail, because all keys are text.
 fn json_bytes(value: &impl Serialize) -> Bytes {
-    let mut out = Vec::new();
-    push_json(&mut out, value);
-    Bytes::from(out)
+    serde_json::to_vec(value).unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ pub(super) mod fields;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::rendering::{self, DataBuilder, Format, Rendering};
+use super::rendering::{self, Format, Rendering};
 use crate::error::{Error, Kind, Result};
 use crate::http::secrets::dialect::Dates;
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::json_object::JsonObjectBuilder;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::intermediate::{self, GeneratedCsr};
 use crate::pki::ca::key::{self, KeyOrigin};
@@ -55,7 +56,7 @@ fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret
         Format::Der => STANDARD.encode(&root.der),
         Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &root.der),
     };
-    let mut data = DataBuilder::default();
+    let mut data = JsonObjectBuilder::default();
     match (rendering.format, &root.key.exported) {
         (Format::PemBundle, Some(key)) => data.add_secret("certificate", &rendering::pem_bundle(key, &text)?)?,
         _ => data.add("certificate", &text),
@@ -89,7 +90,7 @@ async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerRespon
 
 fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
     let text = || pem::encode("CERTIFICATE REQUEST", &csr.der);
-    let mut data = DataBuilder::default();
+    let mut data = JsonObjectBuilder::default();
     match (rendering.format, &csr.key.exported) {
         (Format::Der, _) => data.add("csr", &STANDARD.encode(&csr.der)),
         (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::pem_bundle(private, &text())?)?,
@@ -106,7 +107,7 @@ pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
     }
     let authority = call.authority().await?;
     let (key, warnings) = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
-    let mut data = DataBuilder::default();
+    let mut data = JsonObjectBuilder::default();
     data.add("key_type", key.kind.name());
     rendering::add_key(&mut data, &key, &Rendering::default())?;
     Ok(HandlerResponse::rendered(data.finish()).with_warnings(warnings))

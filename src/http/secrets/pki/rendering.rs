@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fair_queue::cpu;
 use crate::fields::Fields;
 use crate::http::secrets::dialect::Dialect;
+use crate::http::secrets::json_object::JsonObjectBuilder;
 use crate::keys::local::PrivateKey;
 use crate::pki::ca::key::CaKeyInfo;
 use crate::pki::issue::issued::IssuedCertificate;
@@ -171,58 +172,6 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// Builder for the `data` object of a response.
-#[derive(Default)]
-pub(super) struct DataBuilder(PartlySecret);
-
-impl DataBuilder {
-    pub(super) fn with_capacity(octets: usize) -> Self {
-        Self(PartlySecret::with_capacity(octets))
-    }
-
-    pub(super) fn add(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
-        self.name(name);
-        json_text(&mut self.0, value);
-    }
-
-    /// Adds a secret text.
-    ///
-    /// # Errors
-    /// `Internal` when it is not text.
-    pub(super) fn add_secret(&mut self, name: &'static str, value: &Secret) -> Result<()> {
-        let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
-        self.name(name);
-        self.0.write_secret(|out| json_text(out, text));
-        Ok(())
-    }
-
-    /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
-    fn add_before(&mut self, name: &'static str, first: &str, list: &RawValue) {
-        self.name(name);
-        self.0.push(b"[");
-        json_text(&mut self.0, first);
-        let others = list.get().trim_start_matches('[');
-        self.0.push(if others == "]" { b"" } else { b"," });
-        self.0.push(others.as_bytes());
-    }
-
-    fn name(&mut self, name: &'static str) {
-        self.0.push(if self.0.is_empty() { b"{" } else { b"," });
-        json_text(&mut self.0, name);
-        self.0.push(b":");
-    }
-
-    pub(super) fn finish(mut self) -> PartlySecret {
-        self.0.push(if self.0.is_empty() { b"{}" } else { b"}" });
-        self.0
-    }
-}
-
-/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
-fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
-    serde_json::to_writer(out, value).unwrap_or_default();
-}
-
 /// Renders the `data` of an issue or sign response, without its dates.
 ///
 /// # Errors
@@ -247,8 +196,9 @@ fn render_certificate(issued: &IssuedCertificate, rendering: &Rendering, in_chai
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
     let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
-    let mut data =
-        DataBuilder::with_capacity(ENVELOPE_BYTES + known + key_text.as_ref().map_or(0, |key| key.expose().len()));
+    let mut data = JsonObjectBuilder::with_capacity(
+        ENVELOPE_BYTES + known + key_text.as_ref().map_or(0, |key| key.expose().len()),
+    );
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = match format {
         Format::Der => STANDARD.encode(&issued.der),
@@ -314,7 +264,7 @@ pub(super) fn render_self_issued(issued: &IssuedCertificate, dialect: Dialect) -
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn add_key(data: &mut DataBuilder, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
+pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
     data.add("key_id", &key.id);
     data.add("key_name", &key.name);
     if let Some(private) = &key.exported {
@@ -478,22 +428,5 @@ mod tests {
                 assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "all of it was overwritten");
             }
         }
-    }
-
-    #[test]
-    fn data_builder_renders_one_object_with_unchanged_secrets() {
-        assert_eq!(DataBuilder::default().finish().expose(), b"{}");
-        let mut data = DataBuilder::default();
-        data.add("a", &1);
-        data.add_secret("b", &Secret::new("x\n\"y\"")).unwrap();
-        data.add("c", &["z"]);
-        assert!(data.add_secret("d", &Secret::new([0xff])).is_err());
-        let text = data.finish();
-        assert_eq!(
-            serde_json::from_slice::<Value>(text.expose()).unwrap(),
-            json!({ "a": 1, "b": "x\n\"y\"", "c": ["z"] })
-        );
-        let remains = String::from_utf8(text.into_wiped_bytes()).unwrap();
-        assert!(remains.starts_with("{\"a\":1,\"b\":\0\0") && remains.ends_with(",\"c\":[\"z\"]}"), "{remains}");
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::json_object::JsonObjectBuilder;
 use crate::http::secrets::listing::{self, ListPageFuture, ListRow, RowSource};
 use crate::http::secrets::login::roles::ROLE_PARAM;
 use crate::http::secrets::page::PageParams;
@@ -90,7 +91,7 @@ async fn issue(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
     };
     let open = call.method::<AppRoleMethod>().await?;
     let issued = open.issue(call.param(ROLE_PARAM), wanted, &call.mount, call.state.clock.now()).await?;
-    Ok(HandlerResponse::rendered(render_issued(&issued)?).with_warnings(issued.warnings))
+    Ok(HandlerResponse::rendered(render_issued(&issued)).with_warnings(issued.warnings))
 }
 
 fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
@@ -106,20 +107,13 @@ fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String
 }
 
 /// Renders the only response that contains the text of a secret id.
-fn render_issued(issued: &IssuedSecretId) -> Result<PartlySecret> {
-    let mut data = PartlySecret::with_capacity(256 + 2 * issued.text.expose().len());
-    data.push(b"{\"secret_id\":");
-    let text = issued.text.expose_text().unwrap_or_default();
-    data.write_secret(|data| serde_json::to_writer(data, text)).map_err(Error::internal)?;
-    let others = json!({
-        "secret_id_accessor": issued.accessor,
-        "secret_id_num_uses": issued.num_uses,
-        "secret_id_ttl": issued.ttl.as_secs(),
-    });
-    let others = others.to_string();
-    data.push(b",");
-    data.push(others.trim_start_matches('{').as_bytes());
-    Ok(data)
+fn render_issued(issued: &IssuedSecretId) -> PartlySecret {
+    let mut data = JsonObjectBuilder::with_capacity(256 + 2 * issued.text.expose().len());
+    data.add_secret_text("secret_id", issued.text.expose_text().unwrap_or_default());
+    data.add("secret_id_accessor", &issued.accessor);
+    data.add("secret_id_num_uses", &issued.num_uses);
+    data.add("secret_id_ttl", &issued.ttl.as_secs());
+    data.finish()
 }
 
 /// Looks up a secret id by its text. The response is empty if it does not exist.

@@ -1,0 +1,131 @@
+//! Builds the JSON text of an object with secret members, in one buffer that overwrites its secrets when it is dropped.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result};
+use crate::secret::{PartlySecret, Secret};
+
+/// Builder for the JSON text of an object.
+pub(super) struct JsonObjectBuilder {
+    text: PartlySecret,
+    /// The byte before the next member: `{` or `,`.
+    separator: u8,
+}
+
+impl Default for JsonObjectBuilder {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
+impl JsonObjectBuilder {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { text: PartlySecret::with_capacity(bytes), separator: b'{' }
+    }
+
+    pub(super) fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.name(name);
+        json_text(&mut self.text, value);
+    }
+
+    /// Adds a value that is JSON text.
+    pub(super) fn add_rendered(&mut self, name: &str, json: &PartlySecret) {
+        self.name(name);
+        self.text.append(json);
+    }
+
+    /// Adds a private key.
+    ///
+    /// # Errors
+    /// `Internal` when it is not text.
+    pub(super) fn add_secret(&mut self, name: &str, value: &Secret) -> Result<()> {
+        let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
+        self.add_secret_text(name, text);
+        Ok(())
+    }
+
+    pub(super) fn add_secret_text(&mut self, name: &str, text: &str) {
+        self.name(name);
+        self.text.write_secret(|out| json_text(out, text));
+    }
+
+    /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
+    pub(super) fn add_before(&mut self, name: &str, first: &str, list: &RawValue) {
+        self.name(name);
+        self.text.push(b"[");
+        json_text(&mut self.text, first);
+        let others = list.get().trim_start_matches('[');
+        self.text.push(if others == "]" { b"" } else { b"," });
+        self.text.push(others.as_bytes());
+    }
+
+    /// Adds an object, whose members `write` adds.
+    pub(super) fn add_object(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
+        self.name(name);
+        self.separator = b'{';
+        write(self);
+        self.close();
+    }
+
+    /// Adds members that are JSON text without the enclosing braces.
+    pub(super) fn add_members(&mut self, members: &[u8]) {
+        self.text.push(&[self.separator]);
+        self.text.push(members);
+        self.separator = b',';
+    }
+
+    /// Splits the text in the value of a member, which begins with `begin` and ends with `end`. Returns the text up to
+    /// `begin`.
+    pub(super) fn split(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
+        self.name(name);
+        self.text.push(begin.as_bytes());
+        std::mem::replace(&mut self.text, PartlySecret::from(end.to_owned()))
+    }
+
+    pub(super) fn finish(mut self) -> PartlySecret {
+        self.close();
+        self.text
+    }
+
+    fn name(&mut self, name: &str) {
+        self.text.push(&[self.separator]);
+        self.separator = b',';
+        json_text(&mut self.text, name);
+        self.text.push(b":");
+    }
+
+    fn close(&mut self) {
+        self.text.push(if self.separator == b'{' { b"{}" } else { b"}" });
+        self.separator = b',';
+    }
+}
+
+/// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
+fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_whole_and_its_secrets_are_overwritten() {
+        assert_eq!(JsonObjectBuilder::default().finish().expose(), b"{}");
+        let mut data = JsonObjectBuilder::default();
+        data.add("a", &1);
+        data.add_secret("b", &Secret::new("x\n\"y\"")).unwrap();
+        data.add("c", &["z"]);
+        assert!(data.add_secret("d", &Secret::new([0xff])).is_err());
+        let text = data.finish();
+        assert_eq!(
+            serde_json::from_slice::<Value>(text.expose()).unwrap(),
+            json!({ "a": 1, "b": "x\n\"y\"", "c": ["z"] })
+        );
+        let remains = String::from_utf8(text.into_wiped_bytes()).unwrap();
+        assert!(remains.starts_with("{\"a\":1,\"b\":\0\0") && remains.ends_with(",\"c\":[\"z\"]}"), "{remains}");
+    }
+}
