@@ -32,7 +32,7 @@ fn private_keys_stay_in_secret_types_in_source() {
         ("http/secrets/pki/rendering.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
         ("http/secrets/pki/rendering.rs", "fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret>"),
         ("http/secrets/json_object.rs", "fn finish(mut self) -> PartlySecret"),
-        ("http/secrets/pki/rendering.rs", "in_chain: bool) -> Result<PartlySecret>"),
+        ("http/secrets/pki/rendering.rs", "in_chain: bool,\n) -> Result<PartlySecret>"),
         (
             "http/secrets/pki/generate.rs",
             "fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret>",

@@ -74,8 +74,8 @@ pub static ROUTES: &[Route] = routes! {
     token Update "crl/rotate-delta" &[] => crl::rotate_delta;
     (token.with_long_texts()) Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign;
     token Update "issuer/:issuer_ref/sign-revocation-list" crl::SIGN_FIELDS => crl::sign_list;
-    token Update "root/generate/:type", "issuers/generate/root/:type" generated::ROOT_FIELDS => generate::root;
-    token Update "root/rotate/:type" generated::ROOT_FIELDS => generate::rotated_root;
+    token Update "root/generate/:type", "issuers/generate/root/:type", "root/rotate/:type"
+        generated::ROOT_FIELDS => generate::root;
     token Update "intermediate/generate/:type", "issuers/generate/intermediate/:type"
         generated::INTERMEDIATE_FIELDS => generate::intermediate;
     token Update "intermediate/cross-sign" generated::INTERMEDIATE_FIELDS => generate::cross_sign;

@@ -45,9 +45,8 @@ const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
 /// Routes below `auth/token/`.
 pub static ROUTES: &[Route] = routes! {
-    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create" CREATE_FIELDS => create;
-    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create_orphan;
-    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create/:role_name" CREATE_FIELDS => create_by_role;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update
+        "create", "create-orphan", "create/:role_name" CREATE_FIELDS => create;
     token List "roles" PAGE_FIELDS => roles;
     token Read "roles/:role_name" &[] => role;
     (token.with_synonyms(TOKEN_ROLE_SYNONYMS).making(role_exists)) Update
@@ -69,21 +68,14 @@ pub static ROUTES: &[Route] = routes! {
     token Update "tidy" &[] => tidy;
 };
 
+/// Creates a token. On the path for orphans it is one for any value of `no_parent`, and the caller has no other
+/// privileges. A role may lift restrictions for callers with access to its path.
 async fn create(call: Call) -> Result<HandlerResponse> {
-    create_on(&call, CreatePath::Own).await
-}
-
-/// Creates an orphan, for any value of `no_parent`. The caller has no other privileges on this path.
-async fn create_orphan(call: Call) -> Result<HandlerResponse> {
-    create_on(&call, CreatePath::Orphan).await
-}
-
-/// Creates a token under a role, which may lift restrictions for callers with access to this path.
-async fn create_by_role(call: Call) -> Result<HandlerResponse> {
-    create_on(&call, CreatePath::Role(call.param("role_name"))).await
-}
-
-async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<HandlerResponse> {
+    let path = match (call.route.pattern, call.param("role_name")) {
+        ("create-orphan", _) => CreatePath::Orphan,
+        (_, "") => CreatePath::Own,
+        (_, role) => CreatePath::Role(role),
+    };
     let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }

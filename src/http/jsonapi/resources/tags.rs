@@ -20,86 +20,64 @@ use crate::projects::{Tx, project};
 const EXCLUDED_WORKSPACE_FILTER: &str = "filter[exclude][taggable][id]";
 
 pub(crate) const ROUTES: &[ProjectsRoute] = &[
-    route!(GET "projects/:project_id/tag-bindings", "project_tags", of_project => render_own),
-    route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge_of_project => render_own),
-    route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", of_project => render_effective),
-    route!(GET "workspaces/:workspace_id/tag-bindings", "workspace_tags", of_workspace => render_own),
-    route!(PATCH "workspaces/:workspace_id/tag-bindings", "workspace_tags_merge", merge_of_workspace => render_own),
+    route!(GET "projects/:project_id/tag-bindings", "project_tags", own => render_own),
+    route!(PATCH "projects/:project_id/tag-bindings", "project_tags_merge", merge => render_own),
+    route!(GET "projects/:project_id/effective-tag-bindings", "project_tags_effective", own => render_effective),
+    route!(GET "workspaces/:workspace_id/tag-bindings", "workspace_tags", own => render_own),
+    route!(PATCH "workspaces/:workspace_id/tag-bindings", "workspace_tags_merge", merge => render_own),
     route!(GET "workspaces/:workspace_id/effective-tag-bindings", "workspace_tags_effective",
         effective_of_workspace => render_effective_and_inherited),
-    route!(GET "projects/:project_id/relationships/tag-bindings", "project_tags_related", of_project => render_own),
-    route!(POST "projects/:project_id/relationships/tag-bindings", "project_tags_related_add", add_to_project => empty),
+    route!(GET "projects/:project_id/relationships/tag-bindings", "project_tags_related", own => render_own),
+    route!(POST "projects/:project_id/relationships/tag-bindings", "project_tags_related_add", add => empty),
     route!(PATCH "projects/:project_id/relationships/tag-bindings", "project_tags_related_replace",
-        replace_of_project => empty),
-    route!(GET "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related", of_workspace => render_own),
+        replace => empty),
+    route!(GET "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related", own => render_own),
     route!(POST "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related_add",
-        add_to_workspace => empty),
+        add => empty),
     route!(PATCH "workspaces/:workspace_id/relationships/tag-bindings", "workspace_tags_related_replace",
-        replace_of_workspace => empty),
+        replace => empty),
     route!(GET "organizations/:organization_name/tags", "organization_tags", of_organization => render_organization_tags),
     route!(GET "workspaces/:workspace_id/relationships/tags", "workspace_tags_flat", flat_of_workspace => render_flat),
     route!(POST "workspaces/:workspace_id/relationships/tags", "workspace_tags_add", add_flat => empty),
     route!(DELETE "workspaces/:workspace_id/relationships/tags", "workspace_tags_remove", remove_flat => empty),
 ];
 
-async fn of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
+/// Returns the bindings of the project or workspace in the path.
+async fn own(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
     call.query.refuse_unknown_filters(&[])?;
+    if call.param("project_id").is_empty() {
+        let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
+        return Ok(workspace.tags);
+    }
     let (_, project) = project::find_visible(tx, &call.caller, call.param("project_id"), ProjectRights::READ).await?;
     tag::load_bindings_of(tx, TaggedResource::Project, project.id).await
 }
 
-async fn merge_of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    let project = find_changeable_project(tx, call).await?;
-    merge(tx, call, TaggedResource::Project, project).await
-}
-
-async fn add_to_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    merge_of_project(tx, call).await.map(drop)
-}
-
-async fn replace_of_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let project = find_changeable_project(tx, call).await?;
-    tag::replace(tx, TaggedResource::Project, project, &call.document.tag_bindings()?).await
-}
-
-/// Returns the row of the project in the path, if the caller may change its tags.
-async fn find_changeable_project(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<i64> {
+/// Returns the kind and the row of the project or workspace in the path, if the caller may change its tags.
+async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
     tx.hold();
+    if call.param("project_id").is_empty() {
+        let needed = WorkspaceRights::ADMIN;
+        let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), needed).await?;
+        return Ok((TaggedResource::Workspace, workspace.id));
+    }
     let (_, project) = project::find_visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
-    Ok(project.id)
+    Ok((TaggedResource::Project, project.id))
 }
 
-async fn of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    call.query.refuse_unknown_filters(&[])?;
-    let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
-    Ok(workspace.tags)
-}
-
-async fn merge_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
-    let workspace = changed_workspace(tx, call).await?;
-    merge(tx, call, TaggedResource::Workspace, workspace).await
-}
-
-async fn add_to_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    merge_of_workspace(tx, call).await.map(drop)
-}
-
-async fn replace_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let workspace = changed_workspace(tx, call).await?;
-    tag::replace(tx, TaggedResource::Workspace, workspace, &call.document.tag_bindings()?).await
-}
-
-/// Returns the row of the workspace in the path, if the caller may change its tags.
-async fn changed_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<i64> {
-    tx.hold();
-    let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::ADMIN).await?;
-    Ok(workspace.id)
-}
-
-async fn merge(tx: &mut Tx<'_>, call: &ProjectsCall, holder: TaggedResource, row: i64) -> WorkResult<Vec<TagBinding>> {
-    let tags = call.document.tag_bindings()?;
-    tag::merge(tx, holder, row, &tags).await?;
+async fn merge(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>> {
+    let (holder, row) = find_changeable_holder(tx, call).await?;
+    tag::merge(tx, holder, row, &call.document.tag_bindings()?).await?;
     tag::load_bindings_of(tx, holder, row).await
+}
+
+async fn add(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    merge(tx, call).await.map(drop)
+}
+
+async fn replace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (holder, row) = find_changeable_holder(tx, call).await?;
+    tag::replace(tx, holder, row, &call.document.tag_bindings()?).await
 }
 
 fn render_own(bindings: Vec<TagBinding>) -> RenderedResult {
@@ -133,15 +111,15 @@ fn render_effective_and_inherited(WorkspaceBindings { own, of_project, project }
 }
 
 async fn add_flat(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let workspace = changed_workspace(tx, call).await?;
+    let (holder, workspace) = find_changeable_holder(tx, call).await?;
     let tags = call.document.flat_tags()?;
-    tag::add_flat(tx, TaggedResource::Workspace, workspace, &tags).await
+    tag::add_flat(tx, holder, workspace, &tags).await
 }
 
 async fn remove_flat(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    let workspace = changed_workspace(tx, call).await?;
+    let (holder, workspace) = find_changeable_holder(tx, call).await?;
     let named = call.document.named_tags()?;
-    tag::remove_flat(tx, TaggedResource::Workspace, workspace, named).await
+    tag::remove_flat(tx, holder, workspace, named).await
 }
 
 async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<String>)> {

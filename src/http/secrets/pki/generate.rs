@@ -29,16 +29,10 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
     }
 }
 
+/// Generates a root. For `root/rotate/:type` the default issuer name is `next`, if it is not in use.
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
-    new_root(call, DefaultIssuerName::Unnamed).await
-}
-
-/// As [`root()`]. The default issuer name is `next`, if it is not in use.
-pub(super) async fn rotated_root(call: Call) -> Result<HandlerResponse> {
-    new_root(call, DefaultIssuerName::NextIfFree).await
-}
-
-async fn new_root(call: Call, naming: DefaultIssuerName) -> Result<HandlerResponse> {
+    let is_rotation = call.route.pattern.starts_with("root/rotate/");
+    let naming = if is_rotation { DefaultIssuerName::NextIfFree } else { DefaultIssuerName::Unnamed };
     let origin = origin(&call)?;
     let authority = call.authority().await?;
     let request = fields::root(&call.fields, origin, naming)?;

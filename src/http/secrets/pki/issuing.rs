@@ -63,7 +63,7 @@ pub(super) fn render_leaf(
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     let dates = Dates { not_before: Some(issued.not_before), ..dates(issued) };
-    Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_issued(issued, rendering)?, dates)))
+    Ok(HandlerResponse::rendered(dialect.with_dates(rendering::render_certificate(issued, rendering, false)?, dates)))
 }
 
 /// Renders a CA certificate, with notAfter as its only date.
@@ -73,7 +73,7 @@ pub(super) fn render_authority(
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
     Ok(HandlerResponse::rendered(
-        dialect.with_dates(rendering::render_issued_authority(issued, rendering)?, dates(issued)),
+        dialect.with_dates(rendering::render_certificate(issued, rendering, true)?, dates(issued)),
     ))
 }
 

@@ -172,23 +172,16 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// Renders the `data` of an issue or sign response, without its dates.
+/// Renders the `data` of a response with a certificate, without its dates. In a sign-intermediate response the chain
+/// begins with the new certificate (`in_chain`).
 ///
 /// # Errors
-/// `Internal` when the key cannot be encoded.
-pub(super) fn render_issued(issued: &IssuedCertificate, rendering: &Rendering) -> Result<PartlySecret> {
-    render_certificate(issued, rendering, false)
-}
-
-/// Renders the `data` of a sign-intermediate response, whose chain begins with the new certificate.
-///
-/// # Errors
-/// `Internal` when it cannot be rendered.
-pub(super) fn render_issued_authority(issued: &IssuedCertificate, rendering: &Rendering) -> Result<PartlySecret> {
-    render_certificate(issued, rendering, true)
-}
-
-fn render_certificate(issued: &IssuedCertificate, rendering: &Rendering, in_chain: bool) -> Result<PartlySecret> {
+/// `Internal` when it cannot be rendered, such as a key that cannot be encoded.
+pub(super) fn render_certificate(
+    issued: &IssuedCertificate,
+    rendering: &Rendering,
+    in_chain: bool,
+) -> Result<PartlySecret> {
     let &Rendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
     let issuer = IssuerTexts::of(issued)?;
     let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
@@ -387,10 +380,11 @@ mod tests {
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
             let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
-            let answer = render_issued_authority(&made, &rendering).unwrap();
+            let answer = render_certificate(&made, &rendering, true).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
-            let leaf: Value = serde_json::from_slice(render_issued(&made, &rendering).unwrap().expose()).unwrap();
+            let leaf: Value =
+                serde_json::from_slice(render_certificate(&made, &rendering, false).unwrap().expose()).unwrap();
             assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
         }
     }
@@ -412,7 +406,8 @@ mod tests {
                 fields.set("format", format);
                 fields.set("private_key_format", key_format);
                 let rendering = Rendering::of(&fields).unwrap();
-                let answer = render_issued(&certificate(&view, root.der(), Some(&key)), &rendering).unwrap();
+                let answer =
+                    render_certificate(&certificate(&view, root.der(), Some(&key)), &rendering, false).unwrap();
                 let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
                 let text = key_text(&key, rendering.format, rendering.private_key_format).unwrap();
                 assert!(shown["private_key"] == text.expose_text().unwrap(), "{key_type} {format}");

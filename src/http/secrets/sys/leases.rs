@@ -251,9 +251,14 @@ fn empty_response(wait: bool) -> HandlerResponse {
 
 /// `GET sys/leases/count?type=irrevocable`: always zero, because failed revocations are retried without limit.
 pub(super) async fn count(call: Call) -> Result<HandlerResponse> {
+    require_irrevocable(&call)?;
+    Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {} })))
+}
+
+fn require_irrevocable(call: &Call) -> Result<()> {
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
-        Some("irrevocable") => Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {} }))),
+        Some("irrevocable") => Ok(()),
         Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
     }
 }
@@ -264,11 +269,8 @@ pub(super) async fn irrevocable(call: Call) -> Result<HandlerResponse> {
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
         return Err(Error::invalid("limit: must be \"none\" or a positive number"));
     }
-    match call.fields.text("type")?.as_deref() {
-        None | Some("") => Err(Error::not_found()),
-        Some("irrevocable") => Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {}, "leases": [] }))),
-        Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
-    }
+    require_irrevocable(&call)?;
+    Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {}, "leases": [] })))
 }
 
 /// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
