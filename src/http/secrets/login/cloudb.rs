@@ -7,8 +7,7 @@ use super::roles::{self, LIST_FIELDS};
 use crate::auth::login::cloudb::{self, CloudbMethod, LoginRequest};
 use crate::error::Result;
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
-use crate::http::secrets::route::{Call, Route};
+use crate::http::secrets::route::{Call, Route, routes};
 use crate::http::secrets::sys::run_detached;
 
 const LOGIN_FIELDS: &[&str] =
@@ -19,22 +18,18 @@ const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 const MAX_LOGIN_TEXT_BYTES: usize = 2048;
 
 /// The routes of a `cloudb` mount.
-pub(crate) static ROUTES: &[Route] = &[
-    Route::open(Update, "login", LOGIN_FIELDS, |call| Box::pin(login(call)))
-        .with_long_member("jwt", MAX_LOGIN_BODY_BYTES),
-    Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
-    Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))).making(config::exists),
-    Route::token(Delete, "config", &[], |call| Box::pin(config::delete(call))),
-    Route::token(Update, "rotate-root", &[], |call| Box::pin(rotate_root(call))),
-    Route::token(List, "role", LIST_FIELDS, |call| Box::pin(roles::list::<CloudbMethod>(call))),
-    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<CloudbMethod>(call, role::to_json))),
-    Route::token(Update, "role/:login_role", role::FIELDS, |call| {
-        Box::pin(roles::write::<CloudbMethod>(call, role::merged))
-    })
-    .with_synonyms(role::SYNONYMS)
-    .making(roles::exists::<CloudbMethod>),
-    Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<CloudbMethod>(call))),
-];
+pub(crate) static ROUTES: &[Route] = routes! {
+    (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" LOGIN_FIELDS => login;
+    token Read "config" &[] => config::read;
+    (token.making(config::exists)) Update "config" config::FIELDS => config::write;
+    token Delete "config" &[] => config::delete;
+    token Update "rotate-root" &[] => rotate_root;
+    token List "role" LIST_FIELDS => roles::list::<CloudbMethod>;
+    token Read "role/:login_role" &[] => roles::read::<CloudbMethod>;
+    (token.with_synonyms(role::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
+        "role/:login_role" role::FIELDS => roles::write::<CloudbMethod>;
+    token Delete "role/:login_role" &[] => roles::delete::<CloudbMethod>;
+};
 
 async fn login(mut call: Call) -> Result<HandlerResponse> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();

@@ -5,29 +5,25 @@ mod role;
 
 use super::roles::{self, LIST_FIELDS};
 use crate::auth::login::jwt::JwtMethod;
+use crate::auth::token::TokenTerms;
 use crate::error::Result;
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
-use crate::http::secrets::route::{Call, Route};
+use crate::http::secrets::route::{Call, Route, routes};
 
 /// Maximum size of a login request in bytes.
 const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 
 /// The routes of a `jwt` mount.
-pub(crate) static ROUTES: &[Route] = &[
-    Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
-    Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))),
-    Route::token(List, "role", LIST_FIELDS, |call| Box::pin(roles::list::<JwtMethod>(call))),
-    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<JwtMethod>(call, role::to_json))),
-    Route::token(Update, "role/:login_role", role::FIELDS, |call| {
-        Box::pin(roles::write::<JwtMethod>(call, role::merged))
-    })
-    .with_synonyms(crate::auth::token::TokenTerms::SYNONYMS)
-    .making(roles::exists::<JwtMethod>),
-    Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<JwtMethod>(call))),
-    Route::open(Update, "login", &["role", "jwt"], |call| Box::pin(login(call)))
-        .with_long_member("jwt", MAX_LOGIN_BODY_BYTES),
-];
+pub(crate) static ROUTES: &[Route] = routes! {
+    token Read "config" &[] => config::read;
+    token Update "config" config::FIELDS => config::write;
+    token List "role" LIST_FIELDS => roles::list::<JwtMethod>;
+    token Read "role/:login_role" &[] => roles::read::<JwtMethod>;
+    (token.with_synonyms(TokenTerms::SYNONYMS).making(roles::exists::<JwtMethod>)) Update
+        "role/:login_role" role::FIELDS => roles::write::<JwtMethod>;
+    token Delete "role/:login_role" &[] => roles::delete::<JwtMethod>;
+    (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" &["role", "jwt"] => login;
+};
 
 /// Creates a token for a valid JWT of another system.
 async fn login(mut call: Call) -> Result<HandlerResponse> {

@@ -44,15 +44,23 @@ impl Call {
     }
 }
 
+/// A method's roles, as requests and responses have them.
+pub(super) trait RoleFields: AuthMethod {
+    /// Merges the fields of a request into a stored or a new role.
+    fn merged(fields: &Fields, stored: Option<&Self::Role>, mount: &Mount) -> Result<(Self::Role, Warnings)>;
+
+    fn to_json(role: &Self::Role) -> Value;
+}
+
 pub(super) async fn list<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     HandlerResponse::keys(page.take_page(call.method::<M>().await?.view().roles().names()), None)
 }
 
-pub(super) async fn read<M: AuthMethod>(call: Call, shown: fn(&M::Role) -> Value) -> Result<HandlerResponse> {
+pub(super) async fn read<M: RoleFields>(call: Call) -> Result<HandlerResponse> {
     let view = call.method::<M>().await?.view();
     let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
-    Ok(HandlerResponse::data(shown(role)))
+    Ok(HandlerResponse::data(M::to_json(role)))
 }
 
 pub(super) fn exists<M: AuthMethod>(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
@@ -62,14 +70,11 @@ pub(super) fn exists<M: AuthMethod>(named: ExistenceQuery<'_>) -> LocalBoxFuture
     })
 }
 
-/// Merges the fields of a request into a stored or a new role.
-pub(super) type Merge<R> = fn(&Fields, Option<&R>, &Mount) -> Result<(R, Warnings)>;
-
 /// Writes a role; 204, or 200 with warnings.
-pub(super) async fn write<M: AuthMethod>(call: Call, merge: Merge<M::Role>) -> Result<HandlerResponse> {
+pub(super) async fn write<M: RoleFields>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
     run_detached(async move {
-        let merged = |stored: Option<&M::Role>| merge(&call.fields, stored, &call.mount);
+        let merged = |stored: Option<&M::Role>| M::merged(&call.fields, stored, &call.mount);
         open.write_role(call.param(ROLE_PARAM), |_, stored| merged(stored)).await
     })
     .await

@@ -3,14 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{merged, to_json};
 use crate::auth::login::approle::AppRoleMethod;
 use crate::auth::login::approle::role::AppRole;
 use crate::auth::login::approle::secret_ids::missing_role_error;
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::login::roles::ROLE_PARAM;
+use crate::http::secrets::login::roles::{ROLE_PARAM, RoleFields as _};
 use crate::http::secrets::route::Call;
 use crate::http::secrets::sys::run_detached;
 
@@ -37,7 +36,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let view = call.method::<AppRoleMethod>().await?.view();
     let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
     let fields = fields_of(&call);
-    let mut all = to_json(role);
+    let mut all = AppRoleMethod::to_json(role);
     all["role_id"] = role.role_id().into();
     all["bound_cidr_list"] = all["secret_id_bound_cidrs"].clone();
     let part: serde_json::Map<String, Value> =
@@ -84,7 +83,7 @@ async fn change(call: Call, fields: Fields) -> Result<HandlerResponse> {
         let name = call.param(ROLE_PARAM);
         let merge = |stored: Option<&AppRole>| {
             let stored = stored.ok_or_else(|| missing_role_error(name))?;
-            merged(&fields, Some(stored), &call.mount)
+            AppRoleMethod::merged(&fields, Some(stored), &call.mount)
         };
         open.write_role(name, |_, stored| merge(stored)).await
     })

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::config::is_set;
-use crate::auth::login::jwt::{BoundClaims, JwtRole};
+use crate::auth::login::jwt::{BoundClaims, JwtMethod, JwtRole};
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_embedded_json};
-use crate::http::secrets::login::roles::concat_lists;
+use crate::http::secrets::login::roles::{RoleFields, concat_lists};
 
 /// The fields of a role without those of its token terms.
 const OWN_FIELDS: &[&str] = &[
@@ -47,56 +47,86 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
     "oidc_disable_confirmation",
 ];
 
-/// Merges the fields of a request into a stored or a new role.
-pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -> Result<(JwtRole, Warnings)> {
-    reject_unsupported(fields)?;
-    let mut role = stored.cloned().unwrap_or_default();
-    for (name, leeway) in [
-        ("expiration_leeway", &mut role.expiration_leeway),
-        ("not_before_leeway", &mut role.not_before_leeway),
-        ("clock_skew_leeway", &mut role.clock_skew_leeway),
-    ] {
-        if let Some(given) = signed_seconds(fields, name)? {
-            *leeway = given;
+impl RoleFields for JwtMethod {
+    fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -> Result<(JwtRole, Warnings)> {
+        reject_unsupported(fields)?;
+        let mut role = stored.cloned().unwrap_or_default();
+        for (name, leeway) in [
+            ("expiration_leeway", &mut role.expiration_leeway),
+            ("not_before_leeway", &mut role.not_before_leeway),
+            ("clock_skew_leeway", &mut role.clock_skew_leeway),
+        ] {
+            if let Some(given) = signed_seconds(fields, name)? {
+                *leeway = given;
+            }
         }
-    }
-    for (name, text) in [
-        ("bound_subject", &mut role.bound_subject),
-        ("user_claim", &mut role.user_claim),
-        ("groups_claim", &mut role.groups_claim),
-    ] {
-        if let Some(given) = fields.text(name)? {
-            *text = given;
+        for (name, text) in [
+            ("bound_subject", &mut role.bound_subject),
+            ("user_claim", &mut role.user_claim),
+            ("groups_claim", &mut role.groups_claim),
+        ] {
+            if let Some(given) = fields.text(name)? {
+                *text = given;
+            }
         }
+        if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.rejecting_only_empty())? {
+            role.bound_audiences = audiences;
+        }
+        if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.rejecting_only_empty())? {
+            role.allowed_redirect_uris = redirects;
+        }
+        if let Some(given) = fields.bool("user_claim_json_pointer")? {
+            role.user_claim_json_pointer = given;
+        }
+        if let Some(max_age) = fields.duration("max_age")? {
+            role.max_age = max_age;
+        }
+        if let Some(mappings) = fields.map("claim_mappings")? {
+            role.claim_mappings = mappings;
+        }
+        match fields.text("bound_claims_type")?.as_deref() {
+            None => {}
+            Some("" | "string") => role.bound_claims.globs = false,
+            Some("glob") => role.bound_claims.globs = true,
+            Some(_) => return Err(Error::invalid("invalid 'bound_claims_type': must be string or glob")),
+        }
+        if let Some(claims) = bound_claims(fields)? {
+            role.bound_claims = BoundClaims { claims, ..role.bound_claims };
+        }
+        role.terms = role.terms.merged(fields)?;
+        let warnings = role.terms.check(mount)?;
+        role.check()?;
+        Ok((role, warnings))
     }
-    if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.rejecting_only_empty())? {
-        role.bound_audiences = audiences;
+
+    fn to_json(role: &JwtRole) -> Value {
+        let mut shown: Map<String, Value> = role.terms.to_json();
+        for (name, value) in [
+            ("role_type", json!("jwt")),
+            ("expiration_leeway", json!(role.expiration_leeway)),
+            ("not_before_leeway", json!(role.not_before_leeway)),
+            ("clock_skew_leeway", json!(role.clock_skew_leeway)),
+            ("bound_audiences", json!(role.bound_audiences)),
+            ("bound_subject", json!(role.bound_subject)),
+            ("bound_claims_type", json!(if role.bound_claims.globs { "glob" } else { "string" })),
+            ("bound_claims", json!(role.bound_claims.claims)),
+            ("claim_mappings", json!(role.claim_mappings)),
+            ("user_claim", json!(role.user_claim)),
+            ("user_claim_json_pointer", json!(role.user_claim_json_pointer)),
+            ("groups_claim", json!(role.groups_claim)),
+            ("max_age", json!(role.max_age.as_secs())),
+            ("oauth2_metadata", json!([])),
+            ("oidc_scopes", json!([])),
+            ("allowed_redirect_uris", json!(role.allowed_redirect_uris)),
+            ("callback_mode", json!("client")),
+            ("verbose_oidc_logging", json!(false)),
+            ("token_policies_template_claims", json!(false)),
+            ("oidc_disable_confirmation", json!(false)),
+        ] {
+            shown.insert(name.to_owned(), value);
+        }
+        shown.into()
     }
-    if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.rejecting_only_empty())? {
-        role.allowed_redirect_uris = redirects;
-    }
-    if let Some(given) = fields.bool("user_claim_json_pointer")? {
-        role.user_claim_json_pointer = given;
-    }
-    if let Some(max_age) = fields.duration("max_age")? {
-        role.max_age = max_age;
-    }
-    if let Some(mappings) = fields.map("claim_mappings")? {
-        role.claim_mappings = mappings;
-    }
-    match fields.text("bound_claims_type")?.as_deref() {
-        None => {}
-        Some("" | "string") => role.bound_claims.globs = false,
-        Some("glob") => role.bound_claims.globs = true,
-        Some(_) => return Err(Error::invalid("invalid 'bound_claims_type': must be string or glob")),
-    }
-    if let Some(claims) = bound_claims(fields)? {
-        role.bound_claims = BoundClaims { claims, ..role.bound_claims };
-    }
-    role.terms = role.terms.merged(fields)?;
-    let warnings = role.terms.check(mount)?;
-    role.check()?;
-    Ok((role, warnings))
 }
 
 /// Rejects fields of interactive browser logins (OIDC).
@@ -140,33 +170,4 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
             Ok(pairs.map(|pairs| pairs.into_iter().map(|(name, value)| (name, value.into())).collect()))
         }
     }
-}
-
-pub(super) fn to_json(role: &JwtRole) -> Value {
-    let mut shown: Map<String, Value> = role.terms.to_json();
-    for (name, value) in [
-        ("role_type", json!("jwt")),
-        ("expiration_leeway", json!(role.expiration_leeway)),
-        ("not_before_leeway", json!(role.not_before_leeway)),
-        ("clock_skew_leeway", json!(role.clock_skew_leeway)),
-        ("bound_audiences", json!(role.bound_audiences)),
-        ("bound_subject", json!(role.bound_subject)),
-        ("bound_claims_type", json!(if role.bound_claims.globs { "glob" } else { "string" })),
-        ("bound_claims", json!(role.bound_claims.claims)),
-        ("claim_mappings", json!(role.claim_mappings)),
-        ("user_claim", json!(role.user_claim)),
-        ("user_claim_json_pointer", json!(role.user_claim_json_pointer)),
-        ("groups_claim", json!(role.groups_claim)),
-        ("max_age", json!(role.max_age.as_secs())),
-        ("oauth2_metadata", json!([])),
-        ("oidc_scopes", json!([])),
-        ("allowed_redirect_uris", json!(role.allowed_redirect_uris)),
-        ("callback_mode", json!("client")),
-        ("verbose_oidc_logging", json!(false)),
-        ("token_policies_template_claims", json!(false)),
-        ("oidc_disable_confirmation", json!(false)),
-    ] {
-        shown.insert(name.to_owned(), value);
-    }
-    shown.into()
 }
