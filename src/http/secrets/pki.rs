@@ -21,7 +21,6 @@ mod urls;
 
 use std::sync::Arc;
 
-use self::generate::fields as generated;
 use self::issuing::fields as asking;
 use super::handler_response::HandlerResponse;
 use super::page::PageParams;
@@ -75,10 +74,10 @@ pub static ROUTES: &[Route] = routes! {
     (token.with_long_texts()) Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign;
     token Update "issuer/:issuer_ref/sign-revocation-list" crl::SIGN_FIELDS => crl::sign_list;
     token Update "root/generate/:type", "issuers/generate/root/:type", "root/rotate/:type"
-        generated::ROOT_FIELDS => generate::root;
+        generate::ROOT_FIELDS => generate::root;
     token Update "intermediate/generate/:type", "issuers/generate/intermediate/:type"
-        generated::INTERMEDIATE_FIELDS => generate::intermediate;
-    token Update "intermediate/cross-sign" generated::INTERMEDIATE_FIELDS => generate::cross_sign;
+        generate::INTERMEDIATE_FIELDS => generate::intermediate;
+    token Update "intermediate/cross-sign" generate::INTERMEDIATE_FIELDS => generate::cross_sign;
     token Update "intermediate/set-signed" import::SIGNED_FIELDS => import::set_signed;
     token Update "issuers/import/bundle" import::BUNDLE_FIELDS => import::bundle;
     token Update "issuers/import/cert" import::BUNDLE_FIELDS => import::certificates;
@@ -101,7 +100,7 @@ pub static ROUTES: &[Route] = routes! {
     token Read "config/crl" &[] => crl::read_config;
     token Update "config/crl" crl::CONFIG_FIELDS => crl::write_config;
     token List "keys" LIST_FIELDS => keys::list;
-    token Update "keys/generate/:type" generated::KEY_FIELDS => generate::key;
+    token Update "keys/generate/:type" generate::KEY_FIELDS => generate::key;
     token Update "keys/import" import::KEY_FIELDS => import::key;
     token Read "key/:key_ref" &[] => keys::read;
     token Update "key/:key_ref" &["key_name"] => keys::rename;

@@ -1,22 +1,33 @@
 //! Issuers: `root`, `root/replace`, `issuers`, `issuer/:issuer_ref`, `config/issuers`.
 
-mod settings;
-
 use serde_json::{Map, Value, json};
 
-pub(super) use self::settings::FIELDS;
 use super::{PageParams, WriteMode, revoking, urls};
 use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result, Warnings};
+use crate::fields::{Fields, ListFieldSlot, ListLimit, MAX_NAME_LEN, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::Call;
+use crate::http::secrets::route::{Call, concat_fields};
 use crate::pki::Authority;
-use crate::pki::ca::changes;
-use crate::pki::mount::issuer::Issuer;
+use crate::pki::ca::changes::{self, CurrentIssuer, IssuerSettings};
+use crate::pki::mount::chains::MAX_CHAIN_LENGTH;
+use crate::pki::mount::issuer::{Issuer, IssuerUsage, LeafNotAfterBehavior};
 use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
+
+/// Fields of a write to an issuer.
+pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
+    &["issuer_name", "manual_chain", "leaf_not_after_behavior", "usage", "revocation_signature_algorithm"],
+    Urls::FIELDS,
+    &[TEMPLATING_FIELD],
+]);
+/// Flag for templates in the issuer's own URLs.
+const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
+/// Limit on a manual chain.
+const MANUAL_CHAIN_CAP: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
@@ -58,7 +69,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let write = WriteMode::of(&call);
     let fields = std::mem::take(&mut call.fields);
-    let merge = move |issuer: &changes::CurrentIssuer<'_>| settings::read(&fields, write, issuer);
+    let merge = move |issuer: &CurrentIssuer<'_>| read_settings(&fields, write, issuer);
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;
     render_changed_issuer(&authority, &id, warnings)
 }
@@ -98,9 +109,9 @@ fn issuer_json(signer: &IssuerSigner, now: Time) -> Value {
     let issuer = &signer.issuer;
     let record = &issuer.record;
     let own_urls = !record.urls.is_empty();
-    let mut json = urls::to_json(&record.urls, settings::TEMPLATING_FIELD);
+    let mut json = urls::to_json(&record.urls, TEMPLATING_FIELD);
     if !own_urls {
-        json.remove(settings::TEMPLATING_FIELD);
+        json.remove(TEMPLATING_FIELD);
     }
     let manual_chain = (!record.manual_chain.is_empty()).then_some(&record.manual_chain);
     json.extend([
@@ -142,4 +153,51 @@ async fn default_to(authority: &Authority, default: Option<String>, follows: Opt
 fn config_json(view: &MountView) -> Value {
     let config = &view.issuers_config.value;
     json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
+}
+
+/// Reads the new settings of an issuer. Absent members get their defaults or are unchanged, depending on `write`.
+/// `null` sets the default in both cases.
+///
+/// # Errors
+/// `Invalid` naming field and rule.
+fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
+    let defaults = issuer.defaults();
+    let stored = issuer.settings();
+    let absent = |name: &str| if write == WriteMode::Merge && !fields.is_null(name) { &stored } else { &defaults };
+    let name = "issuer_name";
+    let behavior = "leaf_not_after_behavior";
+    let algorithm = "revocation_signature_algorithm";
+    Ok(IssuerSettings {
+        name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
+        manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_CAP)? {
+            Some(references) => issuer.chain(&references)?,
+            None => absent("manual_chain").manual_chain.clone(),
+        },
+        leaf_not_after_behavior: match fields.text(behavior)? {
+            Some(word) => LeafNotAfterBehavior::parse(&word)?,
+            None => absent(behavior).leaf_not_after_behavior,
+        },
+        usage: match fields.list("usage")? {
+            Some(words) => issuer.usage(IssuerUsage::parse(&words)?)?,
+            None => absent("usage").usage,
+        },
+        revocation_signature_algorithm: fields
+            .text(algorithm)?
+            .unwrap_or_else(|| absent(algorithm).revocation_signature_algorithm.clone()),
+        urls: {
+            let base = if write == WriteMode::Merge { &stored.urls } else { &defaults.urls };
+            urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING_FIELD)?
+        },
+    })
+}
+
+/// Clears the lists of URLs that are null in the body.
+fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
+    for ListFieldSlot { slot, .. } in Urls::LISTS {
+        if fields.is_null(slot.name) {
+            (slot.get_mut)(&mut urls).clear();
+        }
+    }
+    urls.templating &= !fields.is_null(TEMPLATING_FIELD);
+    urls
 }
