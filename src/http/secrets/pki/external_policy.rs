@@ -1,15 +1,13 @@
 //! External policy: its settings, and the endpoints that the policy engine decides on.
 
-mod config;
+use serde_json::{Map, Value, json};
 
-use serde_json::{Value, json};
-
-pub(super) use self::config::FIELDS;
 use super::issuing::{self, IssuedRenderer};
 use super::rendering::{PASSWORD_FIELD, Rendering};
 use super::request_fields;
-use crate::clock::format_rfc3339;
+use crate::clock::{Time, format_rfc3339};
 use crate::error::Result;
+use crate::fields::{Fields, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::identity::rendering as identities;
 use crate::http::secrets::route::Call;
@@ -17,10 +15,13 @@ use crate::pki::ca::changes;
 use crate::pki::issue::external_policy::{ExternalPolicyRequest, PolicyCallerIdentity, PolicyOperation};
 use crate::pki::issue::operation::IssuingOperation;
 use crate::pki::issue::request::IssueContext;
-use crate::pki::mount::settings::external_policy::ExternalPolicyConfig;
+use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, MAX_CERTIFICATES_BYTES, MAX_TEXT_BYTES};
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
+use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
+/// Fields of `config/external-policy`. The client's private key is never returned.
+pub(super) const FIELDS: &[&str] = ExternalPolicyConfig::FIELDS;
 /// Fields of `issue` that this server reads; the engine receives the whole body.
 pub(super) const ISSUE_FIELDS: &[&str] =
     &["format", PASSWORD_FIELD, "private_key_format", "remove_roots_from_chain", "key_type", "key_bits"];
@@ -29,7 +30,7 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    let mut config = config::to_json(&view.external_policy.value);
+    let mut config = config_json(&view.external_policy.value);
     // For this server, since it started or the settings changed.
     let last = view.policy_engine().ok().and_then(|engine| engine.last_success());
     config.insert("external_service_validated".to_owned(), json!(last.is_some()));
@@ -41,7 +42,7 @@ pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let mut fields = std::mem::take(&mut call.fields);
     let bundle = fields.take_secret(CLIENT_BUNDLE_FIELD)?;
-    let merge = move |stored: &ExternalPolicyConfig| config::merged(stored, &fields, bundle.as_ref());
+    let merge = move |stored: &ExternalPolicyConfig| merged_config(stored, &fields, bundle.as_ref());
     changes::write_external_policy(&authority, merge).await?;
     read_config(call).await
 }
@@ -109,4 +110,84 @@ fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
         entity: identities::entity(entity, &call.state.auth.mounts()),
         groups: identities::groups(entity),
     })
+}
+
+/// Merges the members in `fields`, and `bundle`, which was removed from them; absent members are unchanged.
+///
+/// # Errors
+/// `Invalid` with the name of the member and the broken rule, without its value.
+fn merged_config(
+    stored: &ExternalPolicyConfig,
+    fields: &Fields,
+    bundle: Option<&Secret>,
+) -> Result<ExternalPolicyConfig> {
+    let within =
+        |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
+    let text = |name, old| within(name, old, MAX_TEXT_BYTES);
+    let certificates = |name, old| within(name, old, MAX_CERTIFICATES_BYTES);
+    Ok(ExternalPolicyConfig {
+        enabled: fields.bool("enabled")?.unwrap_or(stored.enabled),
+        url: text("external_service_url", &stored.url)?.trim().to_owned(),
+        timeout: fields.duration("timeout")?.map_or(Ok(stored.timeout), |t| whole_seconds("timeout", t))?,
+        trusted_ca: certificates("trusted_ca", &stored.trusted_ca)?,
+        trusted_leaves: certificates("trusted_leaf_certificate_bundle", &stored.trusted_leaves)?,
+        client_bundle: bundle.unwrap_or(&stored.client_bundle).clone(),
+        entity_jmespath: text("entity_jmespath", &stored.entity_jmespath)?,
+        group_jmespath: text("group_jmespath", &stored.group_jmespath)?,
+        updated_at: stored.updated_at,
+    })
+}
+
+/// Renders the members. Only the certificates of the client bundle are included.
+fn config_json(config: &ExternalPolicyConfig) -> Map<String, Value> {
+    let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
+    let mut members = config.to_members();
+    let others = [
+        ("external_service_url", json!(config.url)),
+        ("trusted_leaf_certificate_bundle", json!(config.trusted_leaves)),
+        (CLIENT_BUNDLE_FIELD, json!(config.client_certificates())),
+        ("external_service_last_updated", json!(updated.map(format_rfc3339).unwrap_or_default())),
+    ];
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(config: &ExternalPolicyConfig, body: Value) -> Result<ExternalPolicyConfig> {
+        let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
+        let bundle = fields.take_secret(CLIENT_BUNDLE_FIELD).unwrap();
+        merged_config(config, &fields, bundle.as_ref())?.checked()
+    }
+
+    #[test]
+    fn external_policy_defaults_off_and_keeps_absent_members() {
+        let first = write(&ExternalPolicyConfig::default(), json!({})).unwrap();
+        assert!(!first.enabled && first.timeout == 15);
+        let second = write(&first, json!({ "external_service_url": " https://e.test/x", "timeout": "3s" })).unwrap();
+        let third = write(&second, json!({ "group_jmespath": "a.b" })).unwrap();
+        assert_eq!((third.url.as_str(), third.timeout, third.group_jmespath.as_str()), ("https://e.test/x", 3, "a.b"));
+        let members = config_json(&third);
+        assert_eq!((&members["timeout"], &members["external_service_last_updated"]), (&json!(3), &json!("")));
+        assert!(FIELDS.iter().all(|name| members.contains_key(*name)));
+    }
+
+    #[test]
+    fn invalid_external_policy_fields_are_refused_by_name() {
+        for (body, rule) in [
+            (json!({ "timeout": 0 }), "timeout: must be"),
+            (json!({ "timeout": "" }), "timeout: must be"),
+            (json!({ "timeout": "61s" }), "timeout: must be"),
+            (json!({ "timeout": "500ms" }), "timeout"),
+            (json!({ "external_service_url": "e.test" }), "external_service_url: is not a URL"),
+            (json!({ "service_client_cert_bundle": "x" }), "service_client_cert_bundle: "),
+            (json!({ "enabled": true }), "external_service_url: must be set"),
+            (json!({ "enabled": true, "external_service_url": "https://e.test" }), "trusted_ca: it or"),
+        ] {
+            let error = write(&ExternalPolicyConfig::default(), body.clone()).err().unwrap();
+            assert!(error.text().starts_with(rule), "{body}: {error}");
+        }
+    }
 }
