@@ -44,12 +44,10 @@ async fn write(call: Call) -> Result<HandlerResponse> {
     let auth = &call.state.auth;
     let caller = call.caller()?;
     let members = call.fields.clone().into_members();
-    auth.cubbyhole_write(caller, call.param("path"), &members).await?;
-    Ok(HandlerResponse::empty())
+    auth.cubbyhole_write(caller, call.param("path"), &members).await.map(HandlerResponse::from)
 }
 
 /// `DELETE cubbyhole/:path`; succeeds if the entry does not exist.
 async fn delete(call: Call) -> Result<HandlerResponse> {
-    call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await?;
-    Ok(HandlerResponse::empty())
+    call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await.map(HandlerResponse::from)
 }

@@ -36,8 +36,7 @@ pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn delete_all(call: Call) -> Result<HandlerResponse> {
-    let warnings = changes::delete_all_issuers(&*call.authority().await?).await?;
-    Ok(HandlerResponse::empty().with_warnings(warnings))
+    changes::delete_all_issuers(&*call.authority().await?).await.map(HandlerResponse::from)
 }
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {

@@ -50,8 +50,7 @@ pub(super) async fn rename(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
-    let warnings = changes::delete_key(&*call.authority().await?, call.param("key_ref")).await?;
-    Ok(HandlerResponse::empty().with_warnings(warnings))
+    changes::delete_key(&*call.authority().await?, call.param("key_ref")).await.map(HandlerResponse::from)
 }
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {

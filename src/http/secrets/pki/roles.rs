@@ -36,6 +36,5 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
-    changes::delete_role(&*call.authority().await?, call.param("name")).await?;
-    Ok(HandlerResponse::empty())
+    changes::delete_role(&*call.authority().await?, call.param("name")).await.map(HandlerResponse::from)
 }

@@ -275,6 +275,5 @@ pub(super) async fn irrevocable(call: Call) -> Result<HandlerResponse> {
 
 /// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
 pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
-    call.state.engine.sweep_leases().await?;
-    Ok(HandlerResponse::empty())
+    call.state.engine.sweep_leases().await.map(HandlerResponse::from)
 }

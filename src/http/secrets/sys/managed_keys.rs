@@ -105,8 +105,7 @@ pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {
     let in_use = call.state.mounts.keys_in_use(kind, key_name(&call));
     let candidates = call.state.mounts.candidate_keys(kind, key_name(&call));
     call.state.managed_keys.offer(kind, key_name(&call), &candidates);
-    call.state.managed_keys.test_sign(kind, key_name(&call), test, &in_use).await?;
-    Ok(HandlerResponse::empty())
+    call.state.managed_keys.test_sign(kind, key_name(&call), test, &in_use).await.map(HandlerResponse::from)
 }
 
 fn backend_type(call: &Call) -> Result<BackendType> {
