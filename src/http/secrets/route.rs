@@ -330,8 +330,8 @@ impl Route {
     }
 }
 
-/// Declares a route table with a row per handler: `access operation patterns fields => handler;`. Each pattern of a row is
-/// a route. A route with options has its access in parentheses, such as `(token.repeatable())`.
+/// Declares a route table with a row per handler: `access operation patterns fields => handler;`. Each pattern of a row
+/// is a route. A row with options has them in parentheses, with the access: `(token.repeatable())`.
 macro_rules! routes {
     ($($access:tt $operation:ident $($pattern:literal),+ $fields:expr => $handler:path;)*) => {
         &[$($(
