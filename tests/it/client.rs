@@ -22,9 +22,25 @@ struct Desk {
     folder: tempfile::TempDir,
 }
 
+/// Stops the server, which must end well.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.dev.stop();
+        }
+    }
+}
+
 impl Desk {
     fn new() -> Self {
         Self { dev: dev(&[]), folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A desk with a certificate for `web.example.test`.
+    fn with_certificate() -> Self {
+        let desk = Self::new();
+        desk.run(&["issue", "web.example.test"]);
+        desk
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -58,7 +74,23 @@ impl Desk {
         assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8(output.stderr).unwrap()
     }
+    /// Returns the object that a command prints with `--json`.
+    fn json(&self, words: &[&str]) -> Value {
+        let (out, _) = self.run(&[words, &["--json"]].concat());
+        serde_json::from_str(&out).unwrap()
+    }
 
+    /// Runs a command with this token. Returns whether it succeeds, and its standard output and error.
+    fn run_as(&self, token: &str, words: &[&str]) -> (bool, String, String) {
+        ran(self.command(words).env("SIGNET_TOKEN", token))
+    }
+
+    /// A token with this policy only.
+    async fn token(&self, policy: &str) -> String {
+        self.post("sys/policies/acl/narrow", json!({ "policy": policy })).await;
+        let made = self.dev.client().post("auth/token/create-orphan", json!({ "policies": ["narrow"] })).await.body;
+        made["auth"]["client_token"].as_str().unwrap().to_owned()
+    }
     async fn post(&self, path: &str, body: Value) -> Value {
         let answer = self.dev.client().post(path, body).await;
         assert!(answer.status < 300, "{path}: {}", answer.text);
@@ -136,17 +168,42 @@ fn header(request: &str, name: &str) -> String {
     line.split_once(": ").unwrap().1.to_owned()
 }
 
-const DENIED: &str =
-    "HTTP/1.1 403 Forbidden\r\nContent-Length: 26\r\nConnection: close\r\n\r\n{\"errors\":[\"not for you\"]}";
+const SIGN_DEV: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
+const SIGN_BELOW: &str = "path \"below/sign/web\" { capabilities = [\"update\"] }";
+
+/// A response of a [`Double`]; `status` may have further header lines.
+fn response(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+fn denied() -> String {
+    response("403 Forbidden", "{\"errors\":[\"not for you\"]}")
+}
+
+fn certified(certificate: &str, authority: &str) -> String {
+    response("200 OK", &json!({ "data": { "certificate": certificate, "issuing_ca": authority } }).to_string())
+}
+
+/// Runs a command. Returns whether it succeeds, and its standard output and error.
+fn ran(command: &mut Command) -> (bool, String, String) {
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.success(), out, err)
+}
+
+/// Runs a command that asks a [`Double`]. Returns whether it succeeds, and its standard error.
+fn run_at(double: &Double, folder: &Path, words: &[&str]) -> (bool, String) {
+    let mut command = signet();
+    command.args(words).current_dir(folder).env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "hunter2");
+    let (well, _, err) = ran(&mut command);
+    (well, err)
+}
 
 #[test]
 fn issue_generates_key_locally_and_sends_only_a_csr() {
-    let double = Double::start(&[DENIED]);
+    let double = Double::start(&[&denied()]);
     let folder = tempfile::tempdir().unwrap();
-    let mut command = signet();
-    command.args(["issue", "web.example.test", "--role", "web"]).current_dir(folder.path());
-    let output = command.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "hunter2").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
+    let (_, text) = run_at(&double, folder.path(), &["issue", "web.example.test", "--role", "web"]);
     assert!(text.contains("the token is not known to the server"), "{text}");
     let heard = double.heard();
     assert!(heard.len() == 2 && heard[1].starts_with("POST /v1/sys/internal/explain-self "), "{heard:?}");
@@ -158,15 +215,10 @@ fn issue_generates_key_locally_and_sends_only_a_csr() {
 
 #[test]
 fn busy_server_is_retried_after_its_delay_with_same_key() {
-    let busy = "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-    let double = Double::start(&[busy, busy, DENIED]);
+    let busy = response("503 Busy\r\nRetry-After: 1", "{}");
+    let double = Double::start(&[&busy, &busy, &denied()]);
     let folder = tempfile::tempdir().unwrap();
-    let ask = |patience: &str| {
-        let mut command = signet();
-        command.args(["issue", "web.example.test", "--patience", patience]).current_dir(folder.path());
-        let output = command.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "t").output().unwrap();
-        String::from_utf8(output.stderr).unwrap()
-    };
+    let ask = |patience| run_at(&double, folder.path(), &["issue", "web.example.test", "--patience", patience]).1;
     let begun = Instant::now();
     let text = ask("0s");
     assert!(text.contains("status 503"), "{text}");
@@ -184,37 +236,22 @@ fn busy_server_is_retried_after_its_delay_with_same_key() {
 fn an_answer_for_another_key_is_refused_and_nothing_is_written() {
     let desk = Desk::new();
     desk.run(&["issue", "other.example.test"]);
-    let body =
-        json!({ "data": { "certificate": desk.text("other.example.test.pem"), "issuing_ca": desk.text("ca.pem") } });
-    let body = body.to_string();
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-    let double = Double::start(&[&answer]);
-    let output = desk.command(&["issue", "web.example.test"]).env("SIGNET_ADDR", &double.address).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
+    let double = Double::start(&[&certified(&desk.text("other.example.test.pem"), &desk.text("ca.pem"))]);
+    let text = desk.refused(&["issue", "web.example.test", "--address", &double.address]);
     assert!(text.contains("is for another key"), "{text}");
     assert!(!desk.path("web.example.test-key.pem").exists() && !desk.path("web.example.test.pem").exists());
-    desk.dev.terminate();
-}
-
-fn response(certificate: &str, authority: &str) -> String {
-    let body = json!({ "data": { "certificate": certificate, "issuing_ca": authority } }).to_string();
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
 #[test]
 fn control_characters_of_a_server_do_not_reach_the_terminal() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let text = "\u{1b}[2Jno\nsignet: \u{9b}31mall is well\u{202e}";
-    let refusal = json!({ "errors": [text] }).to_string();
-    let refusal = format!("HTTP/1.1 403 No\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{refusal}", refusal.len());
-    let double = Double::start(&[&refusal]);
+    let double = Double::start(&[&response("403 No", &json!({ "errors": [text] }).to_string())]);
     for words in [&["issue", "x.example.test"][..], &["status"], &["renew", "web.example.test.pem", "--force"]] {
         let shown = desk.refused(&[words, &["--address", &double.address]].concat());
         assert!(shown.contains("\\u001b[2Jno\\u000asignet: \\u009b31mall is well\\u202e"), "{words:?}: {shown}");
         assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{words:?}: {shown}");
     }
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -224,7 +261,7 @@ async fn renew_refuses_useless_certificate_before_files_change() {
     let file = "web.example.test.pem";
     let key = "web.example.test-key.pem";
     // Certificates for the same key: with other names, too short, expired.
-    let certified = |names: &str, ttl: &str, out: &str| {
+    let signed = |names: &str, ttl: &str, out: &str| {
         let subject = ["req", "-new", "-key", key, "-subj", "/CN=x.example.test", "-addext", names, "-out", "x.csr"];
         openssl(desk.folder(), &subject);
         std::fs::create_dir(desk.path(out)).unwrap();
@@ -232,25 +269,20 @@ async fn renew_refuses_useless_certificate_before_files_change() {
         desk.text(&format!("{out}/x.example.test.pem"))
     };
     let all = "subjectAltName=DNS:web.example.test,IP:10.0.0.7";
-    let others = certified("subjectAltName=DNS:web.example.test", "72h", "others");
-    let short = certified(all, "1h", "short");
-    let ended = certified(all, "1s", "ended");
-    let good = certified(all, "72h", "good");
+    let others = signed("subjectAltName=DNS:web.example.test", "72h", "others");
+    let short = signed(all, "1h", "short");
+    let ended = signed(all, "1s", "ended");
+    let good = signed(all, "72h", "good");
     let root = desk.text("ca.pem");
     desk.post("pki/root/rotate/internal", json!({ "common_name": "Next root", "key_type": "ec", "ttl": "700h" })).await;
     let next = desk.post("pki/root/replace", json!({ "default": "next" })).await;
     assert!(next["default"].is_string(), "{next}");
     desk.run(&["issue", "next.example.test"]);
     let stranger = desk.text("next.example.test-ca.pem");
+    let checked = ["x509", "-checkend", "0", "-noout", "-in", "ended/x.example.test.pem"];
     wait_until("the end of a certificate", || {
-        Command::new("openssl")
-            .args(["x509", "-checkend", "0", "-noout", "-in", "ended/x.example.test.pem"])
-            .current_dir(desk.folder())
-            .output()
-            .unwrap()
-            .status
-            .code()
-            == Some(1)
+        let output = Command::new("openssl").args(checked).current_dir(desk.folder()).output().unwrap();
+        output.status.code() == Some(1)
     });
     let state = || [file, key, "ca.pem"].map(|name| desk.text(name));
     let before = state();
@@ -260,17 +292,16 @@ async fn renew_refuses_useless_certificate_before_files_change() {
         (&ended, &root, "one of the clocks is wrong"),
         (&good, &stranger, "is not signed by the returned authority"),
     ] {
-        let double = Double::start(&[&response(certificate, authority)]);
+        let double = Double::start(&[&certified(certificate, authority)]);
         let renew = ["renew", file, "--before", "72h", "--reuse-key", "--address", &double.address];
         let text = desk.refused(&renew);
         assert!(text.contains(says), "{text}");
         assert!(state() == before, "{says}: a file changed");
     }
     // A shorter lifetime is accepted if it was requested.
-    let double = Double::start(&[&response(&short, &root)]);
+    let double = Double::start(&[&certified(&short, &root)]);
     desk.run(&["renew", file, "--ttl", "1h", "--before", "72h", "--reuse-key", "--address", &double.address]);
     assert_eq!(desk.text(file), short);
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -315,7 +346,6 @@ async fn issue_puts_names_of_every_kind_into_the_certificate() {
         desk.refused(&["issue", "web.example.test:8443"])
             .contains("is not a DNS name, an IP address, a URI or an e-mail address")
     );
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -353,7 +383,6 @@ async fn issue_supports_other_key_types_and_existing_csrs() {
     // A role with `no_store` cannot repeat a response: the request has no idempotency key.
     desk.post("pki/roles/nothing", json!({ "allow_any_name": true, "key_type": "any", "no_store": true })).await;
     desk.run(&["issue", "kept-nowhere.example.test", "--role", "nothing"]);
-    desk.dev.terminate();
 }
 
 /// A mount `below` with an intermediate of the root in `pki`; it has no certificate but its own.
@@ -381,34 +410,17 @@ async fn issue_below_intermediate_writes_verifiable_chain() {
     let shown =
         ["verify", "-x509_strict", "-CAfile", "root.pem", "-untrusted", "web.example.test.pem", "web.example.test.pem"];
     assert!(openssl(desk.folder(), &shown).contains("OK"));
+    let issue = ["issue", "web.example.test", "--mount", "below", "--role", "web"];
     for (chain, count) in [("none", 1), ("full", 3)] {
-        desk.run(&[
-            "issue",
-            "web.example.test",
-            "--mount",
-            "below",
-            "--role",
-            "web",
-            "--chain",
-            chain,
-            "--existing",
-            "replace",
-        ]);
+        desk.run(&[&issue[..], &["--chain", chain, "--existing", "replace"]].concat());
         assert_eq!(desk.count("web.example.test.pem"), count, "{chain}");
     }
     // A token without access to the root's mount: a warning names the missing root.
-    desk.post("sys/policies/acl/web", json!({ "policy": "path \"below/sign/web\" { capabilities = [\"update\"] }" }))
-        .await;
-    let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["web"] })).await.body;
-    let token = token["auth"]["client_token"].as_str().unwrap().to_owned();
-    std::fs::write(desk.path("token"), format!("{token}\n")).unwrap();
+    std::fs::write(desk.path("token"), format!("{}\n", desk.token(SIGN_BELOW).await)).unwrap();
     std::fs::create_dir(desk.path("narrow")).unwrap();
-    let mut command = desk.command(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
-    command.args(["--out", "narrow", "--token-file", "token"]).env_remove("SIGNET_TOKEN");
-    let output = command.output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && err.contains("warning: the mount has no root certificate above"), "{err}");
-    desk.dev.terminate();
+    let mut command = desk.command(&issue);
+    let (well, _, err) = ran(command.args(["--out", "narrow", "--token-file", "token"]).env_remove("SIGNET_TOKEN"));
+    assert!(well && err.contains("warning: the mount has no root certificate above"), "{err}");
 }
 
 #[actix_web::test]
@@ -422,7 +434,6 @@ async fn warnings_of_the_server_are_shown() {
     let (out, err) = desk.run(&[&["issue", "longer.example.test", "--json"], &long[..]].concat());
     let told: Value = serde_json::from_str(&out).unwrap();
     assert!(told["warnings"][0].as_str().unwrap().starts_with("ttl: ") && err.is_empty(), "{out}");
-    desk.dev.terminate();
 }
 
 #[test]
@@ -458,7 +469,6 @@ fn existing_flag_rejects_retains_or_replaces_files() {
     desk.run(&["issue", "other.example.test"]);
     std::fs::copy(desk.path("other.example.test-key.pem"), &key).unwrap();
     assert!(desk.refused(&keep).contains("is not the key of"));
-    desk.dev.terminate();
 }
 
 #[test]
@@ -495,13 +505,11 @@ fn renew_replaces_due_certificates_and_runs_the_command() {
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["renewed"], true, "{out}");
     assert_same_key(desk.folder(), key, file);
     assert_eq!(std::fs::read_dir(desk.folder()).unwrap().count(), 6, "nothing is left behind");
-    desk.dev.terminate();
 }
 
 #[test]
 fn failed_exec_command_is_reported_and_run_again() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let file = "web.example.test.pem";
     let first = desk.serial(file);
     let text = desk.refused(&["renew", file, "--force", "--exec", "exit 7"]);
@@ -517,13 +525,11 @@ fn failed_exec_command_is_reported_and_run_again() {
     // A file that cannot be renewed does not stop the others.
     let text = desk.refused(&["renew", "gone.pem", file, "--force"]);
     assert!(text.contains("FILE: file does not exist: gone.pem") && desk.serial(file) != first, "{text}");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn renew_adds_new_root_to_the_trust_file() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let old = desk.text("web.example.test.pem");
     std::fs::write(desk.path("old.pem"), old).unwrap();
     desk.post("pki/root/rotate/internal", json!({ "common_name": "Next root", "key_type": "ec", "ttl": "700h" })).await;
@@ -533,13 +539,11 @@ async fn renew_adds_new_root_to_the_trust_file() {
     assert_eq!(desk.count("ca.pem"), 2);
     assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
     assert_verifies(desk.folder(), "ca.pem", "old.pem");
-    desk.dev.terminate();
 }
 
 #[test]
 fn signal_during_exec_ends_the_command() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let exec = "echo $$ > begun; sleep 60; echo done > over";
     for signal in [Signal::TERM, Signal::HUP] {
         let _ = std::fs::remove_file(desk.path("begun"));
@@ -566,7 +570,6 @@ fn address_may_end_with_api_prefix() {
         desk.run(&["issue", name, "--address", &address]);
         desk.run(&["status", "--address", &address]);
     }
-    desk.dev.terminate();
 }
 
 #[test]
@@ -576,15 +579,18 @@ fn too_long_file_name_is_reported() {
     assert!(name.len() < 254);
     let error = desk.refused(&["issue", &name]);
     assert!(error.contains("cannot be written (the file's name is too long)"), "{error}");
-    desk.dev.terminate();
 }
 
 struct Service(Child);
 
 impl Service {
     fn start(desk: &Desk, words: &[&str]) -> Self {
+        Self::of(desk, &mut desk.command(&[&["renew", "web.example.test.pem", "--service"], words].concat()))
+    }
+
+    /// Starts a command whose log is the file `log` of the desk.
+    fn of(desk: &Desk, command: &mut Command) -> Self {
         let log = std::fs::File::create(desk.path("log")).unwrap();
-        let mut command = desk.command(&[&["renew", "web.example.test.pem", "--service"], words].concat());
         Self(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
@@ -622,7 +628,6 @@ fn service_renews_when_due() {
     assert_eq!(serials.len(), desk.text("ran").lines().count(), "each is another one");
     assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
     assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
-    desk.dev.terminate();
 }
 
 #[test]
@@ -631,16 +636,13 @@ fn service_with_clock_ahead_renews_with_growing_pauses() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "1h"]);
     clock.step("+2d");
-    let log = std::fs::File::create(desk.path("log")).unwrap();
     let mut command = desk.command(&["renew", "web.example.test.pem", "--service", "--ttl", "1h"]);
-    command.envs(clock.environment()).stdout(Stdio::null()).stderr(log);
-    let service = Service(command.spawn().unwrap());
+    let service = Service::of(&desk, command.envs(clock.environment()));
     wait_until("the third pause", || desk.text("log").contains("seconds=4"));
     service.terminate();
     let log = desk.text("log");
     assert!(["seconds=1", "seconds=2", "this machine's clock"].iter().all(|part| log.contains(part)), "{log}");
     assert_eq!(log.lines().filter(|line| line.contains("seconds=")).count(), 3, "{log}");
-    desk.dev.terminate();
 }
 
 #[test]
@@ -648,7 +650,7 @@ fn service_retries_failed_renewal_and_command() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "20s"]);
     // The server is unavailable, and the certificate is due.
-    let double = Double::start(&["HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"]);
+    let double = Double::start(&[&response("503 Busy", "{}")]);
     let service = Service::start(&desk, &["--address", &double.address]);
     wait_until("three tries", || double.heard().len() >= 3);
     service.terminate();
@@ -662,7 +664,6 @@ fn service_retries_failed_renewal_and_command() {
     wait_until("the command", || desk.path("ran").exists());
     service.terminate();
     assert_eq!((desk.text("ran").trim(), desk.serial("web.example.test.pem")), (serial.as_str(), serial.clone()));
-    desk.dev.terminate();
 }
 
 /// Asserts that a service exits on SIGTERM long before its waits would time out.
@@ -680,8 +681,7 @@ fn leaves(mut service: Service) {
 
 #[test]
 fn a_signal_ends_a_service_that_waits_for_a_server() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let serial = desk.serial("web.example.test.pem");
     std::fs::copy(desk.path("web.example.test.pem"), desk.path("b.pem")).unwrap();
     std::fs::copy(desk.path("web.example.test-key.pem"), desk.path("b-key.pem")).unwrap();
@@ -693,13 +693,11 @@ fn a_signal_ends_a_service_that_waits_for_a_server() {
     assert!(socket.read(&mut [0; 1024]).unwrap() > 0);
     leaves(service);
     assert_eq!(desk.serial("web.example.test.pem"), serial);
-    desk.dev.terminate();
 }
 
 #[test]
 fn service_stop_waits_for_command_or_ends_it_for_rerun() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let note = || desk.path(".web.example.test.pem.exec").exists();
     let run = |command: &str| {
         let _ = std::fs::remove_file(desk.path("pid"));
@@ -720,18 +718,13 @@ fn service_stop_waits_for_command_or_ends_it_for_rerun() {
     std::fs::write(desk.path("go"), "").unwrap();
     leaves(short);
     assert!(desk.path("done").exists() && !note());
-    desk.dev.terminate();
 }
 
 #[test]
 fn excessive_retry_after_is_treated_as_plain_503() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     for seconds in ["18446744073709551615", "99999999999999999999999", "31536000"] {
-        let busy = format!(
-            "HTTP/1.1 503 Busy\r\nRetry-After: {seconds}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
-        );
-        let double = Double::start(&[&busy]);
+        let double = Double::start(&[&response(&format!("503 Busy\r\nRetry-After: {seconds}"), "{}")]);
         for words in [&["status"][..], &["renew", "web.example.test.pem", "--force"], &["who", "0a"]] {
             let output = desk.command(words).env("SIGNET_ADDR", &double.address).output().unwrap();
             let text = String::from_utf8_lossy(&output.stderr);
@@ -745,12 +738,11 @@ fn excessive_retry_after_is_treated_as_plain_503() {
         assert!((3600..=4320).contains(&rest), "{log}");
         leaves(service);
     }
-    desk.dev.terminate();
 }
 
 #[test]
 fn role_or_mount_with_path_traversal_is_rejected_locally() {
-    let double = Double::start(&[DENIED]);
+    let double = Double::start(&[&denied()]);
     let folder = tempfile::tempdir().unwrap();
     let issue = ["issue", "x.example.test"];
     let renew = ["renew", "x.example.test.pem"];
@@ -770,18 +762,15 @@ fn role_or_mount_with_path_traversal_is_rejected_locally() {
         (&import, &["--mount", "pki//a"], "--mount"),
         (&import, &["--mount", "."], "--mount"),
     ] {
-        let mut command_line = signet();
-        command_line.args(command).args(arguments).current_dir(folder.path());
-        let output = command_line.env("SIGNET_ADDR", &double.address).env("SIGNET_TOKEN", "t").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && text.contains(&format!("for '{named} ")), "{arguments:?}: {text}");
+        let (well, text) = run_at(&double, folder.path(), &[&command[..], arguments].concat());
+        assert!(!well && text.contains(&format!("for '{named} ")), "{arguments:?}: {text}");
     }
     assert!(double.heard().is_empty(), "{:?}", double.heard());
 }
 
 #[test]
 fn token_argument_overrides_environment_for_every_command() {
-    let double = Double::start(&[DENIED]);
+    let double = Double::start(&[&denied()]);
     let folder = tempfile::tempdir().unwrap();
     for (name, token) in [("one", "of-file-one\n"), ("two", "of-file-two\n"), ("empty", "\n"), ("odd", "a\nb\n")] {
         std::fs::write(folder.path().join(name), token).unwrap();
@@ -794,8 +783,8 @@ fn token_argument_overrides_environment_for_every_command() {
     let run = |words: &[&str], arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = signet();
         command.args(words).args(arguments).current_dir(folder.path());
-        command.env("SIGNET_ADDR", &double.address).envs(variables.iter().copied());
-        command.output().unwrap()
+        let (well, _, err) = ran(command.env("SIGNET_ADDR", &double.address).envs(variables.iter().copied()));
+        (well, err)
     };
     let commands = [&["issue", "x.example.test"][..], &["import", "folder"], &["explain", "accessor", "GET", "x"]];
     let both = [("SIGNET_TOKEN", "variable"), ("SIGNET_TOKEN_FILE", "two")];
@@ -806,9 +795,8 @@ fn token_argument_overrides_environment_for_every_command() {
             (&[], &both, ("of-file-two", "two")),
             (&[], &both[..1], ("variable", "SIGNET_TOKEN")),
         ] {
-            let output = run(words, arguments, variables);
+            let (_, text) = run(words, arguments, variables);
             assert_eq!(header(double.heard().last().unwrap(), "x-service-token"), token, "{words:?}");
-            let text = String::from_utf8_lossy(&output.stderr);
             let is_named = words[0] == "explain" || text.contains(&format!("the token is from {place})"));
             assert!(is_named, "{words:?}: {text}");
         }
@@ -821,9 +809,8 @@ fn token_argument_overrides_environment_for_every_command() {
             (&[], &[("SIGNET_TOKEN_FILE", "absent")], "SIGNET_TOKEN_FILE: file does not exist: absent"),
             (&[], &[], "SIGNET_TOKEN: not set"),
         ] {
-            let output = run(words, arguments, variables);
-            let text = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && text.contains(says), "{words:?} {arguments:?}: {text}");
+            let (well, text) = run(words, arguments, variables);
+            assert!(!well && text.contains(says), "{words:?} {arguments:?}: {text}");
         }
         assert_eq!(double.heard().len(), heard, "{words:?}");
     }
@@ -831,18 +818,15 @@ fn token_argument_overrides_environment_for_every_command() {
 
 #[test]
 fn exec_output_goes_to_stderr_not_stdout() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let (out, err) = desk.run(&["renew", "web.example.test.pem", "--force", "--json", "--exec", "echo reloaded"]);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["renewed"], true, "{out}");
     assert_eq!(err, "reloaded\n");
-    desk.dev.terminate();
 }
 
 #[test]
 fn closed_stdout_does_not_fail_commands() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let file = "web.example.test.pem";
     let explain = ["explain", "-", "GET", "pki/roles"];
     for words in [&["who", file][..], &["who", file, "--json"], &["status"], &["status", "--json"], &explain] {
@@ -854,19 +838,18 @@ fn closed_stdout_does_not_fail_commands() {
         let output = desk.command(words).stdin(input).stdout(write).stderr(Stdio::piped()).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn who_command_shows_caller_time_and_role_in_readable_mounts() {
     let desk = Desk::new();
     intermediate(&desk).await;
-    let policy = "path \"below/sign/web\" { capabilities = [\"update\"] }";
-    desk.post("sys/policies/acl/web", json!({ "policy": policy })).await;
+    desk.post("sys/policies/acl/web", json!({ "policy": SIGN_BELOW })).await;
     let made = json!({ "policies": ["web"], "display_name": "build server" });
     let made = desk.dev.client().post("auth/token/create", made).await.body["auth"].clone();
-    let mut issue = desk.command(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
-    assert!(issue.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap().status.success());
+    let token = made["client_token"].as_str().unwrap();
+    let issued = desk.run_as(token, &["issue", "web.example.test", "--mount", "below", "--role", "web"]);
+    assert!(issued.0, "{issued:?}");
     desk.run(&["issue", "other.example.test"]);
     // By file name, and by serial as openssl prints it.
     let serial = desk.serial("web.example.test.pem");
@@ -877,8 +860,7 @@ async fn who_command_shows_caller_time_and_role_in_readable_mounts() {
         assert_eq!([told("by role"), told("of mount"), told("revoked")], ["web", "below/", "no"]);
         assert!(told("signed by").contains(" (") && told("at ").ends_with('Z'), "{out}");
     }
-    let (out, _) = desk.run(&["who", "other.example.test.pem", "--json"]);
-    let told: Value = serde_json::from_str(&out).unwrap();
+    let told = desk.json(&["who", "other.example.test.pem"]);
     assert_eq!([&told["mount"], &told["role"], &told["common_name"]], ["pki/", "dev", "other.example.test"]);
     assert_eq!(told["requester"]["accessor_hash"].as_str().unwrap().len(), 64);
     let serial = told["serial_number"].as_str().unwrap();
@@ -892,26 +874,12 @@ async fn who_command_shows_caller_time_and_role_in_readable_mounts() {
     assert!(desk.refused(&["who", "0a:0b"]).contains("0a:0b: no record found (below/, pki/ were searched)"));
     assert!(desk.refused(&["who", "nonsense"]).contains("SERIAL: must be hexadecimal digits"));
     // The right to issue does not include the right to read records.
-    let mut who = desk.command(&["who", "web.example.test.pem"]);
-    let output = who.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && err.contains("the token may not read below/cert-record/+"), "{err}");
-    desk.post(
-        "sys/policies/acl/web",
-        json!({ "policy": "path \"below/cert-record/+\" { capabilities = [\"read\"] }" }),
-    )
-    .await;
-    let mut who = desk.command(&["who", "web.example.test.pem"]);
-    let output = who.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    desk.dev.terminate();
-}
-
-/// A token with this policy only.
-async fn narrow_token(desk: &Desk, policy: &str) -> String {
-    desk.post("sys/policies/acl/narrow", json!({ "policy": policy })).await;
-    let made = desk.dev.client().post("auth/token/create-orphan", json!({ "policies": ["narrow"] })).await.body;
-    made["auth"]["client_token"].as_str().unwrap().to_owned()
+    let (well, _, err) = desk.run_as(token, &["who", "web.example.test.pem"]);
+    assert!(!well && err.contains("the token may not read below/cert-record/+"), "{err}");
+    let reads = "path \"below/cert-record/+\" { capabilities = [\"read\"] }";
+    desk.post("sys/policies/acl/web", json!({ "policy": reads })).await;
+    let (well, _, err) = desk.run_as(token, &["who", "web.example.test.pem"]);
+    assert!(well, "{err}");
 }
 
 #[actix_web::test]
@@ -926,8 +894,7 @@ async fn renew_without_role_takes_role_and_mount_from_record() {
     assert_ne!(desk.serial(file), first);
     assert!(desk.told(file, &["-issuer"]).ends_with("Below"), "{}", desk.told(file, &["-issuer"]));
     // A token that may not read the record: the default role, and a message that says so.
-    let token = narrow_token(&desk, "path \"below/sign/web\" { capabilities = [\"update\"] }").await;
-    std::fs::write(desk.path("token"), token).unwrap();
+    std::fs::write(desk.path("token"), desk.token(SIGN_BELOW).await).unwrap();
     let renew = ["renew", file, "--token-file", "token"];
     let note = "the default is used, role dev of mount pki: give --role and --mount";
     let (out, err) = desk.run(&renew);
@@ -940,20 +907,17 @@ async fn renew_without_role_takes_role_and_mount_from_record() {
     let (_, err) = desk.run(&[&renew[..], &["--force", "--role", "web", "--mount", "below"]].concat());
     assert_ne!(desk.serial(file), second);
     assert!(!err.contains("--role"), "{err}");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn revoke_takes_file_or_serial_and_prints_time() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     desk.run(&["issue", "other.example.test"]);
     let serial = desk.serial("other.example.test.pem");
     let web = ["revoke", "web.example.test.pem", "--reason", "keyCompromise"];
     for (revoke, reason) in [(&web[..], "keyCompromise"), (&["revoke", serial.as_str()], "unspecified")] {
         let (out, err) = desk.run(revoke);
-        let (record, _) = desk.run(&["who", revoke[1], "--json"]);
-        let record: Value = serde_json::from_str(&record).unwrap();
+        let record = desk.json(&["who", revoke[1]]);
         let [of, at] = ["serial_number", "revocation_time"].map(|name| record[name].as_str().unwrap());
         assert_eq!((out, err), (format!("{of}: revoked at {at}\n"), String::new()));
         assert_eq!(record["revocation_reason"], reason);
@@ -970,24 +934,21 @@ async fn revoke_takes_file_or_serial_and_prints_time() {
     assert!(err.contains(": not revoked (certificate already expired"), "{err}");
     let err = desk.refused(&["revoke", "web.example.test.pem", "--reason", "certificateHold"]);
     assert!(err.contains("reason: must be unspecified, keyCompromise"), "{err}");
-    let token = narrow_token(&desk, "path \"pki/sign/dev\" { capabilities = [\"update\"] }").await;
+    let token = desk.token(SIGN_DEV).await;
     let err = desk.refused(&["revoke", &serial, "--token", &token]);
     assert!(err.contains("status 403") && err.contains("the token is from --token)"), "{err}");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn explain_of_own_token_needs_no_permission() {
     let desk = Desk::new();
-    let token = narrow_token(&desk, "path \"pki/sign/dev\" { capabilities = [\"update\"] }").await;
+    let token = desk.token(SIGN_DEV).await;
     let (input, mut sent) = std::io::pipe().unwrap();
     writeln!(sent, "{token}").unwrap();
     drop(sent);
     let mut explain = desk.command(&["explain", "-", "POST", "pki/sign/dev"]);
-    let output = explain.env("SIGNET_TOKEN", &token).stdin(input).output().unwrap();
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert!(out.starts_with("allowed: "), "{out}{}", String::from_utf8_lossy(&output.stderr));
-    desk.dev.terminate();
+    let (_, out, err) = ran(explain.env("SIGNET_TOKEN", &token).stdin(input));
+    assert!(out.starts_with("allowed: "), "{out}{err}");
 }
 
 #[actix_web::test]
@@ -1047,38 +1008,25 @@ async fn status_shows_setup_next_expiries_and_problems() {
     let first = told["ends_next"][0]["at"].as_str().unwrap();
     assert!(told["ends_next"].as_array().unwrap().iter().all(|end| first <= end["at"].as_str().unwrap()));
     // What the token may not read is reported as not visible, not as absent.
-    desk.post("sys/policies/acl/narrow", json!({ "policy": "path \"pki/sign/dev\" { capabilities = [\"update\"] }" }))
-        .await;
-    let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["narrow"] })).await.body;
-    let mut status = desk.command(&["status"]);
-    let output = status.env("SIGNET_TOKEN", token["auth"]["client_token"].as_str().unwrap()).output().unwrap();
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{out}");
-    assert!(
-        out.contains("roles not visible")
-            && out.contains("not visible to this token: pki/certs/detailed, pki/config/urls, pki/roles, sys/audit"),
-        "{out}"
-    );
+    let (well, out, _) = desk.run_as(&desk.token(SIGN_DEV).await, &["status"]);
+    assert!(well, "{out}");
+    let hidden = "not visible to this token: pki/certs/detailed, pki/config/urls, pki/roles, sys/audit";
+    assert!(out.contains("roles not visible") && out.contains(hidden), "{out}");
     assert!(!out.contains("empty/"), "{out}");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn status_notes_root_tokens_other_than_the_callers() {
     let desk = Desk::new();
     let note = |token: &str| {
-        let mut status = desk.command(&["status"]);
-        let out = String::from_utf8(status.env("SIGNET_TOKEN", token).output().unwrap().stdout).unwrap();
+        let (_, out, _) = desk.run_as(token, &["status"]);
         out.lines().find(|line| line.contains("root tokens that never expire")).map(|line| line.trim().to_owned())
     };
     assert_eq!(note(&desk.dev.token), None);
     desk.post("auth/token/create", json!({ "policies": ["root"] })).await;
     let told = note(&desk.dev.token).unwrap_or_default();
     assert!(told.starts_with("other root tokens that never expire: 1; revoke"), "{told}");
-    let policy = "path \"sys/internal/status\" { capabilities = [\"read\"] }";
-    desk.post("sys/policies/acl/reader", json!({ "policy": policy })).await;
-    let reader = desk.dev.client().post("auth/token/create", json!({ "policies": ["reader"] })).await.body;
-    let told = note(reader["auth"]["client_token"].as_str().unwrap()).unwrap_or_default();
+    let reader = desk.token("path \"sys/internal/status\" { capabilities = [\"read\"] }").await;
+    let told = note(&reader).unwrap_or_default();
     assert!(told.starts_with("root tokens that never expire: 2; revoke"), "{told}");
-    desk.dev.terminate();
 }

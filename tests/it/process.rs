@@ -129,11 +129,16 @@ impl Dev {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Sends SIGTERM and waits. Returns the duration; the exit status must be 0.
-    pub fn terminate(self) -> Duration {
-        let started = Instant::now();
+    /// Sends SIGTERM and waits; the exit status must be 0.
+    pub fn stop(&mut self) {
         self.send_sigterm();
-        self.wait();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Like [`Dev::stop`]. Returns the duration.
+    pub fn terminate(mut self) -> Duration {
+        let started = Instant::now();
+        self.stop();
         started.elapsed()
     }
 }

@@ -23,7 +23,6 @@ fn symlinks_of_other_users_are_not_followed() {
     desk.run(&["renew", &file, "--force", "--exec", "exit 0"]);
     assert_eq!((desk.text("victim").as_str(), note.symlink_metadata().is_ok()), ("precious", false));
     if !rustix::process::geteuid().is_root() {
-        desk.dev.terminate();
         return;
     }
     let key = desk.path("web/next.example.test-key.pem");
@@ -34,7 +33,6 @@ fn symlinks_of_other_users_are_not_followed() {
     let text = desk.refused(&["issue", "next.example.test", "--out", "web", "--existing", "replace"]);
     assert!(text.contains("next.example.test-key.pem: the symbolic link of user 1234 points to a file of"), "{text}");
     assert_eq!((desk.text("victim").as_str(), desk.path("web/next.example.test.pem").exists()), ("precious", false));
-    desk.dev.terminate();
 }
 
 /// Runs a command that must fail, without root's capabilities. Returns its standard error.
@@ -46,16 +44,15 @@ fn powerless(desk: &Desk, words: &[&str]) -> String {
     let mut narrow = Command::new("setpriv");
     narrow.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(command.get_program()).args(words);
     narrow.current_dir(desk.folder()).env("SIGNET_TOKEN", &desk.dev.token);
-    let output = narrow.output().unwrap();
-    assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    let (well, out, err) = ran(&mut narrow);
+    assert!(!well, "{words:?}: {out}");
+    err
 }
 
 #[test]
 fn file_obstacles_are_reported_before_any_request() {
-    let desk = Desk::new();
-    let double = Double::start(&[DENIED]);
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
+    let double = Double::start(&[&denied()]);
     symlink("nowhere/a.pem", desk.path("link.example.test.pem")).unwrap();
     fs::create_dir(desk.path("folder.example.test-key.pem")).unwrap();
     let issue = |name: &str, existing: &str| {
@@ -93,7 +90,6 @@ fn file_obstacles_are_reported_before_any_request() {
     // Only the token is renewed.
     let heard = double.heard();
     assert!(!heard.iter().any(|request| request.contains("/sign/")), "{heard:?}");
-    desk.dev.terminate();
 }
 
 #[test]
@@ -103,10 +99,8 @@ fn full_disk_leaves_no_files_and_empty_files_are_replaced() {
     let issue = "trap '' XFSZ; ulimit -f 0; exec \"$0\" issue web.example.test";
     let mut shell = Command::new("sh");
     shell.args(["-c", issue]).arg(desk.command(&[]).get_program()).current_dir(desk.folder());
-    shell.env("SIGNET_ADDR", &desk.dev.address).env("SIGNET_TOKEN", &desk.dev.token);
-    let output = shell.output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains(&format!("{KEY}: cannot be written")), "{text}");
+    let (well, _, text) = ran(shell.env("SIGNET_ADDR", &desk.dev.address).env("SIGNET_TOKEN", &desk.dev.token));
+    assert!(!well && text.contains(&format!("{KEY}: cannot be written")), "{text}");
     assert_eq!(fs::read_dir(desk.folder()).unwrap().count(), 0);
     for name in [CERTIFICATE, KEY, "ca.pem"] {
         fs::write(desk.path(name), "").unwrap();
@@ -114,13 +108,11 @@ fn full_disk_leaves_no_files_and_empty_files_are_replaced() {
     desk.run(&["issue", "web.example.test", "--existing", "keep"]);
     assert_same_key(desk.folder(), KEY, CERTIFICATE);
     assert_verifies(desk.folder(), "ca.pem", CERTIFICATE);
-    desk.dev.terminate();
 }
 
 #[test]
 fn file_lock_serializes_commands_despite_foreign_locks() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     let before = desk.text(CERTIFICATE);
     // Any user may lock a folder that they may open.
     let folder = File::open(desk.folder()).unwrap();
@@ -141,13 +133,11 @@ fn file_lock_serializes_commands_despite_foreign_locks() {
     assert_same_key(desk.folder(), KEY, CERTIFICATE);
     assert!(!left.exists(), "a command that was killed left it");
     assert_eq!(fs::read_dir(desk.folder()).unwrap().count(), 3);
-    desk.dev.terminate();
 }
 
 #[test]
 fn an_authority_is_named_only_where_it_is() {
-    let desk = Desk::new();
-    desk.run(&["issue", "web.example.test"]);
+    let desk = Desk::with_certificate();
     openssl(desk.folder(), &["x509", "-in", "ca.pem", "-outform", "der", "-out", "ca.der"]);
     for (name, file) in [("der.example.test", Some("ca.der")), ("link.example.test", None)] {
         fs::remove_file(desk.path("ca.pem")).unwrap();
@@ -160,14 +150,12 @@ fn an_authority_is_named_only_where_it_is() {
         assert!(out.lines().any(|line| line.starts_with("authority:") && line.ends_with(&own)), "{out}");
         assert_verifies(desk.folder(), &own, &format!("{name}.pem"));
     }
-    desk.dev.terminate();
 }
 
 #[test]
 fn existing_keep_warns_of_missing_names_and_expiry() {
-    let desk = Desk::new();
+    let desk = Desk::with_certificate();
     let keep = ["--existing", "keep"];
-    desk.run(&["issue", "web.example.test"]);
     let (_, err) = desk.run(&[&["issue", "web.example.test", "--alt-names", "WEB.example.test"], &keep[..]].concat());
     assert_eq!(err, "");
     desk.run(&["issue", "web.example.test", "--ttl", "1s", "--existing", "replace"]);
@@ -178,7 +166,6 @@ fn existing_keep_warns_of_missing_names_and_expiry() {
     let (out, err) = desk.run(&[&more[..], &["--json"]].concat());
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((told["warnings"].as_array().unwrap().len(), err.as_str()), (2, ""), "{out}");
-    desk.dev.terminate();
 }
 
 #[test]
@@ -193,5 +180,4 @@ fn a_request_is_read_from_a_pipe_to_its_end() {
     assert_same_key(desk.folder(), "own.key", "own.example.test.pem");
     // The input is bounded nevertheless.
     assert!(desk.refused(&["issue", "--csr", "/dev/zero"]).contains("/dev/zero: is longer than 1 MiB"));
-    desk.dev.terminate();
 }

@@ -1,19 +1,15 @@
 //! The token of `signet renew`: every run renews it, and warns if it cannot; a service logs in again if it has the
 //! credentials.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
-use super::{Desk, Service, wait_until};
+use super::{Desk, SIGN_DEV, Service, ran, wait_until};
 use crate::directory::Issuer;
-
-const POLICY: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
 
 async fn desk() -> Desk {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "72h"]);
-    desk.post("sys/policies/acl/renew", json!({ "policy": POLICY })).await;
+    desk.post("sys/policies/acl/renew", json!({ "policy": SIGN_DEV })).await;
     desk
 }
 
@@ -39,7 +35,6 @@ async fn single_run_renews_its_token() {
     let (out, err) = desk.run(&renew);
     assert!(out.contains("to be renewed at") && err.is_empty(), "{out}{err}");
     assert!(looked_up(&desk, &auth).await["last_renewal_time"].is_u64());
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -58,7 +53,6 @@ async fn single_run_warns_of_token_that_ends_before_the_renewal() {
     // A token that ends after the certificate is due.
     token(&desk, json!({ "ttl": "72h", "renewable": false })).await;
     assert_eq!(desk.run(&renew).1, "");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -66,9 +60,7 @@ async fn service_logs_certificate_and_token_at_the_start() {
     let desk = desk().await;
     token(&desk, json!({ "ttl": "72h" })).await;
     let words = ["renew", "web.example.test.pem", "--service", "--role", "dev", "--token-file", "token"];
-    let mut command = desk.command(&words);
-    let log = std::fs::File::create(desk.path("log")).unwrap();
-    let service = Service(command.env("SIGNET_LOG", "info").stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let service = Service::of(&desk, desk.command(&words).env("SIGNET_LOG", "info"));
     wait_until("the certificate", || desk.text("log").contains("file=web.example.test.pem"));
     service.terminate();
     let log = desk.text("log");
@@ -77,7 +69,6 @@ async fn service_logs_certificate_and_token_at_the_start() {
     assert!(certificate.contains("ends=20") && certificate.contains("due=20"), "{log}");
     let token = line("the token is valid");
     assert!(token.contains("ends=20") && token.contains("source=token"), "{log}");
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -94,7 +85,6 @@ async fn service_renews_its_token_at_the_start_and_later() {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     service.terminate();
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -112,16 +102,15 @@ async fn service_warns_of_nonrenewable_or_revoked_token() {
         "the token is not known to the server, has ended, or is bound to other networks; the token is from token";
     wait_until("the cause", || desk.text("log").contains(dead));
     service.terminate();
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
 async fn service_logs_in_again_when_its_token_is_revoked() {
     let desk = desk().await;
     let client = desk.dev.client();
-    assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
+    client.enable("sys/auth/approle", "approle").await;
     let role = json!({ "token_policies": ["renew"], "token_ttl": "1h" });
-    assert_eq!(client.post("auth/approle/role/web", role).await.status, 204);
+    client.post("auth/approle/role/web", role).await.assert_status(204);
     let id = client.get("auth/approle/role/web/role-id").await.body["data"]["role_id"].clone();
     std::fs::write(desk.path("role-id"), id.as_str().unwrap()).unwrap();
     let secret = desk.post("auth/approle/role/web/secret-id", json!({})).await["secret_id"].clone();
@@ -129,28 +118,25 @@ async fn service_logs_in_again_when_its_token_is_revoked() {
     let login = ["--login", "approle", "--role-id-file", "role-id", "--secret-id-file", "secret-id"];
     let before = desk.serial("web.example.test.pem");
     let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
-    let output = command.env_remove("SIGNET_TOKEN").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (well, _, err) = ran(command.env_remove("SIGNET_TOKEN"));
+    assert!(well, "{err}");
     assert_ne!(desk.serial("web.example.test.pem"), before);
     // A service whose tokens live at most four seconds.
     let role = json!({ "token_policies": ["renew"], "token_ttl": "3s", "token_max_ttl": "4s" });
-    assert_eq!(client.post("auth/approle/role/web", role).await.status, 204);
+    client.post("auth/approle/role/web", role).await.assert_status(204);
     let exec = "openssl x509 -in web.example.test.pem -noout -serial >> ran";
     let words = [
         &["renew", "web.example.test.pem", "--service", "--ttl", "4s", "--before", "1000h", "--exec", exec][..],
         &login,
     ];
-    let log = std::fs::File::create(desk.path("log")).unwrap();
     let mut command = desk.command(&words.concat());
-    command.env("SIGNET_LOG", "info");
-    let service = Service(command.env_remove("SIGNET_TOKEN").stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let service = Service::of(&desk, command.env("SIGNET_LOG", "info").env_remove("SIGNET_TOKEN"));
     let logins = || desk.text("log").matches("logged in").count();
     wait_until("three logins", || logins() >= 3);
     let ran = || std::fs::read_to_string(desk.path("ran")).unwrap_or_default().lines().count();
     let renewals = ran();
     wait_until("renewals with the new token", || ran() >= renewals + 2);
     service.terminate();
-    desk.dev.terminate();
 }
 
 #[actix_web::test]
@@ -158,10 +144,7 @@ async fn service_logs_in_with_a_jwt_and_reads_its_file_at_every_login() {
     let desk = desk().await;
     let client = desk.dev.client();
     let issuer = Issuer::start();
-    let post = async |path: &str, body: Value| {
-        let answer = client.post(path, body).await;
-        assert_eq!(answer.status, 204, "{path}: {}", answer.text);
-    };
+    let post = async |path: &str, body: Value| client.post(path, body).await.assert_status(204);
     post("sys/auth/ci", json!({ "type": "jwt" })).await;
     post("auth/ci/config", json!({ "oidc_discovery_url": issuer.url })).await;
     let role = |ttl: &str| {
@@ -177,31 +160,27 @@ async fn service_logs_in_with_a_jwt_and_reads_its_file_at_every_login() {
     // A single run, without any other token: a JWT that the role rejects, then one that it accepts.
     let once = || {
         let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
-        command.env_remove("SIGNET_TOKEN").output().unwrap()
+        ran(command.env_remove("SIGNET_TOKEN"))
     };
     let before = desk.serial("web.example.test.pem");
     write("elsewhere");
-    let refused = once();
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && text.contains("auth/ci/login: status 403"), "{text}");
+    let (well, _, text) = once();
+    assert!(!well && text.contains("auth/ci/login: status 403"), "{text}");
     assert_eq!(desk.serial("web.example.test.pem"), before);
     write("signet");
-    let renewed = once();
-    assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+    let (well, _, err) = once();
+    assert!(well, "{err}");
     assert_ne!(desk.serial("web.example.test.pem"), before);
 
     // A service whose tokens expire after four seconds: the file is read at every login.
     post("auth/ci/role/web", role("4s")).await;
     let words =
         [&["renew", "web.example.test.pem", "--service", "--ttl", "4s", "--before", "1000h"][..], &login].concat();
-    let log = std::fs::File::create(desk.path("log")).unwrap();
     let mut command = desk.command(&words);
-    command.env("SIGNET_LOG", "info").env_remove("SIGNET_TOKEN");
-    let service = Service(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let service = Service::of(&desk, command.env("SIGNET_LOG", "info").env_remove("SIGNET_TOKEN"));
     let logins = || desk.text("log").matches("logged in").count();
     wait_until("two logins", || logins() >= 2);
     std::fs::remove_file(desk.path("jwt")).unwrap();
     wait_until("the missing file", || desk.text("log").contains("--jwt-file: file does not exist: jwt"));
     service.terminate();
-    desk.dev.terminate();
 }
