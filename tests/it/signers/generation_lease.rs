@@ -15,7 +15,13 @@ use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeyRef, Managed
 use signet::secret::Secret;
 use tokio::time::timeout;
 
-use super::hsm::{ECDSA, Hsm, PIN, alone};
+use super::hsm::{ECDSA, Hsm, PIN, tests_alone};
+
+tests_alone!(
+    ["one"] =>
+    existing_key_needs_no_generation_lease,
+    wrong_pin_is_tried_once_per_test_signature,
+);
 
 #[derive(Default)]
 struct Store(Mutex<Vec<Document>>);
@@ -97,38 +103,30 @@ async fn test(keys: &ManagedKeys, name: &str) -> Result<()> {
     keys.test_sign(BackendType::Pkcs11, name, TestSign::default(), &[]).await
 }
 
-#[test]
-fn existing_key_needs_no_generation_lease() {
-    alone(module_path!(), "existing_key_needs_no_generation_lease", |hsm: Hsm| async move {
-        hsm.token("one");
-        let store = Arc::new(Store::default());
-        let keys = registry(&hsm, &store).await;
-        write(&keys, "web", PIN).await;
-        test(&keys, "web").await.unwrap();
-        store.take_all_turns();
-        let soon = Duration::from_secs(5);
-        timeout(soon, test(&keys, "web")).await.unwrap().unwrap();
-        let taking = keys.take(MountId(1), ManagedKeyRef::Name("web".to_owned())).unwrap();
-        timeout(soon, taking).await.unwrap().unwrap();
-        write(&keys, "mail", PIN).await;
-        let waits = timeout(Duration::from_millis(500), test(&keys, "mail")).await;
-        assert!(waits.is_err(), "it would be made: {waits:?}");
-        keys.stop(soon).await;
-    });
+async fn existing_key_needs_no_generation_lease(hsm: &Hsm) {
+    let store = Arc::new(Store::default());
+    let keys = registry(hsm, &store).await;
+    write(&keys, "web", PIN).await;
+    test(&keys, "web").await.unwrap();
+    store.take_all_turns();
+    let soon = Duration::from_secs(5);
+    timeout(soon, test(&keys, "web")).await.unwrap().unwrap();
+    let taking = keys.take(MountId(1), ManagedKeyRef::Name("web".to_owned())).unwrap();
+    timeout(soon, taking).await.unwrap().unwrap();
+    write(&keys, "mail", PIN).await;
+    let waits = timeout(Duration::from_millis(500), test(&keys, "mail")).await;
+    assert!(waits.is_err(), "it would be made: {waits:?}");
+    keys.stop(soon).await;
 }
 
-#[test]
-fn wrong_pin_is_tried_once_per_test_signature() {
-    alone(module_path!(), "wrong_pin_is_tried_once_per_test_signature", |hsm: Hsm| async move {
-        hsm.token("one");
-        let keys = registry(&hsm, &Arc::new(Store::default())).await;
-        write(&keys, "web", "wrong-pin").await;
-        hsm.calls("C_Login");
-        for _ in 0..2 {
-            let error = test(&keys, "web").await.unwrap_err();
-            assert_eq!(error.text(), "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT");
-            assert_eq!(hsm.calls("C_Login"), 1);
-        }
-        keys.stop(Duration::from_secs(5)).await;
-    });
+async fn wrong_pin_is_tried_once_per_test_signature(hsm: &Hsm) {
+    let keys = registry(hsm, &Arc::new(Store::default())).await;
+    write(&keys, "web", "wrong-pin").await;
+    hsm.calls("C_Login");
+    for _ in 0..2 {
+        let error = test(&keys, "web").await.unwrap_err();
+        assert_eq!(error.text(), "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT");
+        assert_eq!(hsm.calls("C_Login"), 1);
+    }
+    keys.stop(Duration::from_secs(5)).await;
 }

@@ -55,12 +55,19 @@ pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce
     assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
 }
 
-/// Defines a test in a process of its own for each function `async fn name(hsm: &Hsm)`.
+/// Defines a test in a process of its own for each function `async fn name(hsm: &Hsm)`. The SoftHSM has the tokens that
+/// are listed before the names.
 macro_rules! tests_alone {
     ($($name:ident),+ $(,)?) => {
+        $crate::signers::hsm::tests_alone!([] => $($name),+);
+    };
+    ($tokens:tt => $($name:ident),+ $(,)?) => {
         mod process {
             $(#[test] fn $name() {
-                let test = |hsm: $crate::signers::hsm::Hsm| async move { super::$name(&hsm).await };
+                let test = |hsm: $crate::signers::hsm::Hsm| async move {
+                    hsm.tokens(&$tokens);
+                    super::$name(&hsm).await
+                };
                 $crate::signers::hsm::alone(module_path!(), stringify!($name), test);
             })+
         }
@@ -92,6 +99,10 @@ impl Hsm {
 
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub fn tokens(&self, labels: &[&str]) {
+        labels.iter().for_each(|label| self.token(label));
     }
 
     pub fn token(&self, label: &str) {
