@@ -31,6 +31,23 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Two nodes with a mount that issues certificates.
+struct Pair {
+    a: App,
+    b: App,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let (a, [b]) = nodes().await;
+        Self { a, b }
+    }
+
+    async fn stop(self) {
+        stop(self.a, [self.b]).await;
+    }
+}
+
 async fn nodes<const OTHERS: usize>() -> (App, [App; OTHERS]) {
     let first = App::builder().postgres().start().await;
     ok(first.client.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "87600h" })).await);

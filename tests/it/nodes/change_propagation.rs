@@ -5,8 +5,19 @@ use serde_json::json;
 use signet::error::Kind;
 use signet::keys::signing::{ManagedKeyRef, Signers as _};
 
-use super::{issue, nodes, ok, stop, until};
-use crate::support::{App, Client, NO_MODULE, send};
+use super::{Pair, issue, nodes, ok, stop, until};
+use crate::support::{App, Client, NO_MODULE, send, tests_on};
+
+tests_on!(pair: Pair::start() =>
+    issuer_key_and_setting_changes_reach_every_node,
+    policy_changes_reach_every_node,
+    cors_origin_changes_reach_every_node,
+    quota_changes_reach_every_node_and_counts_are_per_node,
+    token_revocations_and_uses_apply_on_every_node,
+    lease_can_be_revoked_on_another_node,
+    managed_keys_and_mount_grants_reach_every_node,
+    writers_of_one_managed_key_on_two_nodes_make_one_key,
+);
 
 const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 const NOTHING: &str = "path \"pki/none\" { capabilities = [\"read\"] }";
@@ -32,9 +43,7 @@ async fn role_changes_reach_every_node() {
     stop(a, [b, c]).await;
 }
 
-#[actix_web::test]
-async fn issuer_key_and_setting_changes_reach_every_node() {
-    let (a, [b]) = nodes().await;
+async fn issuer_key_and_setting_changes_reach_every_node(Pair { a, b }: &Pair) {
     let other = json!({ "common_name": "Other", "issuer_name": "other", "key_name": "k", "key_type": "ec" });
     ok(a.client.post("pki/root/generate/internal", other).await);
     until("a new issuer", async || b.client.get("pki/issuer/other").await.status == 200).await;
@@ -56,7 +65,6 @@ async fn issuer_key_and_setting_changes_reach_every_node() {
     until("urls", urls).await;
     ok(b.client.delete("pki/issuer/other").await);
     until("a deleted issuer", async || a.client.get("pki/issuer/other").await.status == 404).await;
-    stop(a, [b]).await;
 }
 
 #[actix_web::test]
@@ -84,9 +92,7 @@ async fn mounts_open_and_close_on_every_node() {
     }
 }
 
-#[actix_web::test]
-async fn policy_changes_reach_every_node() {
-    let (a, [b]) = nodes().await;
+async fn policy_changes_reach_every_node(Pair { a, b }: &Pair) {
     a.policy("reader", READ).await;
     let reader = a.with_policies(&["reader"]).await;
     let there = b.client.with_token(&reader.token);
@@ -98,27 +104,21 @@ async fn policy_changes_reach_every_node() {
     until("the policy as it was", async || there.get("pki/roles/web").await.status == 200).await;
     ok(b.client.delete("sys/policies/acl/reader").await);
     until("a deleted policy", async || reader.get("pki/roles/web").await.status == 403).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn cors_origin_changes_reach_every_node() {
-    let (a, [b]) = nodes().await;
+async fn cors_origin_changes_reach_every_node(Pair { a, b }: &Pair) {
     let page = |client: &Client| client.request("GET", "sys/health").header("Origin", "https://other.test");
     ok(a.client.post("sys/config/cors", json!({ "allowed_origins": "https://console.test" })).await);
     until("origins that are named", async || send(page(&b.client)).await.status == 403).await;
     ok(b.client.delete("sys/config/cors").await);
     until("none that is", async || send(page(&a.client)).await.status == 200).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn quota_changes_reach_every_node_and_counts_are_per_node() {
-    let (a, [b]) = nodes().await;
+async fn quota_changes_reach_every_node_and_counts_are_per_node(Pair { a, b }: &Pair) {
     let quota = "sys/quotas/rate-limit/seldom";
     ok(a.client.post(quota, json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" })).await);
     until("a new quota", async || b.client.get(quota).await.status == 200).await;
-    for node in [&a, &b] {
+    for node in [a, b] {
         assert_eq!(node.client.get("pki/roles/web").await.status, 200);
         assert_eq!(node.client.get("pki/roles/web").await.status, 429);
     }
@@ -129,16 +129,13 @@ async fn quota_changes_reach_every_node_and_counts_are_per_node() {
     let same = async |node: &App, name: &str| {
         node.client.post(&format!("sys/quotas/rate-limit/{name}"), json!({ "path": "pki", "rate": 1000 })).await.status
     };
-    let (one, other) = futures_util::future::join(same(&a, "one"), same(&b, "other")).await;
+    let (one, other) = futures_util::future::join(same(a, "one"), same(b, "other")).await;
     assert_eq!([one, other].iter().filter(|status| **status == 204).count(), 1, "{one} {other}");
     ok(b.client.delete(quota).await);
     until("a deleted quota", async || a.client.get("pki/roles/other").await.status == 404).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn token_revocations_and_uses_apply_on_every_node() {
-    let (a, [b]) = nodes().await;
+async fn token_revocations_and_uses_apply_on_every_node(Pair { a, b }: &Pair) {
     a.policy("reader", READ).await;
     let here = a.with_policies(&["reader"]).await;
     let there = b.client.with_token(&here.token);
@@ -156,12 +153,9 @@ async fn token_revocations_and_uses_apply_on_every_node() {
     ok(there.get("pki/roles/web").await);
     here.get("pki/roles/web").await.assert_denied();
     there.get("pki/roles/web").await.assert_denied();
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn lease_can_be_revoked_on_another_node() {
-    let (a, [b]) = nodes().await;
+async fn lease_can_be_revoked_on_another_node(Pair { a, b }: &Pair) {
     let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true, "ttl": "1h" });
     ok(a.client.post("pki/roles/leased", role).await);
     let issued = ok(a.client.post("pki/issue/leased", json!({ "common_name": "a.test" })).await);
@@ -170,7 +164,6 @@ async fn lease_can_be_revoked_on_another_node() {
     let revoked = ok(a.client.get(&format!("pki/cert/{serial}")).await);
     assert!(revoked["data"]["revocation_time"].as_i64().unwrap() > 0);
     issue(&b.client).await;
-    stop(a, [b]).await;
 }
 
 /// The error of a node's mount `pki` for the managed key `hsm`, which has no module.
@@ -183,9 +176,7 @@ async fn refusal(node: &App) -> Kind {
     }
 }
 
-#[actix_web::test]
-async fn managed_keys_and_mount_grants_reach_every_node() {
-    let (a, [b]) = nodes().await;
+async fn managed_keys_and_mount_grants_reach_every_node(Pair { a, b }: &Pair) {
     let path = "sys/managed-keys/pkcs11/hsm";
     let key =
         json!({ "library": NO_MODULE, "token_label": "one", "key_label": "k", "mechanism": "0x1041", "pin": "1234" });
@@ -198,24 +189,21 @@ async fn managed_keys_and_mount_grants_reach_every_node() {
     until("the changed key", changed).await;
     assert_eq!(ok(a.client.get(path).await)["data"]["UUID"], shown["UUID"]);
 
-    assert_eq!(refusal(&b).await, Kind::Invalid);
+    assert_eq!(refusal(b).await, Kind::Invalid);
     ok(a.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
     // The key is granted, so its module is tried.
-    until("a grant", async || refusal(&b).await == Kind::Unavailable).await;
+    until("a grant", async || refusal(b).await == Kind::Unavailable).await;
     // The deletion is rejected even if node `a` has not yet read these changes.
     ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "other" })).await);
     ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
     assert_eq!(a.client.delete(path).await.error(), "managed key \"hsm\" is in use by mount \"pki/\"");
     ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": [] })).await);
-    until("no grant", async || refusal(&a).await == Kind::Invalid).await;
+    until("no grant", async || refusal(a).await == Kind::Invalid).await;
     ok(a.client.delete(path).await);
     until("a deleted key", async || b.client.get(path).await.status == 404).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn writers_of_one_managed_key_on_two_nodes_make_one_key() {
-    let (a, [b]) = nodes().await;
+async fn writers_of_one_managed_key_on_two_nodes_make_one_key(Pair { a, b }: &Pair) {
     let key = |n: u32| {
         json!({ "library": NO_MODULE, "token_label": "one", "key_label": "k", "mechanism": "0x1041", "pin": "1234",
             "max_parallel": n })
@@ -227,8 +215,7 @@ async fn writers_of_one_managed_key_on_two_nodes_make_one_key() {
         ok(one);
         ok(other);
         let uuid = async |node: &App| ok(node.client.get(&path).await)["data"].clone();
-        let same = async || uuid(&a).await == uuid(&b).await;
+        let same = async || uuid(a).await == uuid(b).await;
         until("the same key on both", same).await;
     }
-    stop(a, [b]).await;
 }

@@ -8,10 +8,14 @@ use serde_json::json;
 use signet::x509::crl::Crl;
 use signet::x509::serial::Serial;
 
-use super::{issue, nodes, ok, revoke, stop, until};
+use super::{Pair, issue, nodes, ok, revoke, stop, until};
 use crate::crash::audit::number;
-use crate::support::{App, Client};
+use crate::support::{App, Client, tests_on};
 use crate::v1::pki::foreign::Crl as ForeignCrl;
+
+tests_on!(pair: Pair::start() =>
+    issuer_revoked_on_one_node_is_listed_and_disabled_on_all,
+);
 
 /// The CRL seen for each number.
 #[derive(Default)]
@@ -157,9 +161,7 @@ async fn replaced_reason_is_on_the_crl_of_every_node() {
     stop(a, [b, c]).await;
 }
 
-#[actix_web::test]
-async fn issuer_revoked_on_one_node_is_listed_and_disabled_on_all() {
-    let (a, [b]) = nodes().await;
+async fn issuer_revoked_on_one_node_is_listed_and_disabled_on_all(Pair { a, b }: &Pair) {
     let csr = ok(a
         .client
         .post("pki/intermediate/generate/internal", json!({ "common_name": "Sub", "key_type": "ec" }))
@@ -178,7 +180,6 @@ async fn issuer_revoked_on_one_node_is_listed_and_disabled_on_all() {
     let path = format!("pki/issuer/{id}/issue/web");
     let refused = async || a.client.post(&path, json!({ "common_name": "a.test", "ttl": "1h" })).await.status == 400;
     until("its refusal", refused).await;
-    stop(a, [b]).await;
 }
 
 /// The numbers of a node's complete and delta CRL, and the serials on either.

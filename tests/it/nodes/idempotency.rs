@@ -3,19 +3,21 @@
 use futures_util::future::{join, join_all};
 use serde_json::json;
 
-use super::{nodes, stop, until};
-use crate::support::{Answer, Client};
+use super::{Pair, until};
+use crate::support::{Answer, Client, tests_on};
 use crate::v1::pki::foreign::csr;
 use crate::v1::pki::idempotency::keyed;
+
+tests_on!(pair: Pair::start() =>
+    repeated_request_on_two_nodes_issues_one_certificate,
+);
 
 fn serial(answer: &Answer) -> &str {
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.body["data"]["serial_number"].as_str().unwrap()
 }
 
-#[actix_web::test]
-async fn repeated_request_on_two_nodes_issues_one_certificate() {
-    let (a, [b]) = nodes().await;
+async fn repeated_request_on_two_nodes_issues_one_certificate(Pair { a, b }: &Pair) {
     a.policy("sign", "path \"pki/sign/web\" { capabilities = [\"update\"] }").await;
     let client = a.with_policies(&["sign"]).await;
     let other = b.client.with_token(&client.token);
@@ -53,5 +55,4 @@ async fn repeated_request_on_two_nodes_issues_one_certificate() {
         assert!(refused.status == 400 && refused.error().contains(serial(&issued)), "{}", refused.text);
         assert_eq!(count(), before + 7);
     }
-    stop(a, [b]).await;
 }

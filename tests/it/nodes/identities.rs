@@ -3,9 +3,14 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{nodes, ok, stop, until};
-use crate::support::App;
+use super::{Pair, ok, until};
+use crate::support::{App, tests_on};
 use crate::v1::identity::{entity_id, login, method, try_login};
+
+tests_on!(pair: Pair::start() =>
+    one_name_that_logs_in_everywhere_at_once_is_one_entity,
+    entity_change_applies_on_every_node,
+);
 
 const READ: &str = "path \"pki/roles/{{identity.entity.metadata.role}}\" { capabilities = [\"read\"] }";
 
@@ -15,14 +20,12 @@ async fn method_on_both(a: &App, b: &App) {
     until("a new method", there).await;
 }
 
-#[actix_web::test]
-async fn one_name_that_logs_in_everywhere_at_once_is_one_entity() {
-    let (a, [b]) = nodes().await;
-    method_on_both(&a, &b).await;
+async fn one_name_that_logs_in_everywhere_at_once_is_one_entity(Pair { a, b }: &Pair) {
+    method_on_both(a, b).await;
     for round in 0..5 {
         let name = format!("bob-{round}");
         let logins = (0..12).map(|n| {
-            let node = if n % 2 == 0 { &a } else { &b };
+            let node = if n % 2 == 0 { a } else { b };
             try_login(node, "one", &name, json!({ "n": n.to_string() }), json!({}))
         });
         let ids: Vec<Value> =
@@ -30,17 +33,14 @@ async fn one_name_that_logs_in_everywhere_at_once_is_one_entity() {
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     }
     assert_eq!(ok(a.client.list("identity/entity/id").await)["data"]["keys"].as_array().unwrap().len(), 5);
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn entity_change_applies_on_every_node() {
-    let (a, [b]) = nodes().await;
-    method_on_both(&a, &b).await;
+async fn entity_change_applies_on_every_node(Pair { a, b }: &Pair) {
+    method_on_both(a, b).await;
     a.policy("reader", READ).await;
     let there_is = async || b.client.get("sys/policies/acl/reader").await.status == 200;
     until("the policy", there_is).await;
-    let here = login(&a, "one", "bob", json!({})).await;
+    let here = login(a, "one", "bob", json!({})).await;
     let there = b.client.with_token(&here.token);
     let path = format!("identity/entity/id/{}", entity_id(&here).await);
     assert_eq!(entity_id(&there).await, entity_id(&here).await);
@@ -60,12 +60,11 @@ async fn entity_change_applies_on_every_node() {
     until("the value again", async || status().await == 200).await;
     change(json!({ "disabled": true })).await;
     until("a disabled entity", async || there.get("auth/token/lookup-self").await.status == 403).await;
-    let refused = async || try_login(&b, "one", "bob", json!({}), json!({})).await.is_err();
+    let refused = async || try_login(b, "one", "bob", json!({}), json!({})).await.is_err();
     until("no login", refused).await;
     change(json!({ "disabled": false })).await;
     until("an entity as it was", async || status().await == 200).await;
     ok(b.client.delete(&path).await);
     there.get("auth/token/lookup-self").await.assert_denied();
     until("a deleted entity", async || here.get("auth/token/lookup-self").await.status == 403).await;
-    stop(a, [b]).await;
 }

@@ -4,8 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{issue, nodes, ok, revoke, stop, until};
-use crate::support::App;
+use super::{Pair, issue, ok, revoke, until};
+use crate::support::{App, tests_on};
+
+tests_on!(pair: Pair::start() =>
+    node_without_notifications_polls_and_listens_again,
+    node_without_change_log_is_unhealthy_but_serves_open_paths,
+    nodes_exchange_changes_again_after_a_database_outage,
+);
 
 /// Terminates the connections that LISTEN and returns their number.
 fn cut_listeners(app: &App) -> usize {
@@ -19,26 +25,21 @@ fn listeners(app: &App) -> String {
     app.database().psql(sql)
 }
 
-#[actix_web::test]
-async fn node_without_notifications_polls_and_listens_again() {
-    let (a, [b]) = nodes().await;
-    until("both listen", async || listeners(&a) == "2").await;
-    assert_eq!(cut_listeners(&a), 2);
+async fn node_without_notifications_polls_and_listens_again(Pair { a, b }: &Pair) {
+    until("both listen", async || listeners(a) == "2").await;
+    assert_eq!(cut_listeners(a), 2);
     ok(a.client.post("pki/roles/new", json!({ "key_type": "ec" })).await);
     let followed = async || {
-        cut_listeners(&a);
+        cut_listeners(a);
         b.client.get("pki/roles/new").await.status == 200
     };
     until("a new role", followed).await;
-    until("both listen again", async || listeners(&a) == "2").await;
+    until("both listen again", async || listeners(a) == "2").await;
     ok(a.client.delete("pki/roles/new").await);
     until("a deleted role", async || b.client.get("pki/roles/new").await.status == 404).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn node_without_change_log_is_unhealthy_but_serves_open_paths() {
-    let (a, [b]) = nodes().await;
+async fn node_without_change_log_is_unhealthy_but_serves_open_paths(Pair { a, b }: &Pair) {
     let serial = issue(&a.client).await;
     let health = b.client.with_token("");
     assert_eq!(health.get("sys/health").await.status, 200);
@@ -52,19 +53,15 @@ async fn node_without_change_log_is_unhealthy_but_serves_open_paths() {
     until("health", async || health.get("sys/health").await.status == 200).await;
     assert_eq!(b.client.get("pki/roles/web").await.status, 200);
     revoke(&b.client, &serial).await;
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn nodes_exchange_changes_again_after_a_database_outage() {
-    let (a, [b]) = nodes().await;
+async fn nodes_exchange_changes_again_after_a_database_outage(Pair { a, b }: &Pair) {
     a.database().out_of_reach(true);
     until("an outage", async || b.client.get("pki/roles/web").await.status == 503).await;
     a.database().out_of_reach(false);
     let write = async || a.client.post("pki/roles/new", json!({ "key_type": "ec" })).await.status == 200;
     until("the database", write).await;
     until("the new role", async || b.client.get("pki/roles/new").await.status == 200).await;
-    stop(a, [b]).await;
 }
 
 #[actix_web::test]

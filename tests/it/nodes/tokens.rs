@@ -3,13 +3,17 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::{nodes, ok, stop, until};
+use super::{Pair, ok, until};
+use crate::support::tests_on;
+
+tests_on!(pair: Pair::start() =>
+    single_use_token_serves_one_of_50_concurrent_requests,
+    token_role_and_batch_token_work_on_every_node,
+);
 
 const READ: &str = "path \"pki/roles/*\" { capabilities = [\"read\"] }";
 
-#[actix_web::test]
-async fn single_use_token_serves_one_of_50_concurrent_requests() {
-    let (a, [b]) = nodes().await;
+async fn single_use_token_serves_one_of_50_concurrent_requests(Pair { a, b }: &Pair) {
     a.policy("reader", READ).await;
     let both = a.with_policies(&["reader"]).await;
     until("the policy", async || b.client.with_token(&both.token).get("pki/roles/web").await.status == 200).await;
@@ -24,12 +28,9 @@ async fn single_use_token_serves_one_of_50_concurrent_requests() {
         let denied = statuses.iter().filter(|status| **status == 403).count();
         assert_eq!((served, denied), (1, 49), "{statuses:?}");
     }
-    stop(a, [b]).await;
 }
 
-#[actix_web::test]
-async fn token_role_and_batch_token_work_on_every_node() {
-    let (a, [b]) = nodes().await;
+async fn token_role_and_batch_token_work_on_every_node(Pair { a, b }: &Pair) {
     a.policy("reader", READ).await;
     ok(a.client.post("auth/token/roles/readers", json!({ "allowed_policies": "reader" })).await);
     until("a new role", async || b.client.get("auth/token/roles/readers").await.status == 200).await;
@@ -40,7 +41,7 @@ async fn token_role_and_batch_token_work_on_every_node() {
     let maker = b.with_policies(&["maker"]).await;
     let made = ok(maker.post("auth/token/create/readers", body).await);
     let token = made["auth"]["client_token"].as_str().unwrap();
-    for node in [&a, &b] {
+    for node in [a, b] {
         let client = node.client.with_token(token);
         until("the policy", async || client.get("pki/roles/web").await.status == 200).await;
     }
@@ -50,5 +51,4 @@ async fn token_role_and_batch_token_work_on_every_node() {
     until("the end of the parent", async || there.get("pki/roles/web").await.status == 403).await;
     ok(a.client.delete("auth/token/roles/readers").await);
     until("the end of the role", async || b.client.get("auth/token/roles/readers").await.status == 404).await;
-    stop(a, [b]).await;
 }
