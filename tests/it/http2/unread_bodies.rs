@@ -8,12 +8,17 @@ use h2::SendStream;
 use serde_json::json;
 
 use super::client::{
-    Answer, Client, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RESET, SETTINGS, WINDOW_UPDATE, Wire, fields, frame,
-    read,
+    Answer, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RESET, SETTINGS, WINDOW_UPDATE, Wire, fields, frame, read,
 };
-use super::{HEALTH, SOON, STREAMS, assert_served, name, site};
-use crate::serve::{Served, Site};
-use crate::support::quick;
+use super::{HEALTH, Http2Stage, SOON, STREAMS, name};
+use crate::support::{quick, tests_on};
+
+tests_on!(tls: Http2Stage::start() =>
+    curl_receives_rejection_sent_before_its_body_ended,
+    short_body_after_the_response_causes_no_reset,
+    unread_body_is_reset_if_too_long_or_too_slow,
+    discarded_body_bytes_restore_the_connection_window,
+);
 
 /// Rejected before its body is read.
 const NOTHING: &str = "/api/v2/nothing";
@@ -25,8 +30,8 @@ const NOT_WAITED: Duration = Duration::from_millis(900);
 const ACK: u8 = 1;
 
 /// Opens a connection and acknowledges the server's settings, which set its windows.
-async fn agreed(site: &Site, served: &Served) -> Wire {
-    let mut wire = Wire::open(site, served).await;
+async fn agreed(stage: &Http2Stage) -> Wire {
+    let mut wire = stage.wire().await;
     wire.next_of(SETTINGS).await.unwrap();
     wire.send(&frame(SETTINGS, ACK, 0, &[])).await;
     wire
@@ -56,10 +61,8 @@ async fn refused(wire: &mut Wire, stream: u32, head: &[u8]) {
     assert_eq!(wire.next_of(DATA).await.unwrap().0, stream);
 }
 
-#[actix_web::test]
-async fn curl_receives_rejection_sent_before_its_body_ended() {
-    let (site, served, token) = site("").await;
-    let header = format!("X-Service-Token: {token}");
+async fn curl_receives_rejection_sent_before_its_body_ended(stage: &Http2Stage) {
+    let header = format!("X-Service-Token: {}", stage.token);
     let organization = json!({ "data": { "type": "organizations", "attributes": { "name": "x" } } }).to_string();
     let long = "x".repeat(50_000);
     for _ in 0..20 {
@@ -71,20 +74,17 @@ async fn curl_receives_rejection_sent_before_its_body_ended() {
             ("PATCH", "v1/pki/roles/web", "application/json", &name(), 415),
         ] {
             let content = format!("Content-Type: {content}");
-            let request = ["--http2", "-X", method, "-H", &header, "-H", &content, "-d", body, &served.url(path)];
-            let answer = site.curl(&request);
+            let request = ["--http2", "-X", method, "-H", &header, "-H", &content, "-d", body, &stage.served.url(path)];
+            let answer = stage.site.curl(&request);
             assert!(answer.starts_with(&format!("HTTP/2 {status}")), "{method} {path}: {answer}");
             assert!(answer.contains("\"errors\""), "{method} {path}: {answer}");
         }
     }
-    served.terminate();
 }
 
-#[actix_web::test]
-async fn short_body_after_the_response_causes_no_reset() {
-    let (site, served, token) = site("").await;
-    let mut wire = agreed(&site, &served).await;
-    let token = [("x-service-token", &token[..])];
+async fn short_body_after_the_response_causes_no_reset(stage: &Http2Stage) {
+    let mut wire = agreed(stage).await;
+    let token = [("x-service-token", &stage.token[..])];
     let heads = [
         fields("POST", "/pki/issue/web", &token),
         fields("POST", "/api/v2/organizations", &[]),
@@ -112,13 +112,10 @@ async fn short_body_after_the_response_causes_no_reset() {
         wire.send(&frame(DATA, ends, stream, &[b'x'; SHORT / 4])).await;
     }
     assert_eq!(resets(&mut wire).await, []);
-    served.terminate();
 }
 
-#[actix_web::test]
-async fn unread_body_is_reset_if_too_long_or_too_slow() {
-    let (site, served, _) = site("").await;
-    let mut wire = agreed(&site, &served).await;
+async fn unread_body_is_reset_if_too_long_or_too_slow(stage: &Http2Stage) {
+    let mut wire = agreed(stage).await;
     let no_error = |stream: u32| (stream, vec![0; 4]);
     let declared = (SHORT + 1).to_string();
     let mut stream = 1;
@@ -150,7 +147,6 @@ async fn unread_body_is_reset_if_too_long_or_too_slow() {
         assert!(started.elapsed() > Duration::from_millis(900), "it had its time: {:?}", started.elapsed());
         assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     }
-    served.terminate();
 }
 
 /// Sends `left` bytes as the flow-control window permits.
@@ -163,10 +159,8 @@ async fn sent(body: &mut SendStream<Bytes>, mut left: usize) {
     }
 }
 
-#[actix_web::test]
-async fn discarded_body_bytes_restore_the_connection_window() {
-    let (site, served, token) = site("").await;
-    let client = Client::open(&site, &served, &token).await;
+async fn discarded_body_bytes_restore_the_connection_window(stage: &Http2Stage) {
+    let client = stage.client().await;
     let mut begun = Vec::new();
     // Three times the connection window, in bodies that do not end.
     for _ in 0..15 {
@@ -176,15 +170,14 @@ async fn discarded_body_bytes_restore_the_connection_window() {
         begun.push(body);
     }
     assert_eq!(client.post("v1/pki/issue/web", &name()).await.status, 200);
-    served.terminate();
 }
 
 #[actix_web::test]
 async fn unfinished_bodies_block_no_response_and_no_client() {
-    let (site, served, token) = site("").await;
+    let stage = Http2Stage::start().await;
     let mut opened = None;
     quick(NOT_WAITED, async || {
-        let client = Client::open(&site, &served, &token).await;
+        let client = stage.client().await;
         assert_eq!(client.get(HEALTH).await.status, 200);
         let begin = async || client.begin(client.request("POST", &NOTHING[1..])).await.unwrap();
         let begun: Vec<_> = join_all((0..STREAMS - 1).map(|_| begin())).await;
@@ -195,7 +188,7 @@ async fn unfinished_bodies_block_no_response_and_no_client() {
             bodies.push(body);
         }
         assert_eq!(client.get(HEALTH).await.status, 200);
-        assert_served(&site, &served, &token).await;
+        stage.assert_served().await;
         opened = Some((client, bodies));
     })
     .await;
@@ -209,6 +202,6 @@ async fn unfinished_bodies_block_no_response_and_no_client() {
     let (answer, _body) = begin().await;
     assert_eq!(answer.await.unwrap().status(), 404);
     let started = Instant::now();
-    served.terminate();
+    stage.served.terminate();
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
 }

@@ -9,12 +9,11 @@ use http_types::Response;
 use serde_json::{Value, json};
 
 use super::client::{Client, agree};
-use super::{HEALTH, SOON, site};
-use crate::serve::{Served, Site};
+use super::{HEALTH, Http2Stage, SOON};
 
 /// Opens a connection whose window admits no byte of a response body.
-async fn closed_window(site: &Site, served: &Served) -> SendRequest<Bytes> {
-    let stream = agree(site, served, &["h2"]).await.unwrap();
+async fn closed_window(stage: &Http2Stage) -> SendRequest<Bytes> {
+    let stream = agree(&stage.site, &stage.served, &["h2"]).await.unwrap();
     let (requests, connection) =
         h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
     actix_web::rt::spawn(connection);
@@ -38,13 +37,13 @@ async fn begun(
 async fn unread_responses_are_limited_per_caller() {
     const KEPT: &str = "v1/cubbyhole/kept";
     const ASK: &str = "v1/sys/capabilities-self";
-    let (site, served, token) = site("max_request_size = 1048576\nmax_bodies_in_flight = 1048576\n").await;
-    let client = Client::open(&site, &served, &token).await;
+    let stage = Http2Stage::with("max_request_size = 1048576\nmax_bodies_in_flight = 1048576\n").await;
+    let client = stage.client().await;
     let kept = json!({ "value": "x".repeat(60_000) }).to_string();
     assert_eq!(client.post(KEPT, &kept).await.status, 204);
     let made = client.post("v1/auth/token/create", "{\"policies\":[\"default\"]}").await;
     let other: Value = serde_json::from_str(&made.text).unwrap();
-    let greedy = closed_window(&site, &served).await;
+    let greedy = closed_window(&stage).await;
     let mut answers = Vec::new();
     for _ in 0..20 {
         answers.push(begun(&greedy, &client, "GET", KEPT, "").await);
@@ -63,7 +62,7 @@ async fn unread_responses_are_limited_per_caller() {
     assert_eq!(refused.status, 429);
     assert!(refused.text.contains("response: too many large responses of this caller"), "{}", refused.text);
     assert_eq!(client.get(HEALTH).await.status, 200);
-    let other = Client::open(&site, &served, other["auth"]["client_token"].as_str().unwrap()).await;
+    let other = stage.client_of(other["auth"]["client_token"].as_str().unwrap()).await;
     assert_eq!(other.post(KEPT, &kept).await.status, 204);
     assert_eq!(other.get(KEPT).await.status, 200);
     // Resetting the streams frees the limit once the server has processed the resets.
@@ -73,5 +72,5 @@ async fn unread_responses_are_limited_per_caller() {
         assert!(started.elapsed() < SOON, "there is still no room");
         actix_web::rt::time::sleep(Duration::from_millis(20)).await;
     }
-    served.terminate();
+    stage.served.terminate();
 }
