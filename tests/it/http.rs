@@ -10,8 +10,23 @@ use serde_json::{Value, json};
 use signet::http::settings::HttpSettings;
 
 use crate::serve::Site;
-use crate::support::{App, http_client, send};
+use crate::support::{App, http_client, send, tests_on};
 use crate::v2::fixture::{World, resource};
+
+tests_on!(
+    server: App::start() =>
+        secrets_405_lists_the_methods_of_the_path,
+        body_after_100_continue_is_read_and_connection_stays_open,
+        large_lists_documents_and_metrics_are_gzipped_on_request,
+        responses_with_secrets_or_signatures_are_not_compressed,
+        bare_line_feed_in_request_head_is_rejected,
+        malformed_host_is_refused,
+        request_outside_both_apis_is_rejected_with_json;
+    projects: World::of(App::builder()) =>
+        projects_api_405_lists_the_methods_of_the_path,
+        encoded_bodies_are_rejected_in_both_apis,
+        compressed_document_has_its_own_etag_valid_for_if_match;
+);
 
 struct Octets {
     status: u16,
@@ -43,9 +58,7 @@ fn outside(app: &App, method: Method, path: &str) -> reqwest::RequestBuilder {
     http_client().request(method, format!("{base}{path}"))
 }
 
-#[actix_web::test]
-async fn secrets_405_lists_the_methods_of_the_path() {
-    let app = App::start().await;
+async fn secrets_405_lists_the_methods_of_the_path(app: &App) {
     for (method, path, allowed) in [
         ("DELETE", "sys/health", "GET, HEAD"),
         ("GET", "pki/issue/web", "POST, PUT"),
@@ -63,10 +76,9 @@ async fn secrets_405_lists_the_methods_of_the_path() {
     let stranger = send(app.client.with_token("").request("GET", "pki/issue/web")).await;
     assert_eq!((stranger.status, stranger.header("allow")), (403, ""));
     for path in ["/metrics", "/.well-known/terraform.json"] {
-        let answer = send(outside(&app, Method::POST, path)).await;
+        let answer = send(outside(app, Method::POST, path)).await;
         assert_eq!((answer.status, answer.header("allow")), (405, "GET, HEAD"), "{path}");
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -79,9 +91,7 @@ async fn secrets_405_omits_legacy_methods_when_disabled() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn projects_api_405_lists_the_methods_of_the_path() {
-    let world = World::of(App::builder()).await;
+async fn projects_api_405_lists_the_methods_of_the_path(world: &World) {
     for (method, path, allowed) in [
         (Method::PUT, "projects/prj-x", "GET, HEAD, PATCH, DELETE"),
         (Method::DELETE, "organizations", "GET, HEAD, POST"),
@@ -90,7 +100,6 @@ async fn projects_api_405_lists_the_methods_of_the_path() {
         let answer = send(world.owner.request(method.clone(), path)).await;
         assert_eq!((answer.status, answer.header("allow")), (405, allowed), "{method} {path}");
     }
-    world.app.stop().await;
 }
 
 #[actix_web::test]
@@ -168,9 +177,7 @@ async fn expect_100_gets_the_rejection_instead() {
     world.app.stop().await;
 }
 
-#[actix_web::test]
-async fn body_after_100_continue_is_read_and_connection_stays_open() {
-    let app = App::start().await;
+async fn body_after_100_continue_is_read_and_connection_stays_open(app: &App) {
     let body = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" }).to_string();
     let write = |close: &str| {
         format!(
@@ -183,12 +190,9 @@ async fn body_after_100_continue_is_read_and_connection_stays_open() {
     let answers = app.raw([write(""), write("Connection: close\r\n")].concat()).await;
     assert_eq!(answers.matches("HTTP/1.1 204 ").count(), 2, "{answers}");
     assert_eq!(app.client.get("sys/policies/acl/x").await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn encoded_bodies_are_rejected_in_both_apis() {
-    let world = World::of(App::builder()).await;
+async fn encoded_bodies_are_rejected_in_both_apis(world: &World) {
     let client = &world.app.client;
     let encoded = async |request: reqwest::RequestBuilder, coding: &str| {
         send(request.header("Content-Encoding", coding.to_owned())).await
@@ -219,12 +223,9 @@ async fn encoded_bodies_are_rejected_in_both_apis() {
     // A 415 for another reason does not name codings.
     let typed = send(owner.request(Method::POST, "organizations/acme/projects").body("{}")).await;
     assert_eq!((typed.status, typed.header("accept-encoding")), (415, ""));
-    world.app.stop().await;
 }
 
-#[actix_web::test]
-async fn large_lists_documents_and_metrics_are_gzipped_on_request() {
-    let app = App::start().await;
+async fn large_lists_documents_and_metrics_are_gzipped_on_request(app: &App) {
     app.policy("large", &"# a comment of a policy\n".repeat(1000)).await;
     for n in 0..100 {
         app.policy(&format!("{n:03}{}", "p".repeat(100)), "path \"x\" { capabilities = [\"read\"] }").await;
@@ -241,18 +242,15 @@ async fn large_lists_documents_and_metrics_are_gzipped_on_request() {
         let [plain, packed] = [plain.body, packed.unpacked()].map(|b| serde_json::from_slice::<Value>(&b).unwrap());
         assert_eq!(plain["data"], packed["data"], "{path}");
     }
-    let metrics = Octets::of(outside(&app, Method::GET, "/metrics").header("Accept-Encoding", "gzip")).await;
+    let metrics = Octets::of(outside(app, Method::GET, "/metrics").header("Accept-Encoding", "gzip")).await;
     assert_eq!((metrics.status, metrics.header("content-encoding")), (200, "gzip"));
     assert!(String::from_utf8(metrics.unpacked()).unwrap().contains("# TYPE "));
     let small = app.client.request("GET", "sys/policies/acl/default").header("Accept-Encoding", "gzip");
     let small = Octets::of(small).await;
     assert_eq!((small.status, small.header("content-encoding"), small.header("vary")), (200, "", "accept-encoding"));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn responses_with_secrets_or_signatures_are_not_compressed() {
-    let app = App::start().await;
+async fn responses_with_secrets_or_signatures_are_not_compressed(app: &App) {
     let long = "m".repeat(100);
     let meta: Value = (0..35).map(|n| (format!("k{n}"), json!(long))).collect::<serde_json::Map<_, _>>().into();
     let made = app.client.post("auth/token/create", json!({ "policies": ["root"], "meta": meta })).await;
@@ -284,7 +282,6 @@ async fn responses_with_secrets_or_signatures_are_not_compressed() {
         );
         assert_eq!((answer.header("content-encoding"), answer.header("vary")), ("", ""), "{what}");
     }
-    app.stop().await;
 }
 
 #[test]
@@ -303,9 +300,7 @@ fn compressible_routes_are_authorized_reads_only() {
     assert!(any);
 }
 
-#[actix_web::test]
-async fn compressed_document_has_its_own_etag_valid_for_if_match() {
-    let world = World::of(App::builder()).await;
+async fn compressed_document_has_its_own_etag_valid_for_if_match(world: &World) {
     let path = format!("projects/{}", world.project("Net").await);
     let list = "organizations/acme/projects?page[size]=100";
     for n in 0..30 {
@@ -330,7 +325,6 @@ async fn compressed_document_has_its_own_etag_valid_for_if_match() {
     assert_eq!(change("\"another-gzip\"".to_owned()).await, 412);
     assert_eq!(change(format!("\"{tag}-gzip\"")).await, 200);
     assert_eq!(change(format!("\"{tag}\"")).await, 412, "it was changed");
-    world.app.stop().await;
 }
 
 #[test]
@@ -363,9 +357,7 @@ fn malformed_request_is_not_logged_as_error() {
     served.terminate();
 }
 
-#[actix_web::test]
-async fn bare_line_feed_in_request_head_is_rejected() {
-    let app = App::start().await;
+async fn bare_line_feed_in_request_head_is_rejected(app: &App) {
     let token = &app.client.token;
     let good = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
     for bad in [
@@ -393,12 +385,9 @@ async fn bare_line_feed_in_request_head_is_rejected() {
         let answer = app.raw(format!("{head}{body}GET / HTTP/1.1\nHost: t\n\n")).await;
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(" 400 Bad Request"), "{body:?}: {answer}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn malformed_host_is_refused() {
-    let app = App::start().await;
+async fn malformed_host_is_refused(app: &App) {
     let ask = async |host: &str| {
         app.raw(format!("GET /v1/sys/health HTTP/1.1\r\nHost:{host}\r\nConnection: close\r\n\r\n")).await
     };
@@ -419,20 +408,16 @@ async fn malformed_host_is_refused() {
     // HTTP/1.0 requires no Host.
     let older = app.raw("GET /v1/sys/health HTTP/1.0\r\n\r\n".to_owned()).await;
     assert!(older.contains(" 200 OK"), "{older}");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn request_outside_both_apis_is_rejected_with_json() {
-    let app = App::start().await;
+async fn request_outside_both_apis_is_rejected_with_json(app: &App) {
     let id = "6f1e9c1e-53d1-4a0e-9a3b-0d5b1a1d6c11";
     for (method, path, status) in
         [(Method::GET, "/favicon.ico", 404), (Method::POST, "/.well-known/terraform.json", 405)]
     {
-        let answer = send(outside(&app, method, path).header("x-request-id", id)).await;
+        let answer = send(outside(app, method, path).header("x-request-id", id)).await;
         assert_eq!((answer.status, answer.header("x-request-id")), (status, id), "{path}");
         assert_eq!((answer.header("cache-control"), answer.header("content-type")), ("no-store", "application/json"));
         assert!(answer.body["errors"].is_array(), "{}", answer.text);
     }
-    app.stop().await;
 }

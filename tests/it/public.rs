@@ -14,7 +14,13 @@ use signet::http::secrets::{PUBLIC_NOT_FOUND, all_routes};
 
 use crate::audit::double::Double;
 use crate::process::{Dev, dev_with, openssl, signet_by};
-use crate::support::{App, Client, place_of, send};
+use crate::support::{App, Client, place_of, send, tests_on};
+
+tests_on!(public: prepared_app() =>
+    a_quota_of_the_mount_holds_on_both_listeners,
+    public_listener_limits_body_size,
+    mount_addresses_default_to_the_public_listener,
+);
 
 #[derive(PartialEq)]
 struct Octets {
@@ -67,6 +73,13 @@ async fn prepared(app: &App) -> Vec<u8> {
     let ask = ["ocsp", "-issuer", "ca.pem", "-cert", "leaf.pem", "-no_nonce", "-reqout", "request"];
     openssl(folder.path(), &ask);
     std::fs::read(folder.path().join("request")).unwrap()
+}
+
+/// A server with a public listener and the mount of [`prepared`].
+async fn prepared_app() -> App {
+    let app = App::builder().public().start().await;
+    prepared(&app).await;
+    app
 }
 
 fn filled(kind: &str, route: &Route, ocsp: &str) -> String {
@@ -197,10 +210,7 @@ async fn public_listener_serves_no_other_route_even_to_root() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn a_quota_of_the_mount_holds_on_both_listeners() {
-    let app = App::builder().public().start().await;
-    prepared(&app).await;
+async fn a_quota_of_the_mount_holds_on_both_listeners(app: &App) {
     let quota = json!({ "path": "pki", "rate": 2, "interval": "1h" });
     assert!(app.client.post("sys/quotas/rate-limit/few", quota).await.status < 300);
     let mut statuses = Vec::new();
@@ -208,13 +218,9 @@ async fn a_quota_of_the_mount_holds_on_both_listeners() {
         statuses.push(client.get("pki/ca/pem").await.status);
     }
     assert_eq!(statuses, [200, 200, 429]);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn public_listener_limits_body_size() {
-    let app = App::builder().public().start().await;
-    prepared(&app).await;
+async fn public_listener_limits_body_size(app: &App) {
     let public = app.public();
     let post = |body: Vec<u8>| {
         send(public.request("POST", "pki/ocsp").header("Content-Type", "application/ocsp-request").body(body))
@@ -246,13 +252,9 @@ async fn public_listener_limits_body_size() {
     .unwrap();
     assert_eq!(status, "HTTP/1.1 400");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn mount_addresses_default_to_the_public_listener() {
-    let app = App::builder().public().start().await;
-    prepared(&app).await;
+async fn mount_addresses_default_to_the_public_listener(app: &App) {
     let origin = app.public().url("").trim_end_matches("/v1/").to_owned();
     let template = json!({ "crl_distribution_points": "{{cluster_aia_path}}/issuer/{{issuer_id}}/crl/der",
         "ocsp_servers": "{{cluster_aia_path}}/ocsp", "enable_templating": true });
@@ -283,7 +285,6 @@ async fn mount_addresses_default_to_the_public_listener() {
     assert_eq!(kept.body["data"]["aia_path"], "http://pki.test/v1/pki");
     let cleared = app.client.post("pki/config/cluster", json!({ "aia_path": "" })).await;
     assert_eq!(cleared.body["data"]["aia_path"], "");
-    app.stop().await;
 }
 
 #[actix_web::test]

@@ -12,8 +12,15 @@ use serde_json::{Value, json};
 
 use crate::process::{dev_with, refused, signet};
 use crate::serve::Site;
-use crate::support::{Answer, App, send};
+use crate::support::{Answer, App, send, tests_on};
 use crate::v2::fixture::World;
+
+tests_on!(server: App::start() =>
+    unknown_mount_error_names_the_route_that_lists_mounts,
+    misspelt_type_error_names_the_received_fields,
+    role_and_issuer_expiry_errors_name_the_next_step,
+    unknown_path_and_method_errors_have_a_text,
+);
 
 /// The warnings next to an error, as one text.
 fn step(answer: &Answer) -> String {
@@ -21,33 +28,25 @@ fn step(answer: &Answer) -> String {
     warnings.iter().map(|warning| warning.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-#[actix_web::test]
-async fn unknown_mount_error_names_the_route_that_lists_mounts() {
-    let app = App::start().await;
+async fn unknown_mount_error_names_the_route_that_lists_mounts(app: &App) {
     let answer = app.client.post("pkki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!((answer.status, answer.error()), (404, "no handler for route \"pkki/issue/web\""));
     assert!(step(&answer).contains("GET /v1/sys/mounts lists the mounts"), "{}", answer.text);
     // A caller who may not list mounts gets the generic error.
     let denied = app.client.with_token("").post("pkki/issue/web", json!({})).await;
     assert_eq!((denied.status, denied.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn misspelt_type_error_names_the_received_fields() {
-    let app = App::start().await;
+async fn misspelt_type_error_names_the_received_fields(app: &App) {
     let answer = app.client.post("sys/mounts/ca", json!({ "typ": "pki" })).await;
     assert_eq!((answer.status, answer.error()), (400, "backend type must be specified as a string"));
     let step = step(&answer);
     assert!(step.contains("[typ]") && step.contains("{\"type\": \"pki\"}"), "{step}");
     let other = app.client.post("sys/mounts/ca", json!({ "type": "kv" })).await;
     assert!(other.status == 400 && self::step(&other).contains("have the type pki"), "{}", other.text);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn role_and_issuer_expiry_errors_name_the_next_step() {
-    let app = App::start().await;
+async fn role_and_issuer_expiry_errors_name_the_next_step(app: &App) {
     assert_eq!(app.client.post("sys/mounts/ca", json!({ "type": "pki" })).await.status, 204);
     let root = json!({ "common_name": "root.test", "key_type": "ec", "ttl": "1h" });
     assert_eq!(app.client.post("ca/root/generate/internal", root).await.status, 200);
@@ -66,7 +65,6 @@ async fn role_and_issuer_expiry_errors_name_the_next_step() {
     assert!(long.status == 400 && long.error().contains("beyond the expiration"), "{}", long.text);
     let told = step(&long);
     assert!(told.contains("leaf_not_after_behavior") && told.contains("/v1/ca/root/rotate/internal"), "{told}");
-    app.stop().await;
 }
 
 #[actix_web::test]
@@ -91,14 +89,11 @@ async fn too_large_body_error_names_the_limit_in_both_apis() {
     world.app.stop().await;
 }
 
-#[actix_web::test]
-async fn unknown_path_and_method_errors_have_a_text() {
-    let app = App::start().await;
+async fn unknown_path_and_method_errors_have_a_text(app: &App) {
     let elsewhere = app.raw_get("/ui/").await;
     assert!(elsewhere.starts_with("HTTP/1.1 404 ") && elsewhere.contains("is below /v1/"), "{elsewhere}");
     let verb = send(app.client.request("FOO", "sys/mounts")).await;
     assert_eq!((verb.status, verb.error()), (405, "unsupported operation"));
-    app.stop().await;
 }
 
 #[test]

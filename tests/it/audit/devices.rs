@@ -5,13 +5,21 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::audit::{AuditTarget, DeviceSettings, Peer};
 
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, tests_on, until};
+
+tests_on!(audited: Audited::start() =>
+    audit_entries_have_compatible_format_and_hashed_texts,
+    the_projects_api_leaves_lines_of_the_same_shape,
+    fields_that_a_mount_names_stay_readable,
+    entry_size_of_many_small_values_is_bounded,
+    tokens_and_accessors_in_a_path_are_hashed,
+);
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
@@ -27,23 +35,28 @@ fn of(path: &Path, answer: &Answer) -> [Value; 2] {
     own.try_into().unwrap_or_else(|own: Vec<Value>| panic!("{} lines of {id}: {}", own.len(), answer.text))
 }
 
-async fn authority(client: &Client) {
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
-    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
+/// A server with the audit device `main`, a file at this path.
+struct Audited {
+    app: App,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Audited {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+        Self { app, path, _folder: folder }
+    }
+
+    async fn stop(self) {
+        self.app.stop().await;
+    }
 }
 
 async fn issue(client: &Client) -> Answer {
     client.post("pki/issue/web", json!({ "common_name": "web.test" })).await
-}
-
-async fn becomes(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !is().await {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// A device that writes to a Unix socket.
@@ -53,21 +66,17 @@ fn collector(name: &str, path: &Path) -> DeviceSettings {
 }
 
 /// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
-#[actix_web::test]
-async fn audit_entries_have_compatible_format_and_hashed_texts() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+async fn audit_entries_have_compatible_format_and_hashed_texts(Audited { app, path, .. }: &Audited) {
     let root = &app.client;
-    authority(root).await;
-    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    root.authority("pki", json!({})).await;
+    assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o600);
     let hash = async |text: &str| {
         let answer = root.post("sys/audit-hash/main", json!({ "input": text })).await;
         answer.body["data"]["hash"].as_str().unwrap().to_owned()
     };
 
     let issued = issue(root).await;
-    let [asked, told] = of(&path, &issued);
+    let [asked, told] = of(path, &issued);
     assert_eq!((&asked["type"], &told["type"]), (&json!("request"), &json!("response")));
     assert_eq!(asked["auth"], told["auth"]);
     assert_eq!(asked["request"], told["request"]);
@@ -87,16 +96,16 @@ async fn audit_entries_have_compatible_format_and_hashed_texts() {
     assert_eq!(told["response"]["status"], 200);
 
     let made = root.post("auth/token/create", json!({ "policies": ["default"] })).await;
-    let auth = &of(&path, &made)[1]["response"]["auth"];
+    let auth = &of(path, &made)[1]["response"]["auth"];
     assert_eq!(auth["client_token"], hash(made.body["auth"]["client_token"].as_str().unwrap()).await);
     assert_eq!(auth["accessor"], hash(made.body["auth"]["accessor"].as_str().unwrap()).await);
 
     let wrapped = send(root.request("POST", "auth/token/create").header("X-Service-Wrap-TTL", "1h").body("{}")).await;
-    let info = &of(&path, &wrapped)[1]["response"]["wrap_info"];
+    let info = &of(path, &wrapped)[1]["response"]["wrap_info"];
     assert_eq!(info["token"], hash(wrapped.body["wrap_info"]["token"].as_str().unwrap()).await);
 
     let refused = issue(&root.with_token("s.unknown")).await;
-    let [asked, told] = of(&path, &refused);
+    let [asked, told] = of(path, &refused);
     assert_eq!(
         (asked["error"].as_str(), told["error"].as_str()),
         (Some("permission denied"), Some("permission denied"))
@@ -104,54 +113,43 @@ async fn audit_entries_have_compatible_format_and_hashed_texts() {
     assert_eq!(asked["auth"]["client_token"], hash("s.unknown").await);
 
     let ca = root.get("pki/ca").await;
-    let body = &of(&path, &ca)[1]["response"]["data"];
+    let body = &of(path, &ca)[1]["response"]["data"];
     assert_eq!(body["http_raw_body_size"].as_u64().unwrap(), ca.header("content-length").parse::<u64>().unwrap());
     assert!(body["http_raw_body"].as_str().unwrap().starts_with("hmac-sha256:"));
     let listed = root.list("pki/roles").await;
-    assert_eq!(of(&path, &listed)[1]["response"]["data"], json!({ "keys": 1 }));
+    assert_eq!(of(path, &listed)[1]["response"]["data"], json!({ "keys": 1 }));
     let json_in_text = "{\"pin\":\"hunter2\"}";
     let looked = root.post("auth/token/lookup", json!({ "token": json_in_text, "n": 7 })).await;
-    assert_eq!(of(&path, &looked)[0]["request"]["data"], json!({ "token": hash(json_in_text).await, "n": 7 }));
+    assert_eq!(of(path, &looked)[0]["request"]["data"], json!({ "token": hash(json_in_text).await, "n": 7 }));
 
-    let all = fs::read_to_string(&path).unwrap();
+    let all = fs::read_to_string(path).unwrap();
     for secret in [&root.token, made.body["auth"]["client_token"].as_str().unwrap(), "web.test", "hunter2", "BEGIN"] {
         assert!(!all.contains(secret), "{secret}");
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn the_projects_api_leaves_lines_of_the_same_shape() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+async fn the_projects_api_leaves_lines_of_the_same_shape(Audited { app, path, .. }: &Audited) {
     let url = app.client.url("").replace("/v1/", "/api/v2/organizations/none/projects");
     let body = json!({ "data": { "type": "projects", "attributes": { "name": "hunter2" } } });
     let request = crate::support::http_client().post(url).header("Content-Type", "application/vnd.api+json");
     let answer = send(request.bearer_auth("hunter3").body(body.to_string())).await;
     assert_eq!(answer.status, 401, "{}", answer.text);
-    let [asked, _] = of(&path, &answer);
+    let [asked, _] = of(path, &answer);
     assert_eq!((&asked["request"]["operation"], &asked["error"].is_string()), (&json!("create"), &true));
-    let all = fs::read_to_string(&path).unwrap();
+    let all = fs::read_to_string(path).unwrap();
     assert!(!all.contains("hunter2") && !all.contains("hunter3"));
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn fields_that_a_mount_names_stay_readable() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
-    authority(&app.client).await;
+async fn fields_that_a_mount_names_stay_readable(Audited { app, path, .. }: &Audited) {
+    app.client.authority("pki", json!({})).await;
     let tune =
         json!({ "audit_non_hmac_request_keys": ["common_name"], "audit_non_hmac_response_keys": ["serial_number"] });
     assert_eq!(app.client.post("sys/mounts/pki/tune", tune).await.status, 204);
     let issued = issue(&app.client).await;
-    let [asked, told] = of(&path, &issued);
+    let [asked, told] = of(path, &issued);
     assert_eq!(asked["request"]["data"]["common_name"], "web.test");
     assert_eq!(told["response"]["data"]["serial_number"], issued.body["data"]["serial_number"]);
     assert!(told["response"]["data"]["private_key"].as_str().unwrap().starts_with("hmac-sha256:"));
-    app.stop().await;
 }
 
 /// CVE-2025-6000: not even a root token can make the server write a file.
@@ -250,7 +248,7 @@ async fn unrecordable_request_is_rejected_without_effect() {
         text
     });
     let app = App::builder().audit_devices([collector("main", &path)]).start().await;
-    authority(&app.client).await;
+    app.client.authority("pki", json!({})).await;
     assert_eq!(issue(&app.client).await.status, 200);
     let mount = app.shared().auth.mounts().get("pki").unwrap().id;
     let stored = async || {
@@ -272,7 +270,7 @@ async fn unrecordable_request_is_rejected_without_effect() {
     assert_eq!(stored().await, before);
 
     let again = UnixListener::bind(&path).unwrap();
-    becomes("the device is back", async || app.client.get("sys/health").await.status == 200).await;
+    until("the device is back", async || app.client.get("sys/health").await.status == 200).await;
     assert_eq!(issue(&app.client).await.status, 200);
     drop(again);
     app.stop().await;
@@ -288,10 +286,8 @@ async fn one_device_that_takes_an_entry_is_enough() {
     let path = folder.path().join("audit.log");
     let dead = collector("dead", &folder.path().join("nobody"));
     let app = App::builder().audit_devices([dead, DeviceSettings::file("main", &path)]).start().await;
-    authority(&app.client).await;
-    let issued = issue(&app.client).await;
-    assert_eq!(issued.status, 200);
-    of(&path, &issued);
+    app.client.authority("pki", json!({})).await;
+    of(&path, &issue(&app.client).await.assert_status(200));
     let metrics = app.raw_get("/metrics").await;
     let failed = "signet_audit_entries_total{device=\"dead\",result=\"failed\"}";
     assert!(metrics.lines().any(|line| line.starts_with(failed) && !line.ends_with(" 0")), "{metrics}");
@@ -326,15 +322,7 @@ async fn hanging_device_delays_requests_briefly_and_recovers() {
         // Ends with the process: this end keeps the pipe open for writing.
         while held.read(&mut piece).is_ok_and(|n| n > 0) {}
     });
-    let mut answer = app.client.get("sys/policies/acl").await;
-    for _ in 0..100 {
-        if answer.status == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        answer = app.client.get("sys/policies/acl").await;
-    }
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    until("the pipe is read", async || app.client.get("sys/policies/acl").await.status == 200).await;
     assert_eq!(app.client.get("sys/health").await.status, 200);
     drop(emptied);
     app.stop().await;
@@ -357,16 +345,14 @@ async fn health_is_503_until_an_audit_device_accepts_entries_again() {
     }
     assert_eq!(app.client.get("sys/live").await.status, 200);
     fs::remove_file(&path).unwrap();
-    becomes("the device is back", async || health().await == 200).await;
+    until("the device is back", async || health().await == 200).await;
     let own = lines(&path);
     assert_eq!(
         (own.len(), &own[0]["type"], &own[0]["request"]["path"]),
         (1, &json!("request"), &json!("sys/audit/test"))
     );
     assert!(own[0]["error"].as_str().unwrap().starts_with("audit: no entry accepted since 2"), "{}", own[0]);
-    let answer = app.client.get("sys/mounts").await;
-    assert_eq!(answer.status, 200);
-    of(&path, &answer);
+    of(&path, &app.client.get("sys/mounts").await.assert_status(200));
     app.stop().await;
 }
 
@@ -414,7 +400,7 @@ async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
         }
     });
     let mut lines = Vec::new();
-    becomes("entries arrive again", async || {
+    until("entries arrive again", async || {
         let id = app.client.get("sys/mounts").await.header("x-request-id").to_owned();
         tokio::time::sleep(Duration::from_millis(50)).await;
         lines.extend(heard.try_iter());
@@ -426,11 +412,7 @@ async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
 }
 
 /// An unauthenticated login cannot fill the disk: its entries are at most a small multiple of its body.
-#[actix_web::test]
-async fn entry_size_of_many_small_values_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+async fn entry_size_of_many_small_values_is_bounded(Audited { app, path, .. }: &Audited) {
     assert_eq!(app.client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
     let ones = vec![1; 8000];
     let texts = vec![""; 990];
@@ -440,13 +422,13 @@ async fn entry_size_of_many_small_values_is_bounded() {
         (json!({ "other": texts, "role_id": "x", "secret_id": "y" }), false),
         (json!({ "pin": [1, 2], "role_id": "x", "secret_id": "y" }), true),
     ] {
-        let before = fs::metadata(&path).unwrap().len();
+        let before = fs::metadata(path).unwrap().len();
         let sent = body.to_string();
         let answer = app.client.with_token("").post("auth/approle/login", body).await;
         assert_eq!(answer.status, 400, "{}", answer.text);
-        let took = fs::metadata(&path).unwrap().len() - before;
+        let took = fs::metadata(path).unwrap().len() - before;
         let hash = app.client.post("sys/audit-hash/main", json!({ "input": sent })).await;
-        for line in of(&path, &answer) {
+        for line in of(path, &answer) {
             let data = &line["request"]["data"];
             assert_eq!(data["http_raw_body"].is_null(), is_short, "{data}");
             if !is_short {
@@ -456,14 +438,9 @@ async fn entry_size_of_many_small_values_is_bounded() {
             }
         }
     }
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn tokens_and_accessors_in_a_path_are_hashed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let app = App::builder().audit_devices([DeviceSettings::file("main", &path)]).start().await;
+async fn tokens_and_accessors_in_a_path_are_hashed(Audited { app, path, .. }: &Audited) {
     let made = app.client.post("auth/token/create", json!({ "policies": ["default"] })).await;
     let batch = app.client.post("auth/token/create", json!({ "policies": ["default"], "type": "batch" })).await;
     let text = |answer: &Answer, name: &str| answer.body["auth"][name].as_str().unwrap().to_owned();
@@ -479,13 +456,12 @@ async fn tokens_and_accessors_in_a_path_are_hashed() {
     ] {
         let answer = app.client.post(&format!("{begin}/{secret}"), json!({})).await;
         let hash = app.client.post("sys/audit-hash/main", json!({ "input": secret })).await;
-        for line in of(&path, &answer) {
+        for line in of(path, &answer) {
             let hash = hash.body["data"]["hash"].as_str().unwrap();
             assert_eq!(line["request"]["path"], format!("{begin}/{hash}"));
         }
-        assert!(!fs::read_to_string(&path).unwrap().contains(secret.as_str()), "{begin}: {}", answer.text);
+        assert!(!fs::read_to_string(path).unwrap().contains(secret.as_str()), "{begin}: {}", answer.text);
     }
-    app.stop().await;
 }
 
 #[actix_web::test]
