@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::chaos::clocks::FakeClock;
 use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet, signet_by};
+use crate::support::wait_until;
 
 struct Desk {
     dev: Dev,
@@ -607,14 +608,6 @@ impl Drop for Service {
     }
 }
 
-fn wait_until(what: &str, is: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 fn service_renews_when_due() {
     let desk = Desk::new();
@@ -669,14 +662,8 @@ fn service_retries_failed_renewal_and_command() {
 /// Asserts that a service exits on SIGTERM long before its waits would time out.
 fn leaves(mut service: Service) {
     kill_process(Pid::from_child(&service.0), Signal::TERM).unwrap();
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = service.0.try_wait().unwrap() {
-            return assert!(status.success());
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "it stays");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the end of the service", || service.0.try_wait().unwrap().is_some());
+    assert!(service.0.wait().unwrap().success());
 }
 
 #[test]

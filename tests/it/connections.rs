@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::process::{Dev, dev_with, signet_by};
 use crate::serve::{Held, Served, Site};
-use crate::support::Client;
+use crate::support::{Client, until};
 
 /// Longer than anything except the server's time limits.
 const SOON: Duration = Duration::from_secs(5);
@@ -149,11 +149,7 @@ async fn idle_connections_block_no_client_and_are_logged() {
     assert!(ended(&held) >= 600 - limit - 16, "{}", ended(&held));
     assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     let told = || std::fs::read_to_string(&log).unwrap().matches("connections are at their limit").count();
-    let started = Instant::now();
-    while told() == 0 {
-        assert!(started.elapsed() < SOON, "nothing in the log");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("a line in the log", async || told() > 0).await;
     let line = std::fs::read_to_string(&log).unwrap();
     assert!(line.contains(&format!("limit={limit} ")) && line.contains("address=\"127.0.0.1\""), "{line}");
     drop(idle(dev.socket(), 300));
@@ -314,15 +310,11 @@ async fn malformed_http_requests_are_counted() {
     }
     // A connection's end is counted after its response, possibly on another worker.
     let none = "signet_http_requests_total{mount=\"none\",service=\"none\",operation=\"none\",route=\"none\"";
-    let started = Instant::now();
-    loop {
+    until("the counts", async || {
         let page = dev.client().page("/metrics").await.text;
-        if ["400\"} 3", "431\"} 1"].iter().all(|count| page.contains(&format!("{none},status=\"{count}\n"))) {
-            break;
-        }
-        assert!(started.elapsed() < SOON, "{page}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        ["400\"} 3", "431\"} 1"].iter().all(|count| page.contains(&format!("{none},status=\"{count}\n")))
+    })
+    .await;
     dev.terminate();
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster;
 use crate::process::{Dev, dev_with, signet};
 use crate::source::sources;
-use crate::support::{Client, send};
+use crate::support::{Client, send, until};
 
 const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -165,11 +165,7 @@ async fn database_outage_is_logged_once_and_shown_in_metrics() {
     assert_eq!(during.lines().count(), at_begin, "nothing is said again: {during}");
 
     database.out_of_reach(false);
-    let back = Instant::now();
-    while !read(&log).contains("the outage is over") {
-        assert!(back.elapsed() < Duration::from_secs(40), "{}", read(&log));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("the end of the outage in the log", async || read(&log).contains("the outage is over")).await;
     assert_eq!(store_up(scrape).await, (200, Some("1".to_owned())));
     assert_eq!(client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status, 200);
     dev.terminate();

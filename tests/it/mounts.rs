@@ -1,7 +1,6 @@
 //! The life cycle of mounts: opened on the first request, closed when they are removed.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use serde_json::json;
@@ -11,7 +10,7 @@ use signet::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use signet::fields::Fields;
 
 use crate::faults::double::Faults;
-use crate::support::App;
+use crate::support::{App, until};
 
 async fn app() -> (App, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
@@ -39,11 +38,7 @@ async fn mount_disabled_while_a_request_opens_it_is_closed() {
     let go = faults.hold("documents (pki)");
     let woken = app.client.list("late/roles");
     let disabled = async {
-        let begun = Instant::now();
-        while !faults.holds() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the request does not come to the mount's documents");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("a request for the mount's documents", async || faults.holds()).await;
         let disabled = app.client.delete("sys/mounts/late").await;
         go.notify_one();
         disabled.status

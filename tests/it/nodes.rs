@@ -15,21 +15,9 @@ mod processes;
 mod tokens;
 mod wrapped;
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use crate::support::{Answer, App, Client};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < LIMIT, "{what}: not after {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use crate::support::{Answer, App, Client, until};
 
 /// Two nodes with a mount that issues certificates.
 struct Pair {

@@ -6,7 +6,6 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,6 +16,7 @@ use signet::storage::seal::SealKey;
 use crate::cluster;
 use crate::process::{refused, signet};
 use crate::serve::{Served, Site};
+use crate::support::until;
 
 const NEW: [&str; 2] = ["operator", "new-root-token"];
 
@@ -142,11 +142,7 @@ async fn first_root_token_is_created_on_a_running_server() {
     assert!(String::from_utf8_lossy(&health().stderr).contains("not ready: its store is new"));
     let token = token_of(site.command(&NEW).env("SIGNET_SEAL_KEY", &key));
     assert!(is_root(&served, &token).await);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while stranger.get("sys/health").await.status != 200 {
-        assert!(Instant::now() < deadline, "it is not ready");
-        actix_web::rt::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("a ready server", async || stranger.get("sys/health").await.status == 200).await;
     assert!(begun("sys/seal-status").await && begun("sys/init").await && health().status.success());
     served.terminate();
     // An initialized store stays initialized, even without tokens.
@@ -307,11 +303,7 @@ async fn root_token_that_cannot_be_printed_is_revoked() {
     let left = made["result"]["token"].as_str().unwrap();
     assert!(is_root(&served, left).await, "{made}");
     stream.shutdown(Shutdown::Both).unwrap();
-    let since = Instant::now();
-    while is_root(&served, left).await {
-        assert!(since.elapsed() < Duration::from_secs(10), "{made}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the end of the token", async || !is_root(&served, left).await).await;
     let token = token_of(&mut site.command(&NEW));
     let accessors = served.client(&token).list("auth/token/accessors").await;
     assert_eq!(accessors.body["data"]["keys"].as_array().map(Vec::len), Some(1), "{}", accessors.text);

@@ -4,7 +4,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_kms::types::KeySpec;
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ use crate::process::refused;
 use crate::serve::{Served, Site};
 use crate::signers::cloud::ministack::Ministack;
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
-use crate::support::Client;
+use crate::support::{Client, until};
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -379,11 +379,7 @@ async fn running_nodes_continue_during_seal_rotation() {
 }
 
 async fn wait_for(client: &Client, path: &str, status: u16) {
-    let started = Instant::now();
-    while client.get(path).await.status != status {
-        assert!(started.elapsed() < Duration::from_secs(20), "{path}: not {status}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(path, async || client.get(path).await.status == status).await;
 }
 
 #[actix_web::test]
@@ -483,13 +479,7 @@ async fn killed_server_continues_the_interrupted_resealing() {
     assert!((1..2000).contains(&left), "some is done, some is not: {status}");
     let served = site.serve();
     let client = served.client(&token);
-    for _ in 0..1000 {
-        if older(&client).await == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(older(&client).await, 0);
+    until("the end of the re-sealing", async || older(&client).await == 0).await;
     for token in tokens.iter().step_by(97) {
         assert_eq!(client.with_token(token).get("auth/token/lookup-self").await.status, 200);
     }

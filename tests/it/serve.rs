@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cluster;
 use crate::process::{openssl, refused, signet};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
-use crate::support::{Client, send};
+use crate::support::{Client, send, until, wait_until};
 
 pub struct Site(tempfile::TempDir);
 
@@ -139,7 +139,7 @@ impl Served {
     pub fn wait_for_log(&self, text: &str) {
         let started = Instant::now();
         while !self.log().contains(text) {
-            assert!(started.elapsed() < Duration::from_secs(10), "no {text:?} in {}", self.log());
+            assert!(started.elapsed() < Duration::from_secs(40), "no {text:?} in {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -253,10 +253,7 @@ fn sighup_reloads_certificate_and_preserves_open_connections() {
     site.certify("0x2002");
     assert_eq!(site.shown_serial(&served), "serial=1001", "files alone change nothing");
     served.signal(Signal::HUP);
-    let started = Instant::now();
-    while site.shown_serial(&served) != "serial=2002" {
-        assert!(started.elapsed() < Duration::from_secs(10));
-    }
+    wait_until("the other certificate", || site.shown_serial(&served) == "serial=2002");
     assert!(held.ask().starts_with("HTTP/1.1 200"), "the connection that stood before");
 
     // A mismatched key, then an invalid certificate: both keep the certificate in use, and are logged.
@@ -387,11 +384,7 @@ fn sighup_reopens_the_audit_file() {
     ask();
     assert_eq!(lines(&moved), 6, "the file that was moved is the device's until the signal");
     served.signal(Signal::HUP);
-    let started = Instant::now();
-    while !path.exists() {
-        assert!(started.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("another file", || path.exists());
     ask();
     assert_eq!((lines(&path), lines(&moved)), (2, 6));
     served.terminate();
@@ -417,11 +410,7 @@ async fn sighup_reloads_pkcs11_libraries() {
     site.configure(&format!("pkcs11_libraries = {{ hsm = \"{SOFTHSM}\" }}\n"));
     assert_eq!(client.post(path, key.clone()).await.error(), absent, "the file alone changes nothing");
     served.signal(Signal::HUP);
-    let started = Instant::now();
-    while client.post(path, key.clone()).await.status != 200 {
-        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the library", async || client.post(path, key.clone()).await.status == 200).await;
     let test = async || client.post(&format!("{path}/test/sign"), json!({})).await;
     assert_eq!(test().await.status, 204);
 
@@ -438,16 +427,10 @@ async fn sighup_reloads_pkcs11_libraries() {
     // A removed library disables its keys until it is configured again.
     site.configure("");
     served.signal(Signal::HUP);
-    let started = Instant::now();
-    while test().await.error() != format!("configuration: {absent}") {
-        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
-    }
+    until("no library", async || test().await.error() == format!("configuration: {absent}")).await;
     site.configure(&format!("pkcs11_libraries = {{ hsm = \"{SOFTHSM}\" }}\n"));
     served.signal(Signal::HUP);
-    let started = Instant::now();
-    while test().await.status != 204 {
-        assert!(started.elapsed() < Duration::from_secs(10), "{}", served.log());
-    }
+    until("the library again", async || test().await.status == 204).await;
     served.terminate();
 }
 

@@ -6,7 +6,6 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
@@ -15,6 +14,7 @@ use signet::http::secrets::route::{Route, RouteAccess, operation_name};
 use crate::cluster;
 use crate::process::{openssl, refused, shell, signet};
 use crate::serve::Served;
+use crate::support::{wait_until, with};
 
 const CHECK: [&str; 3] = ["verify", "-x509_strict", "-CAfile"];
 
@@ -763,15 +763,8 @@ fn setup_prompts_for_missing_flags_on_a_terminal() {
 }
 
 fn another(place: &Place, served: &Served, before: &str) -> String {
-    let started = Instant::now();
-    loop {
-        let shown = place.shown(served);
-        if shown != before {
-            return shown;
-        }
-        assert!(started.elapsed() < Duration::from_secs(40), "not renewed: {}", served.log());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_until("a renewal", || place.shown(served) != before);
+    place.shown(served)
 }
 
 #[test]
@@ -785,14 +778,13 @@ fn listener_certificate_renewal_survives_failure_and_crash() {
     std::fs::write(place.path("signet.toml"), with_audit).unwrap();
     let served = place.serve();
     let token = place.admin();
-    let role = |change: Value| {
-        let (_, read) = place.ask(&served, &token, "GET", "pki/roles/listener", None);
-        let mut role = read["data"].clone();
-        role.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        assert_eq!(place.ask(&served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
+    let change_role = |served: &Served, change: Value| {
+        let (_, read) = place.ask(served, &token, "GET", "pki/roles/listener", None);
+        let role = with(read["data"].clone(), change);
+        assert_eq!(place.ask(served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
     };
     // Lifetimes of seconds from here on. The first such certificate is installed by hand and read at the next start.
-    role(json!({ "ttl": "20s", "not_before_duration": "1s" }));
+    change_role(&served, json!({ "ttl": "20s", "not_before_duration": "1s" }));
     let wanted = json!({ "common_name": "localhost", "ip_sans": "127.0.0.1", "private_key_format": "pkcs8" });
     let (_, by_hand) = place.ask(&served, &token, "POST", "pki/issue/listener", Some(wanted));
     let data = &by_hand["data"];
@@ -815,18 +807,8 @@ fn listener_certificate_renewal_survives_failure_and_crash() {
     assert!(renewals.count() >= 4, "{told}");
 
     // If the role rejects the renewal, the server logs it, keeps its certificate, and renews once the role permits it.
-    let admin = |change: Value| {
-        let (_, read) = place.ask(&served, &token, "GET", "pki/roles/listener", None);
-        let mut role = read["data"].clone();
-        role.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        assert_eq!(place.ask(&served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
-    };
-    admin(json!({ "allow_ip_sans": false }));
-    let started = Instant::now();
-    while !served.log().contains("the TLS certificate was not renewed: ") {
-        assert!(started.elapsed() < Duration::from_secs(40), "{}", served.log());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    change_role(&served, json!({ "allow_ip_sans": false }));
+    served.wait_for_log("the TLS certificate was not renewed: ");
     assert!(served.log().contains("again_in"), "{}", served.log());
     served.terminate();
 }

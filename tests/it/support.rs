@@ -628,6 +628,15 @@ pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Like [`until`], outside a runtime.
+pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Asserts that `work` takes less than `limit`, in at most three attempts. For work that does not depend on a server
 /// timer: a busy machine may delay one attempt, a timer would delay all.
 pub async fn quick(limit: Duration, mut work: impl AsyncFnMut()) {

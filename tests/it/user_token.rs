@@ -2,13 +2,13 @@
 //! a database, only with the seal key, and recorded in the audit.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::process::refused;
 use crate::serve::{Served, Site};
+use crate::support::until;
 
 const FIRST: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
 const MIA: [&str; 4] = ["operator", "new-user-token", "--user", "Mia@Example.test"];
@@ -88,11 +88,7 @@ async fn invited_user_token_works_with_running_and_stopped_server() {
     assert_eq!(name, "mia@example.test");
     let year = ends.as_str().unwrap()[..4].parse::<i32>().unwrap();
     assert_eq!(year, signet::clock::Clock::system().now().year() + 2, "{ends}");
-    let begun = Instant::now();
-    while membership(&served, &ada).await != "active" {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the membership does not begin");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("an active membership", async || membership(&served, &ada).await == "active").await;
     assert_eq!(told(&site)[4..].iter().map(|line| &line.1).collect::<Vec<_>>(), [&Value::Null, &json!(200)]);
 
     let wrong = refused(site.command(&MIA).env("SIGNET_SEAL_KEY", "77".repeat(32)));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::process::{dev, dev_with, signet, signet_by};
+use crate::support::until;
 
 /// Both entries of every acknowledged certificate are in the file after a kill.
 #[actix_web::test]
@@ -74,15 +75,8 @@ async fn the_limit_of_a_files_size_is_a_full_device() {
     }
     assert_eq!((client.get("sys/live").await.status, client.get("sys/health").await.status), (200, 503));
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-    let mut status = 503;
-    for _ in 0..100 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        status = client.get("sys/health").await.status;
-        if status == 200 {
-            break;
-        }
-    }
-    assert_eq!((status, client.get("sys/mounts").await.status), (200, 200));
+    until("health", async || client.get("sys/health").await.status == 200).await;
+    assert_eq!(client.get("sys/mounts").await.status, 200);
     dev.terminate();
 }
 

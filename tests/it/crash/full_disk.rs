@@ -11,7 +11,7 @@ use super::left_out;
 use super::load::{Ledger, Load, Unanswered};
 use super::place::Place;
 use crate::process::{Dev, signet, signet_by};
-use crate::support::{Answer, Client};
+use crate::support::{Answer, Client, until};
 
 /// Mounts the file system, reports it, and keeps the mount until its input ends.
 const HOLDER: &str = r#"mount -t tmpfs -o size=48m,mode=700 signet-test "$1" && echo mounted && read -r end"#;
@@ -167,15 +167,10 @@ async fn full_disk_causes_errors_and_no_data_loss() {
 }
 
 async fn health_says(client: &Client, fails: bool) {
-    for _ in 0..600 {
-        let health = client.with_token("").get("sys/health").await;
-        assert_eq!(health.status, 200, "reads go on: {}", health.text);
-        if health.body["writes_fail"] == fails {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    panic!("writes_fail is not {fails}");
+    until("the condition of the store", async || {
+        client.with_token("").get("sys/health").await.assert_status(200).body["writes_fail"] == fails
+    })
+    .await;
 }
 
 fn status(dev: &Dev, token: &str) -> (bool, String) {

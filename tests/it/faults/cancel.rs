@@ -1,12 +1,13 @@
 //! Clients that disconnect during a write: the write happens completely or not at all, and holds no permit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::endpoints::assert_unavailable;
 use super::stuck::Served;
+use crate::support::until;
 
 const QUEUE: usize = 16;
 
@@ -86,11 +87,7 @@ fn writes() -> [(&'static str, Value, &'static str, &'static str); 6] {
 }
 
 async fn wait_until_served(served: &Served, read: &str, shows: &str) {
-    let started = Instant::now();
-    while !served.client.get(read).await.text.contains(shows) {
-        assert!(started.elapsed() < Duration::from_secs(15), "{read}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(read, async || served.client.get(read).await.text.contains(shows)).await;
 }
 
 /// The client disconnects while its commit runs: the stored change is served.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::double::{Fault, Faults};
-use crate::support::{Answer, App};
+use crate::support::{Answer, App, until};
 use crate::v1::pki::mount::Pki;
 
 /// Sends a request whose first PKI commit is stored but reported as failed.
@@ -15,7 +15,7 @@ async fn unanswered(pki: &Pki, faults: &Faults, fault: Fault, ask: impl AsyncFn(
     faults.arm_next("commit (pki)", fault);
     let answer = ask().await;
     assert!(faults.disarm().is_some(), "a commit of {}", pki.app.client.url("pki"));
-    assert_eq!(answer.status, 503, "{}", answer.text);
+    answer.assert_status(503);
 }
 
 #[actix_web::test]
@@ -80,11 +80,7 @@ async fn entries_move_to_new_default_issuer_after_a_failed_read() {
         faults.arm_among(&BTreeSet::from(["revocations"]), n, Fault::Before);
         let tidy = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
         assert_eq!(pki.app.client.post("pki/tidy", tidy).await.status, 202);
-        let started = std::time::Instant::now();
-        while pki.get("tidy-status").await["state"] == "Running" {
-            assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        until("the end of tidy", async || pki.get("tidy-status").await["state"] != "Running").await;
         // Stops once the failed read follows the removal: an earlier build lists ended certificates a last time.
         if faults.disarm().is_some() && !stored().await.contains(&ended) {
             break;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::endpoints::assert_unavailable;
-use crate::support::{Answer, App, Client, send};
+use crate::support::{Answer, App, Client, send, until};
 
 /// The configured maximum duration of a request.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -21,15 +21,13 @@ async fn authority() -> App {
         ("pki/roles/web", role(false)),
         ("pki/roles/unstored", role(true)),
     ] {
-        let answer = app.client.post(path, body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        app.client.post(path, body).await.assert_status(200);
     }
     app
 }
 
 async fn issue(client: &Client, role: &str) -> (String, String) {
-    let answer = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await.assert_status(200);
     ["serial_number", "certificate"].map(|name| answer.body["data"][name].as_str().unwrap().to_owned()).into()
 }
 
@@ -169,11 +167,8 @@ async fn hang_during_commits_leaves_complete_transactions_only() {
             }
         }
     }
-    let started = Instant::now();
-    while client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status != 200 {
-        assert!(started.elapsed() < Duration::from_secs(40));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let name = json!({ "common_name": "a.test" });
+    until("a certificate", async || client.post("pki/issue/web", name.clone()).await.status == 200).await;
     for serial in &acknowledged {
         assert_eq!(client.get(&format!("pki/cert/{serial}")).await.status, 200, "{serial} was acknowledged");
     }

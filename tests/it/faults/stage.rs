@@ -20,7 +20,7 @@ use time::macros::datetime;
 use tokio::sync::OnceCell;
 
 use super::double::Faults;
-use crate::support::{Answer, App, Builder, no_module};
+use crate::support::{Answer, App, Builder, no_module, wait_until};
 use crate::v1::pki::external_policy::engine::{Engine, Reply, Template, consent_to};
 use crate::v1::pki::external_policy::settings;
 
@@ -35,11 +35,7 @@ pub fn rows(folder: &Path) -> Rows {
     let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    let started = Instant::now();
-    while count("SELECT COUNT(*) FROM dropped_mount") != 0 {
-        assert!(started.elapsed() < Duration::from_secs(20), "dropped mounts are removed");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("the removal of dropped mounts", || count("SELECT COUNT(*) FROM dropped_mount") == 0);
     let mut tables = db.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'crl'").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     tables.into_iter().map(|table| (table.clone(), rows_of(&db, &table))).collect()

@@ -1,27 +1,20 @@
 //! Tidy, with one of its store calls failing at a time: the request gets a 503 or the run ends with an error, and the
 //! next run completes the work.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::double::Fault;
 use super::endpoints::assert_unavailable;
 use super::stage::{Stage, assert_counters};
+use crate::support::until;
 
 /// More store calls than the request and its run make.
 const MOST: usize = 40;
 
 async fn state(stage: &Stage) -> Value {
     stage.app.client.get("pki/tidy-status").await.body["data"]["state"].clone()
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(30), "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Runs tidy with the `n`th call failing. Returns `false` if it makes fewer calls.

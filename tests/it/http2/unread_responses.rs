@@ -1,7 +1,5 @@
 //! Responses that their clients do not read.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::SendRequest;
@@ -9,7 +7,8 @@ use http_types::Response;
 use serde_json::{Value, json};
 
 use super::client::{Client, agree};
-use super::{HEALTH, Http2Stage, SOON};
+use super::{HEALTH, Http2Stage};
+use crate::support::until;
 
 /// Opens a connection whose window admits no byte of a response body.
 async fn closed_window(stage: &Http2Stage) -> SendRequest<Bytes> {
@@ -67,10 +66,6 @@ async fn unread_responses_are_limited_per_caller() {
     assert_eq!(other.get(KEPT).await.status, 200);
     // Resetting the streams frees the limit once the server has processed the resets.
     drop(answers);
-    let started = Instant::now();
-    while client.get(KEPT).await.status != 200 {
-        assert!(started.elapsed() < SOON, "there is still no room");
-        actix_web::rt::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("room for a response", async || client.get(KEPT).await.status == 200).await;
     stage.served.terminate();
 }

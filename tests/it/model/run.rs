@@ -16,7 +16,7 @@ use super::look::{keys, lists, look, look_at, look_at_lists};
 use super::random::Random;
 use super::world::{Authority, COMPROMISE, Config, Issuer, Removable, Revocation, World, this_update};
 use crate::faults::double::Fault;
-use crate::support::{App, Client, Place};
+use crate::support::{App, Client, Place, until};
 use crate::v1::pki::foreign;
 use crate::v1::pki::mount::parse;
 
@@ -422,11 +422,8 @@ impl Run {
             // The lock may be stored although the request failed. It has no run and expires.
             self.set_clock(self.clock.now() + Duration::from_secs(61));
         }
-        let started = Instant::now();
-        while self.client().get("pki/tidy-status").await.body["data"]["state"] == "Running" {
-            assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let state = async || self.client().get("pki/tidy-status").await.body["data"]["state"].clone();
+        until("the end of tidy", async || state().await != "Running").await;
         self.world.half_tidied = true;
         self.take_what_went(removable).await;
     }
