@@ -86,8 +86,7 @@ fn commands_of_user(site: &Site) -> impl Fn(&str) -> Command {
 
 #[test]
 fn check_and_serve_report_paths_without_write_permission() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     std::fs::write(site.path("data/signet.db-wal"), "").unwrap();
     let run = commands_of_user(&site);
     if run("check").arg("--file-only").output().is_err() {
@@ -130,8 +129,7 @@ fn check_by_root_says_how_to_run_it_as_the_owner() {
     if !rustix::process::geteuid().is_root() {
         return crate::crash::left_out("only root can read files of other users");
     }
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     assert!(lines(&check(&site).output().unwrap()).iter().all(|line| !line.contains("checked as root")));
     let run = commands_of_user(&site);
     let told = lines(&check(&site).output().unwrap());
@@ -145,8 +143,7 @@ fn check_by_root_says_how_to_run_it_as_the_owner() {
 
 #[test]
 fn check_and_serve_name_the_owner_of_an_audit_file() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let file = site.path("audit.log");
     site.configure(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", file.display()));
     let run = commands_of_user(&site);
@@ -164,8 +161,7 @@ fn check_and_serve_name_the_owner_of_an_audit_file() {
 
 #[test]
 fn check_reports_seal_key_that_does_not_open_the_store() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let key = site.path("data/seal.key");
     let good = std::fs::read(&key).unwrap();
     let seal = |says: &str| {

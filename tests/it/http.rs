@@ -329,8 +329,7 @@ async fn compressed_document_has_its_own_etag_valid_for_if_match(world: &World) 
 
 #[test]
 fn malformed_request_is_not_logged_as_error() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let served = site.serve();
     let send = |text: &[u8]| {
         let mut socket = TcpStream::connect(served.socket()).unwrap();

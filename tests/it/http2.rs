@@ -146,8 +146,7 @@ async fn alpn_selects_http_2_or_http_1(stage: &Http2Stage) {
 
 #[test]
 fn without_tls_there_is_no_http_2() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let served = site.serve();
     let mut knows = Command::new("curl");
     knows.args(["-sS", "--noproxy", "*", "--http2-prior-knowledge", &served.url(HEALTH)]);

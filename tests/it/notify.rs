@@ -75,8 +75,7 @@ async fn service_manager_is_notified_of_ready_reload_and_stop() {
 
 #[test]
 fn unreachable_service_manager_does_not_stop_the_server() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     for address in ["/nowhere/notify", "nowhere", "@nowhere"] {
         let served = serve(&site, &[("NOTIFY_SOCKET", address)]);
         served.wait_for_log(&format!("NOTIFY_SOCKET: {address}: "));
@@ -101,8 +100,7 @@ fn watchdog_is_notified_only_while_workers_respond() {
     if !strace::sees_the_server() {
         return;
     }
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let heard = Heard::at(&site.path("notify"));
     let socket = site.path("notify").display().to_string();
     let served = serve(&site, &[("NOTIFY_SOCKET", &socket), ("WATCHDOG_USEC", "4000000")]);
@@ -129,8 +127,7 @@ fn watchdog_is_notified_only_while_workers_respond() {
 
 #[test]
 fn watchdog_of_another_process_is_not_notified() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let heard = Heard::at(&site.path("notify"));
     let socket = site.path("notify").display().to_string();
     let other = std::process::id().to_string();

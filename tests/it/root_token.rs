@@ -205,8 +205,7 @@ fn command_run_by_root_creates_no_file_unreadable_by_the_server() {
         return crate::crash::left_out("only root can write to folders of somebody else");
     }
     const NOBODY: u32 = 65534;
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     with_audit(&site);
     let database = site.path("data/signet.db");
     std::os::unix::fs::chown(&database, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -239,8 +238,7 @@ fn restore_by_root_is_refused_for_the_store_of_another_user() {
         return crate::crash::left_out("only root can write to folders of other users");
     }
     const NOBODY: u32 = 65534;
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let copy = site.path("copy.db");
     let copy = copy.to_str().unwrap();
     assert!(site.command(&["operator", "backup", "--to", copy]).status().unwrap().success());
@@ -312,8 +310,7 @@ async fn root_token_that_cannot_be_printed_is_revoked() {
 
 #[actix_web::test]
 async fn root_token_out_is_a_new_file_and_nothing_is_printed() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let out = |name: &str| {
         let mut command = site.command(&NEW);
         command.arg("--out").arg(site.path(name));

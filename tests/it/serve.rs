@@ -26,6 +26,13 @@ impl Site {
         site
     }
 
+    /// A site with the first root token.
+    pub fn initialized() -> Self {
+        let site = Self::new();
+        site.init();
+        site
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -299,8 +306,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn sigterm_ends_server_with_full_stderr_pipe() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let (_reader, writer) = full_pipe();
     let mut command = site.command(&["serve"]);
     command.env("SIGNET_LOG", "info").stdout(Stdio::piped()).stderr(writer);
@@ -324,8 +330,7 @@ fn sigterm_ends_server_with_full_stderr_pipe() {
 
 #[test]
 fn data_folder_writable_by_every_user_is_refused() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     for (name, path) in [("data", site.path("data")), ("signet.db", site.path("data/signet.db"))] {
         let own = std::fs::metadata(&path).unwrap().permissions();
         std::fs::set_permissions(&path, Permissions::from_mode(own.mode() | 0o002)).unwrap();
@@ -338,8 +343,7 @@ fn data_folder_writable_by_every_user_is_refused() {
 
 #[test]
 fn occupied_address_is_reported_and_the_store_released() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (variable, setting) in [
@@ -356,8 +360,7 @@ fn occupied_address_is_reported_and_the_store_released() {
 
 #[test]
 fn sighup_without_tls_is_survived() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let served = Served::start(site.command(&["serve"]).env("SIGNET_LOG", "info"), &site.path("log"));
     served.signal(Signal::HUP);
     served.wait_for_log("no TLS certificate to reload");
@@ -436,8 +439,7 @@ async fn sighup_reloads_pkcs11_libraries() {
 
 #[test]
 fn plain_http_off_the_loopback_is_refused() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     for word in ["serve", "check"] {
         let error = refused(site.command(&[word]).env("SIGNET_LISTEN", "0.0.0.0:0"));
         assert!(
@@ -449,8 +451,7 @@ fn plain_http_off_the_loopback_is_refused() {
 
 #[test]
 fn a_stored_document_that_does_not_open_is_named_at_start() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let db = rusqlite::Connection::open(site.path("data/signet.db")).unwrap();
     let find = "SELECT kind, name FROM document WHERE kind = 'policy' ORDER BY name LIMIT 1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
@@ -465,8 +466,7 @@ fn a_stored_document_that_does_not_open_is_named_at_start() {
 
 #[test]
 fn wrong_or_missing_seal_key_is_rejected_with_the_cause() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let other = "00".repeat(32);
     let wrong = |command: &mut Command| refused(command.env("SIGNET_SEAL_KEY", &other));
     assert!(wrong(&mut site.command(&["serve"])).contains("seal key: does not open the data keys of this store"));
@@ -551,8 +551,7 @@ async fn bootstrap_makes_the_first_user_once() {
 #[actix_web::test]
 async fn bootstrap_uses_environment_token_and_never_prints_it() {
     const USER: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let with = |token: &str| {
         let mut command = site.command(&USER);
         command.env("SIGNET_BOOTSTRAP_TOKEN", token).env("SIGNET_LOG", "trace");
@@ -674,8 +673,7 @@ async fn metrics_need_a_token_except_on_the_metrics_listener() {
 
 #[actix_web::test]
 async fn the_environment_wins_over_the_file() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     site.configure("compat = true\nmax_request_size = 1024\n");
     let text = std::fs::read_to_string(site.path("signet.toml")).unwrap();
     // An unassigned address (RFC 5737), on which the server could not listen.

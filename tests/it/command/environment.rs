@@ -115,8 +115,7 @@ fn shown(command: &mut Command) -> String {
 
 #[test]
 fn progress_is_shown_on_a_terminal_and_erased() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let copy = |name: &str| site.path(name).display().to_string();
     let backup = |to: &str, flags: &[&str]| {
         let words = [&["operator", "backup", "--to", to][..], flags].concat();
@@ -157,8 +156,7 @@ fn assert_progress(displays: &[&str], mut command: impl FnMut(&[&str]) -> Comman
 
 #[test]
 fn progress_of_restore_is_shown_on_a_terminal_alone() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let copy = site.path("copy.db");
     crate::backup::backup(&site.path("data"), &copy).unwrap();
     let mut folders = 0;
@@ -176,8 +174,7 @@ fn progress_of_restore_is_shown_on_a_terminal_alone() {
 
 #[test]
 fn progress_of_copy_store_is_shown_on_a_terminal_alone() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let copy = site.path("copy.db");
     crate::backup::backup(&site.path("data"), &copy).unwrap();
     let from = copy.to_str().unwrap();

@@ -218,8 +218,7 @@ fn type_name(value: &Value) -> &'static str {
 
 #[test]
 fn copy_store_json_has_an_object_per_table_and_a_result() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let url = cluster::shared().database().url();
     let copy_store = || site.command(&["operator", "copy-store", "--to", &url]);
     let lines = printed(&mut copy_store());

@@ -47,8 +47,7 @@ fn missing_file_of_a_client_command_is_named_with_its_flag() {
 
 #[test]
 fn missing_file_of_a_setting_is_named_with_the_setting() {
-    let site = Site::new();
-    site.init();
+    let site = Site::initialized();
     let key = format!("seal_key_file = \"{}\"\n", site.path("data/seal.key").display());
     let absent = site.path("absent");
     let absent = absent.display();
