@@ -214,10 +214,34 @@ impl Double {
     }
 }
 
+/// Methods that make the same call of a real store, each under this name.
+macro_rules! calls {
+    ($store:ident $($name:literal $method:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)+) => {
+        $(fn $method(&self, $($argument: $kind),*) -> BoxFuture<'static, Result<$answer>> {
+            self.call($name, |stores| stores.$store.$method($($argument),*))
+        })+
+    };
+}
+
 impl AuthStore for Double {
-    fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
-        self.call("commit (auth)", |s| s.auth.commit(unit))
-    }
+    calls!(
+        auth
+        "commit (auth)" commit(unit: Vec<AuthWrite>) -> Vec<AuthOutcome>;
+        "documents (auth)" documents_of(mount: MountId, kind: &'static str) -> Vec<Document>;
+        "token" token(hash: TokenHash) -> Option<TokenRow>;
+        "token by accessor" token_by_accessor(accessor: TokenHash) -> Option<TokenRow>;
+        "cubbyhole" cubbyhole(token: TokenHash, path: String) -> Option<CubbyholeRow>;
+        "cubbyhole paths" cubbyhole_paths(token: TokenHash) -> Vec<String>;
+        "tokens" tokens(after: TokenHash, limit: u32) -> Vec<TokenRow>;
+        "condition" condition() -> StoreCondition;
+        "unseal" unseal(what: &'static str, sealed: Vec<u8>) -> Option<Vec<u8>>;
+        "identity" identity(by: EntityBy) -> Option<IdentityRows>;
+        "entities" entities(page: EntityPage) -> Vec<EntityEntry>;
+        "aliases" aliases(after: String, limit: u32) -> Vec<AliasEntry>;
+        "secret id" secret_id(mount: MountId, role: i64, key: SecretIdKey) -> Option<SecretIdRow>;
+        "secret ids" secret_id_accessors(mount: MountId, role: i64, after: String, now: Time, max: u32) -> Vec<String>;
+        "secret id role" secret_id_role_exists(mount: MountId, role: i64) -> bool;
+    );
 
     /// Uses no storage.
     fn writes_fail(&self) -> bool {
@@ -229,77 +253,9 @@ impl AuthStore for Double {
         self.0.real().auth.try_writing()
     }
 
-    fn documents_of(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.call("documents (auth)", |s| s.auth.documents_of(mount, kind))
-    }
-
-    fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        self.call("token", |s| s.auth.token(hash))
-    }
-
-    fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>> {
-        self.call("token by accessor", |s| s.auth.token_by_accessor(accessor))
-    }
-
-    fn cubbyhole(&self, token: TokenHash, path: String) -> BoxFuture<'static, Result<Option<CubbyholeRow>>> {
-        self.call("cubbyhole", |s| s.auth.cubbyhole(token, path))
-    }
-
-    fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.call("cubbyhole paths", |s| s.auth.cubbyhole_paths(token))
-    }
-
-    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>> {
-        self.call("tokens", |s| s.auth.tokens(after, limit))
-    }
-
-    fn condition(&self) -> BoxFuture<'static, Result<StoreCondition>> {
-        self.call("condition", |s| s.auth.condition())
-    }
-
     /// Uses no storage.
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.0.real().auth.seal(what, plain)
-    }
-
-    fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
-        self.call("unseal", |s| s.auth.unseal(what, sealed))
-    }
-
-    fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {
-        self.call("identity", |s| s.auth.identity(by))
-    }
-
-    fn entities(&self, page: EntityPage) -> BoxFuture<'static, Result<Vec<EntityEntry>>> {
-        self.call("entities", |s| s.auth.entities(page))
-    }
-
-    fn aliases(&self, after: String, limit: u32) -> BoxFuture<'static, Result<Vec<AliasEntry>>> {
-        self.call("aliases", |s| s.auth.aliases(after, limit))
-    }
-
-    fn secret_id(
-        &self,
-        mount: MountId,
-        role: i64,
-        key: SecretIdKey,
-    ) -> BoxFuture<'static, Result<Option<SecretIdRow>>> {
-        self.call("secret id", |s| s.auth.secret_id(mount, role, key))
-    }
-
-    fn secret_id_accessors(
-        &self,
-        mount: MountId,
-        role: i64,
-        after: String,
-        now: Time,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.call("secret ids", |s| s.auth.secret_id_accessors(mount, role, after, now, limit))
-    }
-
-    fn secret_id_role_exists(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.call("secret id role", |s| s.auth.secret_id_role_exists(mount, role))
     }
 
     /// A background job, which never fails.
@@ -314,83 +270,42 @@ impl AuthStore for Double {
 }
 
 impl KeyStore for Double {
-    fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
-        self.call("commit (keys)", |s| s.managed_keys.commit(unit))
-    }
-
-    fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.call("documents (keys)", |s| s.managed_keys.documents(kind))
-    }
+    calls!(
+        managed_keys
+        "commit (keys)" commit(unit: Vec<DocumentWrite>) -> ();
+        "documents (keys)" documents(kind: &'static str) -> Vec<Document>;
+    );
 }
 
 impl PkiStore for Double {
-    fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
-        self.call("commit (pki)", |s| s.pki.commit(unit))
-    }
+    calls!(
+        pki
+        "commit (pki)" commit(unit: Vec<PkiWrite>) -> Vec<PkiOutcome>;
+        "has mount" has_mount(mount: MountId) -> bool;
+        "documents (pki)" documents(mount: MountId) -> Vec<Document>;
+        "documents of a kind (pki)" documents_of_kind(mount: MountId, kind: &'static str) -> Vec<Document>;
+        "certificate" certificate(mount: MountId, serial: Serial) -> Option<StoredCertificate>;
+        "status" status(mount: MountId, serial: Serial) -> SerialStatus;
+        "known" known(mount: MountId, serials: Vec<Serial>) -> Vec<KnownSerial>;
+        "serials" serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
+        "revoked serials" revoked_serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
+        "revocations" revocations(mount: MountId, after: u64, limit: u32) -> Vec<StoredRevocation>;
+        "crls" crls(mount: MountId) -> Vec<CrlRow>;
+        "crl floor" crl_floor() -> u64;
+        "counts" counts(mount: MountId) -> (u64, u64);
+        "lease" lease(id: String) -> Option<LeaseRow>;
+        "lease ids" lease_ids(range: LeaseRange, limit: u32) -> Vec<String>;
+        "certificates" certificates(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<SerialAndDer>;
+        "ending" ending(mount: MountId, from: i64, limit: u32) -> Vec<SerialAndDer>;
+        "unlisted" unlisted(mount: MountId, before: i64, listed: RemovableRevocations) -> bool;
+        "tidy" tidy(mount: MountId) -> Option<TidyRow>;
+        "answered" answered(key: [u8; 32]) -> Option<RecordedResponseRow>;
+        "metadata" metadata(mount: MountId, serial: Serial) -> Option<MetadataRow>;
+        "metadata serials" metadata_serials(mount: MountId, after: Option<Serial>, limit: u32) -> Vec<Serial>;
+    );
 
     fn require_capacity(&self) -> Result<()> {
         self.0.real().pki.require_capacity()
-    }
-
-    fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {
-        self.call("has mount", |s| s.pki.has_mount(mount))
-    }
-
-    fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.call("documents (pki)", |s| s.pki.documents(mount))
-    }
-
-    fn documents_of_kind(&self, mount: MountId, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.call("documents of a kind (pki)", |s| s.pki.documents_of_kind(mount, kind))
-    }
-
-    fn certificate(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-        self.call("certificate", |s| s.pki.certificate(mount, serial))
-    }
-
-    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
-        self.call("status", |s| s.pki.status(mount, serial))
-    }
-
-    fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
-        self.call("known", |s| s.pki.known(mount, serials))
-    }
-
-    fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.call("serials", |s| s.pki.serials(mount, after, limit))
-    }
-
-    fn revoked_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.call("revoked serials", |s| s.pki.revoked_serials(mount, after, limit))
-    }
-
-    fn revocations(&self, mount: MountId, after: u64, limit: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-        self.call("revocations", |s| s.pki.revocations(mount, after, limit))
-    }
-
-    fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-        self.call("crls", |s| s.pki.crls(mount))
-    }
-
-    fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
-        self.call("crl floor", |s| s.pki.crl_floor())
-    }
-
-    fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        self.call("counts", |s| s.pki.counts(mount))
-    }
-
-    fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
-        self.call("lease", |s| s.pki.lease(id))
-    }
-
-    fn lease_ids(&self, range: LeaseRange, limit: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-        self.call("lease ids", |s| s.pki.lease_ids(range, limit))
     }
 
     /// With an empty `after` the caller is the background sweep, which never fails.
@@ -409,43 +324,5 @@ impl PkiStore for Double {
     /// A background job, which never fails.
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().pki.sweep_leases(now, limit)
-    }
-
-    fn certificates(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.call("certificates", |s| s.pki.certificates(mount, after, limit))
-    }
-
-    fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-        self.call("ending", |s| s.pki.ending(mount, from, limit))
-    }
-
-    fn unlisted(&self, mount: MountId, before: i64, listed: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
-        self.call("unlisted", |s| s.pki.unlisted(mount, before, listed))
-    }
-
-    fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-        self.call("tidy", |s| s.pki.tidy(mount))
-    }
-
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
-        self.call("answered", |s| s.pki.answered(key))
-    }
-
-    fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
-        self.call("metadata", |s| s.pki.metadata(mount, serial))
-    }
-
-    fn metadata_serials(
-        &self,
-        mount: MountId,
-        after: Option<Serial>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<Vec<Serial>>> {
-        self.call("metadata serials", |s| s.pki.metadata_serials(mount, after, limit))
     }
 }

@@ -62,6 +62,24 @@ async fn token(stage: &Stage) -> (String, String) {
     ["client_token", "accessor"].map(|name| made.body["auth"][name].as_str().unwrap().to_owned()).into()
 }
 
+/// A write to a path where nothing is.
+async fn created(stage: &Stage, path: &str, body: Value) -> Ask {
+    stage.app.client.delete(path).await;
+    Ask::new(path, body)
+}
+
+/// A read or deletion of an object with these fields.
+async fn existing(stage: &Stage, path: &str, body: Value) -> Ask {
+    stage.post(path, body).await;
+    Ask::read(path)
+}
+
+/// A write that changes a field from the first of these values to the second.
+async fn changed<T: Into<Value>>(stage: &Stage, path: &str, field: &str, [before, after]: [T; 2]) -> Ask {
+    stage.post(path, json!({ field: before.into() })).await;
+    Ask::new(path, json!({ field: after.into() }))
+}
+
 /// A managed key without a usable module.
 fn managed_key() -> Value {
     json!({ "library": NO_MODULE, "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": "4711" })
@@ -151,12 +169,10 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         )
         | (List, "policies/acl" | "policy") => Ask::read(path),
         (Read, "mounts/*path") => Ask::read("sys/mounts/pki"),
-        (Update, "mounts/*path") => {
-            stage.app.client.delete("sys/mounts/team").await;
-            Ask::new("sys/mounts/team", json!({ "type": "pki" }))
-                .afterwards(Afterwards::Unnoticed("the first CRLs of the new mount are built in the background"))
-                .again(400)
-        }
+        (Update, "mounts/*path") => created(stage, "sys/mounts/team", json!({ "type": "pki" }))
+            .await
+            .afterwards(Afterwards::Unnoticed("the first CRLs of the new mount are built in the background"))
+            .again(400),
         (Delete, "mounts/*path") => {
             stage.app.client.post("sys/mounts/gone", json!({ "type": "pki" })).await;
             stage.post("gone/roles/web", json!({ "key_type": "ec" })).await;
@@ -179,34 +195,21 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             }
         }
         (Read, "config/cors") => Ask::read(path),
-        (Update, "config/cors") => {
-            stage.app.client.delete(&path).await;
-            Ask::new(path, json!({ "allowed_origins": "https://console.test" }))
-        }
-        (Delete, "config/cors") => {
-            stage.post(&path, json!({ "allowed_origins": "https://console.test" })).await;
-            Ask::read(path)
-        }
+        (Update, "config/cors") => created(stage, &path, json!({ "allowed_origins": "https://console.test" })).await,
+        (Delete, "config/cors") => existing(stage, &path, json!({ "allowed_origins": "https://console.test" })).await,
         (Read, "mounts/*path/tune") => Ask::read("sys/mounts/pki/tune"),
         (Update, "mounts/*path/tune") => {
-            stage.post("sys/mounts/pki/tune", json!({ "description": "before" })).await;
-            Ask::new("sys/mounts/pki/tune", json!({ "description": "after" }))
+            changed(stage, "sys/mounts/pki/tune", "description", ["before", "after"]).await
         }
         (Read, "auth/*path") => Ask::read("sys/auth/token"),
-        (Update, "auth/*path") => {
-            stage.app.client.delete("sys/auth/machines").await;
-            Ask::new("sys/auth/machines", json!({ "type": "approle" })).again(400)
-        }
+        (Update, "auth/*path") => created(stage, "sys/auth/machines", json!({ "type": "approle" })).await.again(400),
         (Delete, "auth/*path") => {
             stage.app.client.post("sys/auth/gone", json!({ "type": "approle" })).await;
             stage.post("auth/gone/role/web", json!({ "role_id": "gone" })).await;
             Ask::read("sys/auth/gone")
         }
         (Read, "auth/*path/tune") => Ask::read("sys/auth/token/tune"),
-        (Update, "auth/*path/tune") => {
-            stage.post("sys/auth/token/tune", json!({ "description": "before" })).await;
-            Ask::new("sys/auth/token/tune", json!({ "description": "after" }))
-        }
+        (Update, "auth/*path/tune") => changed(stage, "sys/auth/token/tune", "description", ["before", "after"]).await,
         (Read, "audit") => Ask::read(path),
         // Devices are configured, not created by requests; this server has none.
         (Update, "audit/*path") => Ask::new("sys/audit/file", json!({ "type": "file" })).status(400),
@@ -274,16 +277,13 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::read("sys/managed-keys/pkcs11")
         }
         (Read, "managed-keys/:backend/:managed_key") => {
-            stage.post("sys/managed-keys/pkcs11/hsm", managed_key()).await;
-            Ask::read("sys/managed-keys/pkcs11/hsm")
+            existing(stage, "sys/managed-keys/pkcs11/hsm", managed_key()).await
         }
         (Update, "managed-keys/:backend/:managed_key") => {
-            stage.app.client.delete("sys/managed-keys/pkcs11/written").await;
-            Ask::new("sys/managed-keys/pkcs11/written", managed_key())
+            created(stage, "sys/managed-keys/pkcs11/written", managed_key()).await
         }
         (Delete, "managed-keys/:backend/:managed_key") => {
-            stage.post("sys/managed-keys/pkcs11/gone", managed_key()).await;
-            Ask::read("sys/managed-keys/pkcs11/gone")
+            existing(stage, "sys/managed-keys/pkcs11/gone", managed_key()).await
         }
         // No module can sign.
         (Update, "managed-keys/:backend/:managed_key/test/sign") => {
@@ -321,18 +321,9 @@ async fn quotas(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     Some(match (operation, pattern) {
         (List, "quotas/rate-limit") | (Read, "quotas/config") => Ask::read(path),
         (Read, "quotas/rate-limit/:name") => Ask::read("sys/quotas/rate-limit/seldom"),
-        (Update, "quotas/rate-limit/:name") => {
-            stage.app.client.delete("sys/quotas/rate-limit/written").await;
-            Ask::new("sys/quotas/rate-limit/written", quota)
-        }
-        (Delete, "quotas/rate-limit/:name") => {
-            stage.post("sys/quotas/rate-limit/gone", quota).await;
-            Ask::read("sys/quotas/rate-limit/gone")
-        }
-        (Update, "quotas/config") => {
-            stage.post(&path, json!({ "enable_rate_limit_response_headers": false })).await;
-            Ask::new(path, json!({ "enable_rate_limit_response_headers": true }))
-        }
+        (Update, "quotas/rate-limit/:name") => created(stage, "sys/quotas/rate-limit/written", quota).await,
+        (Delete, "quotas/rate-limit/:name") => existing(stage, "sys/quotas/rate-limit/gone", quota).await,
+        (Update, "quotas/config") => changed(stage, &path, "enable_rate_limit_response_headers", [false, true]).await,
         _ => return None,
     })
 }
@@ -351,8 +342,7 @@ async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::read(path.replace(":role_name", "web"))
         }
         (Update, "roles/:role_name") => {
-            stage.app.client.delete("auth/token/roles/written").await;
-            Ask::new("auth/token/roles/written", json!({ "orphan": true, "token_period": "1h" }))
+            created(stage, "auth/token/roles/written", json!({ "orphan": true, "token_period": "1h" })).await
         }
         (List, "accessors") => Ask::read(path),
         (Update, "revoke-orphan") => Ask::new(path, json!({ "token": token })).again(400),
@@ -391,12 +381,10 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
             Ask::new(path, login)
         }
         (Update, "role/:login_role") => {
-            stage.app.client.delete("auth/approle/role/written").await;
-            Ask::new("auth/approle/role/written", json!({ "role_id": "written-id", "token_ttl": "1h" }))
+            created(stage, "auth/approle/role/written", json!({ "role_id": "written-id", "token_ttl": "1h" })).await
         }
         (Delete, "role/:login_role") => {
-            stage.post("auth/approle/role/gone", json!({ "role_id": "gone-id" })).await;
-            Ask::read("auth/approle/role/gone")
+            existing(stage, "auth/approle/role/gone", json!({ "role_id": "gone-id" })).await
         }
         (Update, "secret-id") => Ask::new(path, json!({ "metadata": { "team": "blue" }, "num_uses": 3, "ttl": "1h" })),
         (Update, "custom-secret-id") => {
@@ -447,14 +435,8 @@ async fn cloudb(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.app.client.delete("auth/cloudb/config").await;
             Ask::new(path, json!({})).status(400)
         }
-        (Update, "role/:login_role") => {
-            stage.app.client.delete("auth/cloudb/role/written").await;
-            Ask::new("auth/cloudb/role/written", role)
-        }
-        (Delete, "role/:login_role") => {
-            stage.post("auth/cloudb/role/gone", role).await;
-            Ask::read("auth/cloudb/role/gone")
-        }
+        (Update, "role/:login_role") => created(stage, "auth/cloudb/role/written", role).await,
+        (Delete, "role/:login_role") => existing(stage, "auth/cloudb/role/gone", role).await,
         (Read | List, _) => Ask::read(path),
         _ => return None,
     })
@@ -483,14 +465,8 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
             stage.post(&path, login.clone()).await;
             Ask::new(path, login)
         }
-        (Update, "role/:login_role") => {
-            stage.app.client.delete("auth/jwt/role/written").await;
-            Ask::new("auth/jwt/role/written", role)
-        }
-        (Delete, "role/:login_role") => {
-            stage.post("auth/jwt/role/gone", role).await;
-            Ask::read("auth/jwt/role/gone")
-        }
+        (Update, "role/:login_role") => created(stage, "auth/jwt/role/written", role).await,
+        (Delete, "role/:login_role") => existing(stage, "auth/jwt/role/gone", role).await,
         (Read | List, _) => Ask::read(path),
         _ => return None,
     })
@@ -615,18 +591,12 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
     let path = format!("pki/{path}");
     let name = json!({ "common_name": "a.test" });
     Some(match (operation, pattern) {
-        (Update, "roles/:name") => {
-            stage.app.client.delete("pki/roles/written").await;
-            Ask::new("pki/roles/written", json!({ "key_type": "ec" }))
-        }
+        (Update, "roles/:name") => created(stage, "pki/roles/written", json!({ "key_type": "ec" })).await,
         (Patch, "roles/:name") => {
             stage.post("pki/roles/merged", json!({ "key_type": "ec" })).await;
             Ask::new("pki/roles/merged", json!({ "ttl": "2h" }))
         }
-        (Delete, "roles/:name") => {
-            stage.post("pki/roles/gone", json!({ "key_type": "ec" })).await;
-            Ask::read("pki/roles/gone")
-        }
+        (Delete, "roles/:name") => existing(stage, "pki/roles/gone", json!({ "key_type": "ec" })).await,
         (Update, "issue/:name" | "issuer/:issuer_ref/issue/:name") => Ask::new(path, name),
         (
             Update,
@@ -694,22 +664,12 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             Ask::new(path, json!({ "pem_bundle": key }))
         }
         (Update, "config/cluster") => {
-            stage.post(&path, json!({ "path": "https://before.test/v1/pki" })).await;
-            Ask::new(path, json!({ "path": "https://after.test/v1/pki" }))
+            changed(stage, &path, "path", ["https://before.test/v1/pki", "https://after.test/v1/pki"]).await
         }
-        (Update, "config/crl") => {
-            stage.post(&path, json!({ "expiry": "48h" })).await;
-            Ask::new(path, json!({ "expiry": "49h" }))
-        }
-        (Update, "config/auto-tidy") => {
-            stage.post(&path, json!({ "interval_duration": "10h" })).await;
-            Ask::new(path, json!({ "interval_duration": "11h" }))
-        }
+        (Update, "config/crl") => changed(stage, &path, "expiry", ["48h", "49h"]).await,
+        (Update, "config/auto-tidy") => changed(stage, &path, "interval_duration", ["10h", "11h"]).await,
         (Update, "tidy-cancel") => Ask::new(path, json!({})),
-        (Update, "config/external-policy") => {
-            stage.post(&path, json!({ "timeout": "10s" })).await;
-            Ask::new(path, json!({ "timeout": "11s" }))
-        }
+        (Update, "config/external-policy") => changed(stage, &path, "timeout", ["10s", "11s"]).await,
         (Update, pattern) if pattern.contains("external-policy/issue") => {
             stage.governed().await;
             Ask::new(path, json!({ "key_type": "ec" }))
@@ -741,8 +701,7 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             Ask::read("pki/issuer/next").afterwards(Afterwards::Warns)
         }
         (Update, "config/urls") => {
-            stage.post(&path, json!({ "issuing_certificates": "http://before.test/ca" })).await;
-            Ask::new(path, json!({ "issuing_certificates": "http://after.test/ca" }))
+            changed(stage, &path, "issuing_certificates", ["http://before.test/ca", "http://after.test/ca"]).await
         }
         (Update, "key/:key_ref") => Ask::new("pki/key/root", json!({ "key_name": "root" })),
         (Delete, "key/:key_ref") => {
@@ -751,10 +710,7 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             stage.app.client.delete("pki/issuer/next").await;
             Ask::read(format!("pki/key/{}", key.as_str().unwrap()))
         }
-        (Update, "config/keys") => {
-            stage.post(&path, json!({ "default": "root" })).await;
-            Ask::new(path, json!({ "default": "root" }))
-        }
+        (Update, "config/keys") => changed(stage, &path, "default", ["root", "root"]).await,
         _ => return None,
     })
 }
