@@ -3,17 +3,19 @@
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::json;
 
 use crate::cluster;
-use crate::process::{openssl, refused, signet};
+use crate::process::{openssl, ran, refused, signet};
 use crate::serve::Site;
 
-fn lines(output: &Output) -> Vec<String> {
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+/// Runs a check. Returns whether it succeeds, and its lines.
+fn checked(command: &mut Command) -> (bool, Vec<String>) {
+    let (well, out, _) = ran(command);
+    (well, out.lines().map(str::to_owned).collect())
 }
 
 fn line<'l>(lines: &'l [String], what: &str) -> (&'l str, &'l str) {
@@ -34,9 +36,8 @@ fn check(site: &Site) -> Command {
 #[test]
 fn check_inspects_installation_before_during_and_after_service() {
     let site = Site::new();
-    let before = check(&site).output().unwrap();
-    let told = lines(&before);
-    assert!(before.status.success(), "{told:?}");
+    let (well, told) = checked(&mut check(&site));
+    assert!(well, "{told:?}");
     assert!(line(&told, "store").1.contains("signet operator init creates the store"), "{told:?}");
     assert_eq!(line(&told, "seal").0, "note");
     assert_eq!((line(&told, "listen").0, line(&told, "tls_certificate").0), ("ok", "note"));
@@ -44,15 +45,13 @@ fn check_inspects_installation_before_during_and_after_service() {
     assert!(!site.path("data").exists(), "nothing is made");
     site.init();
     let before = names(&site);
-    let stopped = check(&site).output().unwrap();
+    let (well, told) = checked(&mut check(&site));
     assert_eq!(names(&site), before, "nothing is left behind");
-    let told = lines(&stopped);
-    assert!(stopped.status.success() && line(&told, "seal").1.contains("opens the store"), "{told:?}");
+    assert!(well && line(&told, "seal").1.contains("opens the store"), "{told:?}");
     assert!(line(&told, "store").1.contains("schema version"), "{told:?}");
     let served = site.serve();
-    let running = check(&site).output().unwrap();
-    let told = lines(&running);
-    assert!(running.status.success() && line(&told, "store").1.contains("in use by a server that runs"), "{told:?}");
+    let (well, told) = checked(&mut check(&site));
+    assert!(well && line(&told, "store").1.contains("in use by a server that runs"), "{told:?}");
     served.terminate();
     // The checks changed nothing: the server starts.
     site.serve().terminate();
@@ -104,24 +103,23 @@ fn check_and_serve_report_paths_without_write_permission() {
         set_mode(name, without);
         let before = names(&site);
         let named = format!("{}: cannot be written (permission denied)", site.path(name).display());
-        let output = run("check").output().unwrap();
-        let told = lines(&output);
-        assert!(!output.status.success(), "{told:?}");
+        let (well, told) = checked(&mut run("check"));
+        assert!(!well, "{told:?}");
         assert_eq!(line(&told, "store"), ("wrong", named.as_str()), "{told:?}");
         let error = refused(&mut run("serve"));
         assert!(error.contains(&named), "{error}");
         assert_eq!(names(&site), before, "{name}");
         set_mode(name, mode);
     }
-    let output = run("check").output().unwrap();
-    assert!(output.status.success(), "{:?}", lines(&output));
+    let (well, told) = checked(&mut run("check"));
+    assert!(well, "{told:?}");
     // A missing folder is acceptable if it can be created.
     std::fs::remove_dir_all(site.path("data")).unwrap();
     set_mode("", 0o500);
-    let told = lines(&run("check").output().unwrap());
+    let told = checked(&mut run("check")).1;
     assert_eq!(line(&told, "store").0, "wrong", "{told:?}");
     set_mode("", 0o700);
-    assert_eq!(line(&lines(&run("check").output().unwrap()), "store").0, "note");
+    assert_eq!(line(&checked(&mut run("check")).1, "store").0, "note");
 }
 
 #[test]
@@ -130,15 +128,16 @@ fn check_by_root_says_how_to_run_it_as_the_owner() {
         return crate::crash::left_out("only root can read files of other users");
     }
     let site = Site::initialized();
-    assert!(lines(&check(&site).output().unwrap()).iter().all(|line| !line.contains("checked as root")));
+    assert!(checked(&mut check(&site)).1.iter().all(|line| !line.contains("checked as root")));
     let run = commands_of_user(&site);
-    let told = lines(&check(&site).output().unwrap());
+    let told = checked(&mut check(&site)).1;
     let command = format!("runuser -u nobody -- signet check --config {}", site.path("signet.toml").display());
     assert!(line(&told, "user").0 == "note" && line(&told, "user").1.ends_with(&command), "{told:?}");
     let Ok(output) = run("check").output() else {
         return crate::crash::left_out("other users do not reach the program");
     };
-    assert!(lines(&output).iter().all(|line| !line.contains("checked as root")), "{:?}", lines(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(!told.contains("checked as root"), "{told}");
 }
 
 #[test]
@@ -153,7 +152,7 @@ fn check_and_serve_name_the_owner_of_an_audit_file() {
     std::fs::write(&file, "").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let why = format!("permission denied: it belongs to root; run chown nobody {} as root", file.display());
-    let told = lines(&run("check").output().unwrap());
+    let told = checked(&mut run("check")).1;
     assert!(line(&told, "audit").0 == "wrong" && line(&told, "audit").1.ends_with(&why), "{told:?}");
     let error = refused(&mut run("serve"));
     assert!(error.contains(&format!("cannot be opened ({why})")), "{error}");
@@ -165,10 +164,9 @@ fn check_reports_seal_key_that_does_not_open_the_store() {
     let key = site.path("data/seal.key");
     let good = std::fs::read(&key).unwrap();
     let seal = |says: &str| {
-        let output = check(&site).output().unwrap();
-        let told = lines(&output);
+        let (well, told) = checked(&mut check(&site));
         assert_eq!(line(&told, "seal").0, "wrong", "{told:?}");
-        assert!(!output.status.success() && line(&told, "seal").1.contains(says), "{told:?}");
+        assert!(!well && line(&told, "seal").1.contains(says), "{told:?}");
     };
     std::fs::write(&key, "00".repeat(32)).unwrap();
     seal("seal key");
@@ -191,14 +189,13 @@ fn certify(site: &Site, more: &[&str]) {
 #[test]
 fn check_opens_the_certificate_of_the_listener_and_its_key() {
     let site = Site::new().with_tls("7");
-    let told = lines(&check(&site).output().unwrap());
+    let told = checked(&mut check(&site)).1;
     assert_eq!((line(&told, "tls_certificate").0, line(&told, "tls_key").0), ("ok", "ok"));
     assert!(line(&told, "tls_certificate").1.contains("valid until"), "{told:?}");
     let wrong = |what: &str, says: &str| {
-        let output = check(&site).output().unwrap();
-        let told = lines(&output);
+        let (well, told) = checked(&mut check(&site));
         let told_so = told.iter().any(|line| line.starts_with(&format!("wrong  {what} ")) && line.contains(says));
-        assert!(!output.status.success() && told_so, "{says}: {told:?}");
+        assert!(!well && told_so, "{says}: {told:?}");
         let once = told.iter().filter(|line| line.starts_with(&format!("wrong  {what} "))).count();
         assert_eq!(once, 1, "{says}: {told:?}");
     };
@@ -227,26 +224,22 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
 #[test]
 fn check_reports_unknown_variables_and_unusable_addresses() {
     let site = Site::new();
-    let output = check(&site).env("SIGNET_LISTNE", "127.0.0.1:1").env("SIGNET_NEW_SEAL_KEY", "x").output().unwrap();
-    let told = lines(&output);
-    assert!(output.status.success(), "a note: {told:?}");
+    let (well, told) = checked(check(&site).env("SIGNET_LISTNE", "127.0.0.1:1").env("SIGNET_NEW_SEAL_KEY", "x"));
+    assert!(well, "a note: {told:?}");
     assert_eq!(line(&told, "environment"), ("note", "SIGNET_LISTNE: not a known variable (is SIGNET_LISTEN meant?)"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = check(&site).env("SIGNET_LISTEN", &address).output().unwrap();
-    let told = lines(&output);
-    assert!(!output.status.success() && line(&told, "listen").1.contains("taken by another program"), "{told:?}");
-    let output = check(&site).env("SIGNET_METRICS_LISTEN", "192.0.2.1:9").output().unwrap();
-    let told = lines(&output);
+    let (well, told) = checked(check(&site).env("SIGNET_LISTEN", &address));
+    assert!(!well && line(&told, "listen").1.contains("taken by another program"), "{told:?}");
+    let (_, told) = checked(check(&site).env("SIGNET_METRICS_LISTEN", "192.0.2.1:9"));
     assert_eq!(line(&told, "metrics_listen"), ("wrong", "192.0.2.1:9: is not an address of this machine"));
-    let output = check(&site).env("SIGNET_PUBLIC_LISTEN", "192.0.2.1:9").output().unwrap();
-    assert_eq!(line(&lines(&output), "public_listen"), ("wrong", "192.0.2.1:9: is not an address of this machine"));
-    let output = check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")).output().unwrap();
-    let told = lines(&output);
-    assert!(!output.status.success() && line(&told, "audit").0 == "wrong", "{told:?}");
+    let (_, told) = checked(check(&site).env("SIGNET_PUBLIC_LISTEN", "192.0.2.1:9"));
+    assert_eq!(line(&told, "public_listen"), ("wrong", "192.0.2.1:9: is not an address of this machine"));
+    let (well, told) = checked(check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")));
+    assert!(!well && line(&told, "audit").0 == "wrong", "{told:?}");
     // `--file-only` checks nothing but the file.
-    let output = check(&site).arg("--file-only").env("SIGNET_LISTEN", &address).output().unwrap();
-    assert_eq!((output.status.success(), lines(&output).len()), (true, 1));
+    let (well, told) = checked(check(&site).arg("--file-only").env("SIGNET_LISTEN", &address));
+    assert_eq!((well, told.len()), (true, 1));
     let error = refused(check(&site).arg("--file-only").env("SIGNET_SEAL_KEY", "zz"));
     assert!(error.contains("seal key: must be 64 hexadecimal digits"), "{error}");
 }
@@ -265,10 +258,9 @@ async fn check_reports_managed_keys_without_configured_library() {
     served.terminate();
     assert!(check(&site).output().unwrap().status.success());
     site.configure("");
-    let output = check(&site).output().unwrap();
-    let told = lines(&output);
+    let (well, told) = checked(&mut check(&site));
     let text = "\"web\" cannot be used: pkcs11_libraries has no \"HSM\"";
-    assert_eq!((output.status.success(), line(&told, "managed_key")), (false, ("wrong", text)));
+    assert_eq!((well, line(&told, "managed_key")), (false, ("wrong", text)));
 }
 
 #[test]
@@ -284,10 +276,10 @@ fn check_tries_the_database() {
         std::fs::write(site.path("signet.toml"), text).unwrap();
     };
     configure(&database.url());
-    let told = lines(&check(&site).output().unwrap());
+    let told = checked(&mut check(&site)).1;
     assert!(line(&told, "store").1.contains("is still empty"), "{told:?}");
     site.init();
-    let told = lines(&check(&site).output().unwrap());
+    let told = checked(&mut check(&site)).1;
     assert_eq!((line(&told, "store").0, line(&told, "seal").0), ("ok", "ok"), "{told:?}");
     // A database user who owns no table cannot migrate the schema.
     let clerk = format!("clerk_{}", database.name);
@@ -296,23 +288,20 @@ fn check_tries_the_database() {
     ));
     configure(&database.url().replace("user=signet", &format!("user={clerk}")));
     let mends = format!("ALTER DATABASE {} OWNER TO {clerk}", database.name);
-    let output = check(&site).output().unwrap();
-    let told = lines(&output);
-    assert!(!output.status.success() && line(&told, "store").0 == "wrong", "{told:?}");
+    let (well, told) = checked(&mut check(&site));
+    assert!(!well && line(&told, "store").0 == "wrong", "{told:?}");
     assert!(line(&told, "store").1.contains(&mends), "{told:?}");
     for word in ["verify-backup", "after-restore"] {
-        let output = site.command(&["operator", word]).output().unwrap();
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(!output.status.success() && text.contains(&mends), "{word}: {text}");
+        let (well, out, err) = ran(&mut site.command(&["operator", word]));
+        assert!(!well && [out, err].concat().contains(&mends), "{word}");
     }
     configure(&database.url());
     std::fs::write(&key, "00".repeat(32)).unwrap();
-    let output = check(&site).output().unwrap();
-    assert!(!output.status.success() && line(&lines(&output), "seal").0 == "wrong");
+    let (well, told) = checked(&mut check(&site));
+    assert!(!well && line(&told, "seal").0 == "wrong");
     configure("postgres://nobody@127.0.0.1:9/none");
-    let output = check(&site).output().unwrap();
-    let told = lines(&output);
-    assert!(!output.status.success() && line(&told, "store").1.contains("unreachable"), "{told:?}");
+    let (well, told) = checked(&mut check(&site));
+    assert!(!well && line(&told, "store").1.contains("unreachable"), "{told:?}");
 }
 
 fn health(command: &mut Command) -> (i32, String) {
@@ -343,8 +332,7 @@ fn health_is_a_status_for_containers() {
     let ca = site.path("ca.pem");
     assert_eq!(health(signet().args(["health"]).env("SIGNET_ADDR", &address).env("SIGNET_CACERT", ca)).0, 0);
     // `check` names the program that has the address.
-    let output = check(&site).env("SIGNET_LISTEN", free.to_string()).output().unwrap();
-    let told = lines(&output);
-    assert!(line(&told, "listen").1.contains("signet") && output.status.success(), "{told:?}");
+    let (well, told) = checked(check(&site).env("SIGNET_LISTEN", free.to_string()));
+    assert!(line(&told, "listen").1.contains("signet") && well, "{told:?}");
     served.terminate();
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::chaos::clocks::FakeClock;
-use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet, signet_by};
+use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, ran, run, signet, signet_by};
 use crate::support::wait_until;
 
 struct Desk {
@@ -64,16 +64,13 @@ impl Desk {
     }
 
     fn run(&self, words: &[&str]) -> (String, String) {
-        let output = self.output(words);
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(output.status.success(), "{words:?}: {out}{err}");
-        (out, err)
+        run(&mut self.command(words))
     }
 
     fn refused(&self, words: &[&str]) -> String {
-        let output = self.output(words);
-        assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
-        String::from_utf8(output.stderr).unwrap()
+        let (well, out, err) = ran(&mut self.command(words));
+        assert!(!well, "{words:?}: {out}");
+        err
     }
     /// Returns the object that a command prints with `--json`.
     fn json(&self, words: &[&str]) -> Value {
@@ -121,13 +118,13 @@ impl Desk {
 }
 
 /// A server that records requests and returns a list of responses, the last one repeatedly.
-struct Double {
-    address: String,
+pub struct Double {
+    pub address: String,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Double {
-    fn start(answers: &[&str]) -> Self {
+    pub fn start(answers: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -138,8 +135,8 @@ impl Double {
                 let mut socket = socket.unwrap();
                 let mut request = vec![0; 65536];
                 let mut read = 0;
-                // The head, then the body by its Content-Length.
-                while read < request.len() {
+                // The head, then the body by its Content-Length. A TLS client waits after its first record.
+                while read < request.len() && request[0] != 0x16 {
                     let text = String::from_utf8_lossy(&request[..read]).to_lowercase();
                     if let Some((head, body)) = text.split_once("\r\n\r\n") {
                         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -159,7 +156,7 @@ impl Double {
         Self { address, heard }
     }
 
-    fn heard(&self) -> Vec<String> {
+    pub fn heard(&self) -> Vec<String> {
         self.heard.lock().unwrap().clone()
     }
 }
@@ -173,7 +170,7 @@ const SIGN_DEV: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
 const SIGN_BELOW: &str = "path \"below/sign/web\" { capabilities = [\"update\"] }";
 
 /// A response of a [`Double`]; `status` may have further header lines.
-fn response(status: &str, body: &str) -> String {
+pub fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
@@ -183,13 +180,6 @@ fn denied() -> String {
 
 fn certified(certificate: &str, authority: &str) -> String {
     response("200 OK", &json!({ "data": { "certificate": certificate, "issuing_ca": authority } }).to_string())
-}
-
-/// Runs a command. Returns whether it succeeds, and its standard output and error.
-fn ran(command: &mut Command) -> (bool, String, String) {
-    let output = command.output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    (output.status.success(), out, err)
 }
 
 /// Runs a command that asks a [`Double`]. Returns whether it succeeds, and its standard error.

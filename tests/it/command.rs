@@ -4,15 +4,13 @@ mod environment;
 mod json;
 mod missing_files;
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::process::{Dev, dev, dev_with, refused, signet};
+use crate::client::{Double, response};
+use crate::process::{Dev, dev, dev_with, refused, run, signet};
 use crate::support::{Answer, send};
 
 #[actix_web::test]
@@ -124,35 +122,6 @@ fn issue_checks_files_before_the_request_and_never_overwrites() {
     assert!(refused(signet().args(gone)).contains("http://127.0.0.1:9: no answer"));
 }
 
-/// A server that records requests and returns the same response to each.
-struct Listener {
-    port: u16,
-    heard: Arc<Mutex<Vec<String>>>,
-}
-
-impl Listener {
-    fn start(answer: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&heard);
-        std::thread::spawn(move || {
-            for socket in listener.incoming() {
-                let mut socket = socket.unwrap();
-                let mut request = [0; 8192];
-                let read = socket.read(&mut request).unwrap_or(0);
-                keep.lock().unwrap().push(String::from_utf8_lossy(&request[..read]).into_owned());
-                let _ = socket.write_all(answer.as_bytes());
-            }
-        });
-        Self { port, heard }
-    }
-
-    fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
-    }
-}
-
 /// The error of `signet issue` at this address; asserts that it does not contain the token.
 fn issue_from(address: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -166,14 +135,12 @@ fn issue_from(address: &str) -> String {
 
 #[test]
 fn issue_does_not_send_its_token_to_a_redirect() {
-    let other = Listener::start("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}".to_owned());
+    let other = Double::start(&[&response("200 OK", "{}")]);
     for status in ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"] {
         for host in ["127.0.0.1", "localhost"] {
-            let to = format!("http://{host}:{}/v1/pki/issue/dev", other.port);
-            let first = Listener::start(format!(
-                "HTTP/1.1 {status}\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            ));
-            let text = issue_from(&format!("http://127.0.0.1:{}", first.port));
+            let to = format!("{}/v1/pki/issue/dev", other.address.replace("127.0.0.1", host));
+            let first = Double::start(&[&response(&format!("{status}\r\nLocation: {to}"), "")]);
+            let text = issue_from(&first.address);
             assert!(text.contains(&format!("redirect to {to:?} not followed")), "{status}: {text}");
             let heard = first.heard();
             assert!(heard.len() == 1 && heard[0].contains("hunter2"), "{status}: {heard:?}");
@@ -184,11 +151,11 @@ fn issue_does_not_send_its_token_to_a_redirect() {
 
 #[test]
 fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
-    let busy = "HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-    let listener = Listener::start(busy.to_owned());
+    let listener = Double::start(&[&response("503 Busy", "{}")]);
+    let port = listener.address.rsplit(':').next().unwrap();
     // Addresses of this listener that might also be another machine's.
     for host in ["0.0.0.0", "[::ffff:127.0.0.1]", "signet.example", "localhost.example", "192.0.2.1", "[::]"] {
-        let text = issue_from(&format!("http://{host}:{}", listener.port));
+        let text = issue_from(&format!("http://{host}:{port}"));
         assert!(text.contains("SIGNET_ADDR: plain http is for this machine only"), "{host}: {text}");
     }
     for address in ["", "signet.example", "127.0.0.1:8200", "ftp://127.0.0.1", "//127.0.0.1", "unix:/run/signet"] {
@@ -197,12 +164,12 @@ fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
     assert_eq!(listener.heard(), [""; 0]);
     for host in ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost"] {
         // The listener has only one of these addresses: requests to the others fail to connect.
-        let text = issue_from(&format!("http://{host}:{}", listener.port));
+        let text = issue_from(&format!("http://{host}:{port}"));
         assert!(!text.contains("SIGNET_ADDR"), "{host}: {text}");
     }
     assert!(listener.heard().len() >= 3 && listener.heard().iter().all(|heard| heard.contains("hunter2")));
     // TLS may go to any host; this listener does not speak TLS.
-    assert!(issue_from(&format!("https://127.0.0.1:{}", listener.port)).contains("no answer"));
+    assert!(issue_from(&format!("https://127.0.0.1:{port}")).contains("no answer"));
 }
 
 #[test]
@@ -223,12 +190,8 @@ fn check_reports_every_problem() {
 #[test]
 fn completions_of_every_shell_contain_commands_and_flags() {
     for shell in ["bash", "zsh", "fish"] {
-        let output = signet().args(["completions", shell]).output().unwrap();
-        let script = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            output.status.success() && script.contains("operator") && script.contains("config"),
-            "{shell}: {script}"
-        );
+        let (script, _) = run(signet().args(["completions", shell]));
+        assert!(script.contains("operator") && script.contains("config"), "{shell}: {script}");
     }
     let script = r#"eval "$("$0" completions bash)"; COMP_WORDS=(signet "$@"); COMP_CWORD=$#
         _signet signet "${!#}" "${COMP_WORDS[$# - 1]}"; echo "${COMPREPLY[@]}""#;
@@ -244,17 +207,15 @@ fn completions_of_every_shell_contain_commands_and_flags() {
 #[test]
 fn manual_pages_of_every_command_render_without_warnings() {
     let folder = tempfile::tempdir().unwrap();
-    let output = signet().arg("man").arg(folder.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(signet().arg("man").arg(folder.path()));
     let pages: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     let text = |name: &str| {
         let page = folder.path().join(name);
         let mut man = Command::new("man");
         man.args(["--warnings", "--local-file"]).arg(&page).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
-        let output = man.output().unwrap();
-        let warnings = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && warnings.is_empty(), "{name}: {warnings}");
-        String::from_utf8(output.stdout).unwrap()
+        let (rendered, warnings) = run(&mut man);
+        assert!(warnings.is_empty(), "{name}: {warnings}");
+        rendered
     };
     for page in &pages {
         let name = page.file_name().unwrap().to_str().unwrap();
@@ -287,8 +248,7 @@ fn manual_pages_of_every_command_render_without_warnings() {
 
 #[test]
 fn the_version_names_the_commit() {
-    let output = signet().arg("--version").output().unwrap();
-    let printed = String::from_utf8(output.stdout).unwrap();
+    let (printed, _) = run(signet().arg("--version"));
     let version = printed.trim_end().strip_prefix(concat!("signet ", env!("CARGO_PKG_VERSION"))).unwrap();
     let git = |words: &[&str]| {
         let output = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok();

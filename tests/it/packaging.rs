@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::cluster;
-use crate::process::{openssl, refused, signet};
+use crate::process::{openssl, refused, run, signet};
 use crate::serve::Served;
 
 /// The readiness check of orchestrators; the image contains no other program.
@@ -176,8 +176,7 @@ fn compose_prepare_creates_keys_certificates_and_valid_config() {
     let user = user.trim().strip_prefix("SIGNET_USER=").unwrap();
     assert!(!user.starts_with("0:"), "{user}");
     composed.move_configuration();
-    let output = composed.command(&["check", "--file-only", "--config", "made/signet/signet.toml"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(&mut composed.command(&["check", "--file-only", "--config", "made/signet/signet.toml"]));
 }
 
 #[test]
@@ -211,16 +210,14 @@ async fn compose_setup_creates_ca_public_listener_and_audit_file() {
         .map(|word| word.replace("/etc/signet", made.join("signet").to_str().unwrap()))
         .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let output = composed.command(&words).env("SIGNET_DATABASE_URL", database.url()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(composed.command(&words).env("SIGNET_DATABASE_URL", database.url()));
     openssl(&made, &["x509", "-in", "signet/root-ca.pem", "-noout"]);
 
     let mut serve = composed.command(&["serve", "--config", "made/signet/signet.toml"]);
     let mut served = Served::start(serve.env("SIGNET_DATABASE_URL", database.url()), &composed.0.path().join("log"));
     let mut issue = composed.command(&["issue", "www.example.test", "--mount", "pki", "--role", "server"]);
     issue.args(["--token-file", "made/signet/admin-token"]).env("SIGNET_ADDR", served.url(""));
-    let output = issue.env("SIGNET_CACERT", "made/signet/tls/ca.pem").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(issue.env("SIGNET_CACERT", "made/signet/tls/ca.pem"));
     let mut line = String::new();
     while !line.starts_with("public listener on ") {
         line.clear();

@@ -150,6 +150,26 @@ impl Drop for Dev {
     }
 }
 
+/// Runs a command that must succeed. Returns its standard output and error.
+pub fn run(command: &mut Command) -> (String, String) {
+    let (well, out, err) = ran(command);
+    assert!(well, "{command:?}: {out}{err}");
+    (out, err)
+}
+
+/// Runs a command. Returns whether it succeeds, and its standard output and error.
+pub fn ran(command: &mut Command) -> (bool, String, String) {
+    let output = command.output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (output.status.success(), out, err)
+}
+
+/// The token that a command prints.
+pub fn token_of(command: &mut Command) -> String {
+    let (out, _) = run(command);
+    out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
+}
+
 pub fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success());

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,18 +13,11 @@ use serde_json::{Value, json};
 use signet::storage::seal::SealKey;
 
 use crate::cluster;
-use crate::process::{refused, signet};
+use crate::process::{ran, refused, run, signet, token_of};
 use crate::serve::{Served, Site};
 use crate::support::until;
 
 const NEW: [&str; 2] = ["operator", "new-root-token"];
-
-fn token_of(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(output.status.success(), "{err}");
-    out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
-}
 
 async fn is_root(served: &Served, token: &str) -> bool {
     let itself = served.client(token).get("auth/token/lookup-self").await;
@@ -91,8 +83,7 @@ async fn new_root_token_works_with_running_and_stopped_server() {
 #[actix_web::test]
 async fn init_output_commands_create_an_administrator() {
     let site = Site::new();
-    let output = site.command(&["operator", "init"]).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
+    let (out, _) = run(&mut site.command(&["operator", "init"]));
     let root = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
     let advised: Vec<&str> = out.split_whitespace().filter_map(|word| word.strip_prefix("/v1/")).collect();
     let [policy, create, revoke] = advised[..] else { panic!("{out}") };
@@ -263,9 +254,8 @@ fn root_token_without_audit_entry_is_not_created() {
     for (words, after) in [(&["operator", "init"], "the first one"), (&NEW, "another one")] {
         // An audit device without a listener: the command reports it and creates no token.
         site.configure("[[audit]]\ntype = \"socket\"\naddress = \"127.0.0.1:9\"\nsocket_type = \"tcp\"\n");
-        let output = site.command(words).output().unwrap();
-        let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(!output.status.success() && out.is_empty() && error.contains("audit"), "{after}: {out}{error}");
+        let (well, out, error) = ran(&mut site.command(words));
+        assert!(!well && out.is_empty() && error.contains("audit"), "{after}: {out}{error}");
         site.configure("");
         token_of(&mut site.command(words));
     }
@@ -317,10 +307,9 @@ async fn root_token_out_is_a_new_file_and_nothing_is_printed() {
         command
     };
     let written = |name: &str| {
-        let output = out(name).output().unwrap();
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let said = <[String; 2]>::from(run(&mut out(name))).concat();
         let token = std::fs::read_to_string(site.path(name)).unwrap();
-        assert!(output.status.success() && said.contains(name) && !said.contains(token.trim()), "{said}");
+        assert!(said.contains(name) && !said.contains(token.trim()), "{said}");
         assert_eq!(site.path(name).metadata().unwrap().permissions().mode() & 0o777, 0o600);
         token.trim().to_owned()
     };

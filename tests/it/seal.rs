@@ -12,16 +12,14 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::cluster;
-use crate::process::refused;
+use crate::process::{self, refused};
 use crate::serve::{Served, Site};
 use crate::signers::cloud::ministack::Ministack;
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, until};
 
 fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(output.status.success(), "{err}");
+    let (out, err) = process::run(command);
     assert!(!format!("{out}{err}").contains(PIN), "the PIN is printed");
     out
 }
@@ -30,16 +28,12 @@ const ROTATE: [&str; 2] = ["operator", "rotate-seal-key"];
 const STATUS: [&str; 2] = ["operator", "seal-status"];
 
 async fn prepare(client: &Client) {
-    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
-    let root = json!({ "common_name": "Root", "key_type": "ec" });
-    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
-    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
+    client.enable("sys/mounts/pki", "pki").await;
+    client.authority("pki", json!({ "ttl": "1h" })).await;
 }
 
 async fn issues(client: &Client) {
-    let issued = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.assert_status(200);
 }
 
 async fn site() -> (Site, String) {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::process::{openssl, refused, signet};
+use crate::process::{openssl, refused, run, signet, token_of};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, send, until, wait_until};
 
@@ -72,15 +72,11 @@ impl Site {
     }
 
     fn run(&self, words: &[&str]) -> (String, String) {
-        let output = self.command(words).output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(output.status.success(), "{words:?}: {err}");
-        (out, err)
+        run(&mut self.command(words))
     }
 
     pub fn init(&self) -> String {
-        let (out, _) = self.run(&["operator", "init"]);
-        out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
+        token_of(&mut self.command(&["operator", "init"]))
     }
 
     pub fn serve(&self) -> Served {
@@ -539,8 +535,7 @@ async fn bootstrap_makes_the_first_user_once() {
     assert!(refused(&mut site.command(&bad)).contains("Username must be"));
     let bad = ["bootstrap", "--username", "ada", "--email", "ada"];
     assert!(refused(&mut site.command(&bad)).contains("Email must be"));
-    let (out, _) = site.run(&USER);
-    let token = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned();
+    let token = token_of(&mut site.command(&USER));
     assert!(refused(&mut site.command(&USER)).contains("users exist already"));
     let served = site.serve();
     assert!(refused(&mut site.command(&USER)).contains("in use by another signet process"));
@@ -564,11 +559,8 @@ async fn bootstrap_uses_environment_token_and_never_prints_it() {
         );
     }
     let token = "a-token-that-a-deployment-chose-and-keeps";
-    let output = with(token).output().unwrap();
-    assert!(output.status.success());
-    for told in [output.stdout, output.stderr] {
-        assert!(!String::from_utf8(told).unwrap().contains(token));
-    }
+    let (out, err) = run(&mut with(token));
+    assert!(!out.contains(token) && !err.contains(token));
     let served = site.serve();
     assert_eq!(as_first_user(&served, token).await, (200, 201));
     served.terminate();
@@ -584,8 +576,7 @@ fn server_without_root_token_prints_how_to_create_one() {
     assert!(line.starts_with("no certificate authority yet: signet setup creates one"), "{line}");
     served.wait_for_log("run signet operator init");
     served.terminate();
-    let output = site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
+    let (out, _) = run(site.command(&["operator", "init"]).env("SIGNET_SEAL_KEY", &key));
     assert!(out.starts_with("token: "), "the key is the environment's: {out}");
     assert!(!site.path("data/seal.key").exists());
 }

@@ -12,7 +12,7 @@ use signet::http::secrets::all_routes;
 use signet::http::secrets::route::{Route, RouteAccess, operation_name};
 
 use crate::cluster;
-use crate::process::{openssl, refused, shell, signet};
+use crate::process::{openssl, ran, refused, run, shell, signet, token_of};
 use crate::serve::Served;
 use crate::support::{wait_until, with};
 
@@ -40,9 +40,7 @@ impl Place {
     }
 
     fn again(&self, flags: &[&str]) -> String {
-        let output = self.command(&["setup"]).args(flags).output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(output.status.success(), "{out}{err}");
+        let (out, err) = run(self.command(&["setup"]).args(flags));
         assert_eq!(err, "", "{out}");
         out
     }
@@ -74,10 +72,7 @@ impl Place {
         if let Some(body) = body {
             command.arg("-d").arg(body.to_string());
         }
-        let output = command.current_dir(self.0.path()).output().unwrap();
-        let out = String::from_utf8(output.stdout).unwrap();
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{err}");
+        let (out, _) = run(command.current_dir(self.0.path()));
         let (body, status) = out.rsplit_once('\n').unwrap();
         (status.parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
     }
@@ -169,8 +164,7 @@ async fn setup_in_empty_folder_creates_ca_that_issues_over_tls() {
         command.env("SIGNET_TOKEN", &token);
         command
     };
-    let output = issue("www.example.test").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run(&mut issue("www.example.test"));
     let verified = openssl(place.0.path(), &[&CHECK[..], &["ca.pem", "www.example.test.pem"]].concat());
     assert_eq!(verified.trim(), "www.example.test.pem: OK");
     let text = openssl(place.0.path(), &["x509", "-in", "www.example.test.pem", "-noout", "-text"]);
@@ -223,9 +217,7 @@ async fn setup_in_empty_folder_creates_ca_that_issues_over_tls() {
     assert_eq!(place.ask(&served, client, "POST", "pki/issue/listener", Some(wanted)).0, 403);
 
     // The setup has revoked its own root token: the new one is the only one.
-    let output = place.command(&["operator", "new-root-token"]).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    let root = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    let root = &token_of(&mut place.command(&["operator", "new-root-token"]));
     let (_, accessors) = place.ask(&served, root, "LIST", "auth/token/accessors", None);
     let roots = accessors["data"]["keys"].as_array().unwrap().iter().filter(|accessor| {
         let body = json!({ "accessor": accessor });
@@ -371,8 +363,7 @@ fn setup_public_url_without_a_listener_prints_a_note() {
 #[test]
 fn setup_example_name_does_not_repeat_www() {
     let place = Place::new();
-    let output = place.command(&["setup", "--listen", "127.0.0.1:0", "--domain", "www.example.test"]).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
+    let (out, _) = run(&mut place.command(&["setup", "--listen", "127.0.0.1:0", "--domain", "www.example.test"]));
     assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
 }
 
@@ -716,8 +707,8 @@ fn serve_names_the_command_that_replaces_a_lost_certificate() {
 fn setup_with_closed_stdout_completes() {
     let setup = |place: &Place, out: std::process::Stdio| {
         let flags = ["--listen", "127.0.0.1:0", "--domain", "example.test"];
-        let output = place.command(&["setup"]).args(flags).stdout(out).output().unwrap();
-        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        let (well, _, error) = ran(place.command(&["setup"]).args(flags).stdout(out));
+        (well, error)
     };
     let place = Place::new();
     let (reader, writer) = std::io::pipe().unwrap();
@@ -738,9 +729,7 @@ fn setup_prompts_for_missing_flags_on_a_terminal() {
     let answers = "\nhere\n127.0.0.1:0\nlocalhost, 127.0.0.1\nAsked Ltd\n\nexample.test, other.test\noutsid\n\nhttp://pki.example.test\n8080\n127.0.0.1:0\n";
     std::fs::write(place.path("answers"), answers).unwrap();
     let script = format!("script -qec '{} setup' /dev/null < answers", env!("CARGO_BIN_EXE_signet"));
-    let output = shell(&script).current_dir(place.0.path()).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{out}");
+    let (out, _) = run(shell(&script).current_dir(place.0.path()));
     assert!(
         out.contains("Domains for which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
         "{out}"

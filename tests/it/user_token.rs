@@ -1,24 +1,15 @@
 //! `signet operator new-user-token` creates an invited user's first token: with a running server, a stopped server and
 //! a database, only with the seal key, and recorded in the audit.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::process::refused;
+use crate::process::{refused, token_of};
 use crate::serve::{Served, Site};
 use crate::support::until;
 
 const FIRST: [&str; 5] = ["bootstrap", "--username", "ada", "--email", "ada@example.test"];
 const MIA: [&str; 4] = ["operator", "new-user-token", "--user", "Mia@Example.test"];
-
-fn token_of(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(output.status.success(), "{err}");
-    out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
-}
 
 async fn ask(served: &Served, token: &str, path: &str, body: Value) -> (u16, Value) {
     let url = served.url(&format!("api/v2/{path}"));

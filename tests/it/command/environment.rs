@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use super::Listener;
+use crate::client::{Double, response};
 use crate::cluster;
 use crate::process::{dev, refused, signet};
 use crate::serve::Site;
@@ -54,12 +54,11 @@ fn silent_server_is_reported_with_the_timeout() {
 
 #[test]
 fn environment_sets_mount_and_role() {
-    let denied = "HTTP/1.1 403 Forbidden\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"errors\":[]}";
-    let listener = Listener::start(denied.to_owned());
+    let listener = Double::start(&[&response("403 Forbidden", "{\"errors\":[]}")]);
     let folder = tempfile::tempdir().unwrap();
     let mut command = signet();
     command.args(["issue", "a.test"]).current_dir(folder.path()).env("SIGNET_TOKEN", "t");
-    command.env("SIGNET_ADDR", format!("http://127.0.0.1:{}", listener.port));
+    command.env("SIGNET_ADDR", &listener.address);
     command.env("SIGNET_MOUNT", "ca/web").env("SIGNET_ROLE", "server");
     refused(&mut command);
     assert!(listener.heard()[0].starts_with("POST /v1/ca/web/sign/server HTTP/1.1"), "{}", listener.heard()[0]);

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::process::{dev, signet};
+use crate::process::{dev, run, signet};
 use crate::serve::Site;
 
 /// The exit status of a command with `--json`, and its JSON objects on standard output and standard error.
@@ -176,9 +176,7 @@ async fn exit_status_distinguishes_problems_from_failed_requests() {
 
 /// Runs a command that must succeed. Each line of its standard output must be a JSON document.
 fn printed(command: &mut Command) -> Vec<Value> {
-    let output = command.arg("--json").env("SIGNET_LOG", "error").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let (text, _) = run(command.arg("--json").env("SIGNET_LOG", "error"));
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
 }
 

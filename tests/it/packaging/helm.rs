@@ -11,7 +11,7 @@ use signet::http::secrets::all_routes;
 
 use super::{documents, root, texts, yaml};
 use crate::crash::left_out_anywhere;
-use crate::process::signet;
+use crate::process::{run, signet};
 use crate::support::place_of;
 
 const CHART: &str = "packaging/helm";
@@ -111,9 +111,7 @@ fn flags(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn known_flags(command: &[&str]) -> BTreeSet<String> {
-    let output = signet().args(command).arg("--help").output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    flags(&String::from_utf8(output.stdout).unwrap()).map(str::to_owned).collect()
+    flags(&run(signet().args(command).arg("--help")).0).map(str::to_owned).collect()
 }
 
 fn is_route(path: &str) -> bool {

@@ -5,16 +5,14 @@ use std::process::{Command, Output};
 
 use super::root;
 use crate::crash::left_out_anywhere;
-use crate::process::refused;
+use crate::process::{refused, run};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SECTIONS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 
 fn git(folder: &Path, words: &[&str]) -> String {
     let identity = ["-c", "user.name=test", "-c", "user.email=test@example.test", "-c", "commit.gpgsign=false"];
-    let output = Command::new("git").args(identity).args(words).current_dir(folder).env("TZ", "UTC").output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    run(Command::new("git").args(identity).args(words).current_dir(folder).env("TZ", "UTC")).0.trim().to_owned()
 }
 
 /// A clone with the release script and CHANGELOG of this tree; `None` for an archive of the sources.
@@ -131,11 +129,7 @@ fn release_of_a_program_is_the_same_in_every_folder() {
     assert_eq!(sums(first.path()), sums(second.path()));
     assert_eq!(sums(first.path()).lines().count(), 3, "package, tarball, debug symbols");
 
-    let run = |words: &[&str]| {
-        let output = Command::new(words[0]).args(&words[1..]).current_dir(folder(first.path())).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let run = |words: &[&str]| run(Command::new(words[0]).args(&words[1..]).current_dir(folder(first.path()))).0;
     run(&["sha256sum", "--check", "--strict", "SHA256SUMS"]);
     let verify = r#"printf 'signet %s\n' "$(cat "$0.pub")" >"$0.signers"
         ssh-keygen -Y verify -f "$0.signers" -I signet -n signet-release -s SHA256SUMS.sig <SHA256SUMS"#;
