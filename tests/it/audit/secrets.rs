@@ -8,16 +8,38 @@ use signet::audit::Device;
 use signet::documents::MountId;
 
 use super::double::{Double, Mood};
-use crate::support::{Answer, App, Builder, send};
+use crate::support::{Answer, App, Builder, send, tests_on};
 
-async fn told(builder: Builder) -> (App, Arc<Double>) {
-    let device = Double::new();
-    let app = builder.audit([device.clone() as Arc<dyn Device>]).start().await;
-    let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
-    assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h" });
-    assert_eq!(app.client.post("pki/roles/web", role).await.status, 200);
-    (app, device)
+tests_on!(audited: AuditedSecrets::start() =>
+    quota_rejection_is_recorded_only_if_configured,
+    every_request_that_runs_leaves_its_intent_and_its_outcome,
+    health_and_status_requests_are_not_recorded,
+    entries_contain_caller_request_address_and_response,
+    request_without_audit_entry_is_rejected_without_effect,
+    wrapped_response_is_recorded_only_when_unwrapped,
+);
+
+/// A server with an authority and an audit device.
+struct AuditedSecrets {
+    app: App,
+    device: Arc<Double>,
+}
+
+impl AuditedSecrets {
+    async fn start() -> Self {
+        Self::by(App::builder()).await
+    }
+
+    async fn by(builder: Builder) -> Self {
+        let device = Double::new();
+        let app = builder.audit([device.clone() as Arc<dyn Device>]).start().await;
+        app.client.authority("pki", json!({})).await;
+        Self { app, device }
+    }
+
+    async fn stop(self) {
+        self.app.stop().await;
+    }
 }
 
 fn leaf() -> Value {
@@ -31,7 +53,8 @@ async fn stored(app: &App) -> u64 {
 
 #[actix_web::test]
 async fn every_rejected_request_is_recorded_with_its_outcome() {
-    let (app, device) = told(App::builder().settings(|settings| settings.max_body = 10_000)).await;
+    let AuditedSecrets { app, device } =
+        AuditedSecrets::by(App::builder().settings(|settings| settings.max_body = 10_000)).await;
     app.policy("some", "path \"pki/issue/web\" { capabilities = [\"update\"]\n denied_parameters = { \"ttl\" = [] } }")
         .await;
     let root = &app.client;
@@ -65,9 +88,7 @@ async fn every_rejected_request_is_recorded_with_its_outcome() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn quota_rejection_is_recorded_only_if_configured() {
-    let (app, device) = told(App::builder()).await;
+async fn quota_rejection_is_recorded_only_if_configured(AuditedSecrets { app, device }: &AuditedSecrets) {
     let quota = json!({ "path": "pki/roles/*", "rate": 1, "interval": "1h" });
     assert_eq!(app.client.post("sys/quotas/rate-limit/seldom", quota).await.status, 204);
     let granted = app.client.get("pki/roles/web").await;
@@ -79,12 +100,9 @@ async fn quota_rejection_is_recorded_only_if_configured() {
     let told = app.client.get("pki/roles/web").await;
     assert_eq!(told.status, 429);
     device.assert_told(&told, "refusal", "beyond the quota");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
-    let (app, device) = told(App::builder()).await;
+async fn every_request_that_runs_leaves_its_intent_and_its_outcome(AuditedSecrets { app, device }: &AuditedSecrets) {
     let root = &app.client;
     let stranger = app.client.with_token("");
     for (what, request, status) in [
@@ -117,12 +135,9 @@ async fn every_request_that_runs_leaves_its_intent_and_its_outcome() {
     let again = send(stranger.request("GET", "pki/ca/pem").header("If-None-Match", ca.header("etag"))).await;
     assert_eq!(again.status, 304);
     device.assert_told(&again, "intent", "a read that changed nothing");
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn health_and_status_requests_are_not_recorded() {
-    let (app, device) = told(App::builder()).await;
+async fn health_and_status_requests_are_not_recorded(AuditedSecrets { app, device }: &AuditedSecrets) {
     let before = device.count();
     for path in ["sys/health", "sys/live", "sys/seal-status", "sys/init", "sys/leader", "sys/metrics"] {
         let answer = app.client.get(path).await;
@@ -131,12 +146,9 @@ async fn health_and_status_requests_are_not_recorded() {
     assert_eq!(device.count(), before);
     device.set(Mood::Refuse);
     assert_eq!(app.client.get("sys/health").await.status, 200);
-    app.stop().await;
 }
 
-#[actix_web::test]
-async fn entries_contain_caller_request_address_and_response() {
-    let (app, device) = told(App::builder()).await;
+async fn entries_contain_caller_request_address_and_response(AuditedSecrets { app, device }: &AuditedSecrets) {
     app.policy("web", "path \"pki/issue/web\" { capabilities = [\"update\"] }").await;
     let wanted = json!({ "policies": ["web"], "display_name": "builder" });
     let made = app.client.post("auth/token/create", wanted).await;
@@ -165,7 +177,6 @@ async fn entries_contain_caller_request_address_and_response() {
     let crooked = app.client.get("pki//roles").await;
     let refusal = &device.of(&crooked)[0];
     assert_eq!((&refusal.path[..], &refusal.operation[..], &refusal.address[..]), ("pki//roles", "GET", "127.0.0.1"));
-    app.stop().await;
 }
 
 fn assert_held_back(answer: &Answer) {
@@ -174,10 +185,8 @@ fn assert_held_back(answer: &Answer) {
     assert_eq!(answer.header("retry-after"), "1");
 }
 
-#[actix_web::test]
-async fn request_without_audit_entry_is_rejected_without_effect() {
-    let (app, device) = told(App::builder()).await;
-    let before = stored(&app).await;
+async fn request_without_audit_entry_is_rejected_without_effect(AuditedSecrets { app, device }: &AuditedSecrets) {
+    let before = stored(app).await;
     for mood in [Mood::Refuse, Mood::Panic] {
         device.set(mood);
         let told = device.count();
@@ -185,7 +194,7 @@ async fn request_without_audit_entry_is_rejected_without_effect() {
         assert_held_back(&app.client.with_token("").post("pki/issue/web", leaf()).await);
         assert_held_back(&app.client.get("pki//roles").await);
         assert_held_back(&app.client.post("sys/mounts/other", json!({ "type": "pki" })).await);
-        assert_eq!((stored(&app).await, device.count()), (before, told), "{mood:?}");
+        assert_eq!((stored(app).await, device.count()), (before, told), "{mood:?}");
         assert!(app.shared().auth.mounts().get("other").is_none());
     }
     device.set(Mood::RefuseOutcomes);
@@ -193,11 +202,10 @@ async fn request_without_audit_entry_is_rejected_without_effect() {
     assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
     assert_held_back(&app.client.post("auth/token/create", json!({})).await);
     assert_held_back(&app.client.get("pki/roles/none").await);
-    assert_eq!(stored(&app).await, before + 1);
+    assert_eq!(stored(app).await, before + 1);
     device.set(Mood::Keep);
     assert_eq!(app.client.post("pki/issue/web", leaf()).await.status, 200);
-    assert_eq!(stored(&app).await, before + 2);
-    app.stop().await;
+    assert_eq!(stored(app).await, before + 2);
 }
 
 #[actix_web::test]
@@ -216,7 +224,8 @@ async fn entry_goes_to_all_devices_and_one_success_suffices() {
 #[actix_web::test]
 async fn hanging_device_blocks_only_its_request_until_the_time_limit() {
     let limit = Duration::from_secs(5);
-    let (app, device) = told(App::builder().settings(|settings| settings.max_duration = limit)).await;
+    let AuditedSecrets { app, device } =
+        AuditedSecrets::by(App::builder().settings(|settings| settings.max_duration = limit)).await;
     let before = stored(&app).await;
     device.set(Mood::HangOn("pki/issue/web"));
     let started = Instant::now();
@@ -242,9 +251,7 @@ async fn hanging_device_blocks_only_its_request_until_the_time_limit() {
     app.stop().await;
 }
 
-#[actix_web::test]
-async fn wrapped_response_is_recorded_only_when_unwrapped() {
-    let (app, device) = told(App::builder()).await;
+async fn wrapped_response_is_recorded_only_when_unwrapped(AuditedSecrets { app, device }: &AuditedSecrets) {
     let wrapped = app.client.request("POST", "pki/issue/web").header("X-Vault-Wrap-TTL", "60").json(&leaf());
     let wrapped = send(wrapped).await;
     let token = wrapped.body["wrap_info"]["token"].as_str().unwrap();
@@ -261,5 +268,4 @@ async fn wrapped_response_is_recorded_only_when_unwrapped() {
     device.set(Mood::RefuseOutcomes);
     let unrecorded = app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "60");
     assert_held_back(&send(unrecorded).await);
-    app.stop().await;
 }
