@@ -480,70 +480,19 @@ fn acme(pattern: &str) -> Ask {
 }
 
 async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
-    let known = [
-        "roles",
-        "roles/:name",
-        "issuers",
-        "issuer/:issuer_ref",
-        "config/issuers",
-        "config/urls",
-        "config/cluster",
-        "config/crl",
-        "config/external-policy",
-        "config/acme",
-        "config/auto-tidy",
-        "tidy-status",
-        "keys",
-        "key/:key_ref",
-        "config/keys",
-        "ca",
-        "ca/pem",
-        "ca_chain",
-        "cert/ca",
-        "cert/ca/raw",
-        "cert/ca/raw/pem",
-        "cert/ca_chain",
-        "cert/crl",
-        "crl",
-        "crl/pem",
-        "issuer/:issuer_ref/json",
-        "issuer/:issuer_ref/der",
-        "issuer/:issuer_ref/pem",
-        "issuer/:issuer_ref/crl",
-        "issuer/:issuer_ref/crl/der",
-        "issuer/:issuer_ref/crl/pem",
-        "cert/:serial",
-        "cert/:serial/raw",
-        "cert/:serial/raw/pem",
-        "cert-metadata",
-        "cert-metadata/:serial",
-        "cert-record/:serial",
-        "certs",
-        "certs/detailed",
-        "certs/revoked",
-        "crl/rotate",
-        "cert/delta-crl",
-        "crl/delta",
-        "crl/delta/pem",
-        "crl/rotate-delta",
-        "cert/unified-crl",
-        "cert/unified-delta-crl",
-        "unified-crl",
-        "unified-crl/pem",
-        "unified-crl/delta",
-        "unified-crl/delta/pem",
-        "certs/unified-revoked",
-        "issuer/:issuer_ref/crl/delta",
-        "issuer/:issuer_ref/crl/delta/der",
-        "issuer/:issuer_ref/crl/delta/pem",
-        "issuer/:issuer_ref/unified-crl",
-        "issuer/:issuer_ref/unified-crl/der",
-        "issuer/:issuer_ref/unified-crl/pem",
-        "issuer/:issuer_ref/unified-crl/delta",
-        "issuer/:issuer_ref/unified-crl/delta/der",
-        "issuer/:issuer_ref/unified-crl/delta/pem",
-    ];
-    if !known.contains(&pattern) {
+    let known = "roles roles/:name issuers issuer/:issuer_ref config/issuers config/urls config/cluster config/crl \
+        config/external-policy config/acme config/auto-tidy tidy-status keys key/:key_ref config/keys ca ca/pem \
+        ca_chain cert/ca cert/ca/raw cert/ca/raw/pem cert/ca_chain cert/crl crl crl/pem issuer/:issuer_ref/json \
+        issuer/:issuer_ref/der issuer/:issuer_ref/pem issuer/:issuer_ref/crl issuer/:issuer_ref/crl/der \
+        issuer/:issuer_ref/crl/pem cert/:serial cert/:serial/raw cert/:serial/raw/pem cert-metadata \
+        cert-metadata/:serial cert-record/:serial certs certs/detailed certs/revoked crl/rotate cert/delta-crl \
+        crl/delta crl/delta/pem crl/rotate-delta cert/unified-crl cert/unified-delta-crl unified-crl \
+        unified-crl/pem unified-crl/delta unified-crl/delta/pem certs/unified-revoked \
+        issuer/:issuer_ref/crl/delta issuer/:issuer_ref/crl/delta/der issuer/:issuer_ref/crl/delta/pem \
+        issuer/:issuer_ref/unified-crl issuer/:issuer_ref/unified-crl/der issuer/:issuer_ref/unified-crl/pem \
+        issuer/:issuer_ref/unified-crl/delta issuer/:issuer_ref/unified-crl/delta/der \
+        issuer/:issuer_ref/unified-crl/delta/pem";
+    if !known.split(' ').any(|known| known == pattern) {
         return None;
     }
     let serial = if pattern.contains("cert") { stage.issue().await } else { String::new() };

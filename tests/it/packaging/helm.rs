@@ -21,40 +21,21 @@ const KUBERNETES: &str = "1.30.0";
 const CUSTOM: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
 
 /// The value files and the kinds of the objects rendered with each, in alphabetical order.
-const RENDERED: [(&str, &[&str]); 6] = [
-    ("embedded", &["ConfigMap", "PersistentVolumeClaim", "Service", "ServiceAccount", "StatefulSet"]),
+const RENDERED: [(&str, &str); 6] = [
+    ("embedded", "ConfigMap PersistentVolumeClaim Service ServiceAccount StatefulSet"),
     (
         "everything",
-        &[
-            "ConfigMap",
-            "Deployment",
-            "Job",
-            "NetworkPolicy",
-            "PodDisruptionBudget",
-            "PrometheusRule",
-            "Service",
-            "Service",
-            "Service",
-            "ServiceAccount",
-            "ServiceMonitor",
-        ],
+        "ConfigMap Deployment Job NetworkPolicy PodDisruptionBudget PrometheusRule Service Service \
+     Service ServiceAccount ServiceMonitor",
     ),
     (
         "monitoring",
-        &[
-            "ConfigMap",
-            "PersistentVolumeClaim",
-            "PrometheusRule",
-            "Service",
-            "Service",
-            "ServiceAccount",
-            "ServiceMonitor",
-            "StatefulSet",
-        ],
+        "ConfigMap PersistentVolumeClaim PrometheusRule Service Service ServiceAccount ServiceMonitor \
+     StatefulSet",
     ),
-    ("postgresql-tls", &["ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"]),
-    ("public", &["ConfigMap", "Service", "Service", "ServiceAccount", "StatefulSet"]),
-    ("setup", &["ConfigMap", "Job", "PersistentVolumeClaim", "Service", "ServiceAccount", "StatefulSet"]),
+    ("postgresql-tls", "ConfigMap Deployment PodDisruptionBudget Service ServiceAccount"),
+    ("public", "ConfigMap Service Service ServiceAccount StatefulSet"),
+    ("setup", "ConfigMap Job PersistentVolumeClaim Service ServiceAccount StatefulSet"),
 ];
 
 const COMMANDS: [(&str, &[&str]); 3] =
@@ -344,7 +325,7 @@ fn helm_chart_renders_valid_objects() {
         let objects = render(&helm, name);
         let mut rendered: Vec<&str> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
         rendered.sort_unstable();
-        assert_eq!(rendered, kinds, "{name}");
+        assert_eq!(rendered, kinds.split(' ').collect::<Vec<_>>(), "{name}");
         for pod in pods(&objects) {
             assert_restricted(name, pod);
             assert_configuration(name, &objects, pod);

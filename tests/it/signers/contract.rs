@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use signet::error::Kind;
+use signet::error::{Kind, Result};
 use signet::keys::{
     KeySpec, PrivateKey, RemoteSigner, SignerActor, SigningInput, SigningInputKind, TestHash, TestSign,
 };
@@ -42,6 +42,25 @@ pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: 
 pub async fn signs(signer: &Arc<dyn RemoteSigner>, algorithm: SignatureAlgorithm, message: &[u8]) {
     let signature = signer.sign(algorithm, input(&**signer, algorithm, message)).await.unwrap();
     signer.public().verify(algorithm, message, &signature.into_signature()).unwrap();
+}
+
+/// Signs a message. The signature is not verified.
+pub async fn sign(signer: &Arc<dyn RemoteSigner>, algorithm: SignatureAlgorithm) -> Result<()> {
+    signer.sign(algorithm, input(&**signer, algorithm, b"message")).await.map(drop)
+}
+
+/// Asserts the kind and the text of an error.
+#[track_caller]
+pub fn assert_error<T>(outcome: Result<T>, kind: Kind, text: &str) {
+    let error = outcome.err().unwrap();
+    assert_eq!((error.kind(), error.text()), (kind, text));
+}
+
+/// Asserts the kind of an error and a part of its text.
+#[track_caller]
+pub fn assert_error_has<T>(outcome: Result<T>, kind: Kind, part: &str) {
+    let error = outcome.err().unwrap();
+    assert!(error.kind() == kind && error.text().contains(part), "{error}");
 }
 
 /// The algorithm that signs certificates with a key of this kind.

@@ -7,7 +7,7 @@ use signet::error::Kind;
 use signet::keys::{SignerLimits, TestSign};
 use signet::x509::algorithm::{Curve, KeyKind};
 
-use super::contract::{input, signs, usual};
+use super::contract::{assert_error, assert_error_has, input, sign, signs, usual};
 use super::hsm::{ECDSA, Hsm, actor, backend, config, start, tests_alone, wide};
 
 tests_alone!(
@@ -128,12 +128,10 @@ async fn wrong_signature_of_a_module_is_rejected(hsm: &Hsm) {
     let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
     let signer = key.signer(key.key(true).await.unwrap());
     hsm.order("C_Sign", &["flip"]);
-    let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::BadGateway);
-    assert!(error.text().contains("wrong signature"), "{error}");
+    assert_error_has(sign(&signer, usual(P256)).await, Kind::BadGateway, "wrong signature");
     hsm.order("C_Sign", &["flip"]);
-    let error = key.test_sign(TestSign::default()).await.unwrap_err();
-    assert_eq!((error.kind(), error.text()), (Kind::Invalid, "verification: the test signature does not verify"));
+    let outcome = key.test_sign(TestSign::default()).await;
+    assert_error(outcome, Kind::Invalid, "verification: the test signature does not verify");
     signs(&signer, usual(P256), b"message").await;
 }
 

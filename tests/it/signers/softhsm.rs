@@ -5,7 +5,7 @@ use signet::keys::pkcs11::TokenAddress;
 use signet::keys::{Libraries, Pkcs11Config, Pkcs11Key, SigningInputKind, TestHash, TestSign};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
-use super::contract::{Subject, holds, signs, usual};
+use super::contract::{Subject, assert_error, assert_error_has, holds, signs, usual};
 use super::hsm::{ECDSA, EDDSA, Hsm, RSA, RSA_PSS, SOFTHSM, actor, config, tests_alone, wide};
 
 tests_alone!(
@@ -80,18 +80,14 @@ async fn a_key_is_found_by_slot_by_identifier_and_by_both_names(hsm: &Hsm) {
     }
     // Both have to match, and no key is generated for an identifier.
     for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
-        let error = missing.key(true).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        assert!(error.text().contains("which the module assigns"), "{error}");
+        assert_error_has(missing.key(true).await, Kind::Invalid, "which the module assigns");
         assert!(missing.key(false).await.is_err(), "nothing was made");
     }
     for absent in [
         by(TokenAddress::Slot(999_999), Some("web"), None),
         by(TokenAddress::Label("two".to_owned()), Some("web"), None),
     ] {
-        let error = absent.key(false).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Unavailable);
-        assert!(error.text().contains("is not present"), "{error}");
+        assert_error_has(absent.key(false).await, Kind::Unavailable, "is not present");
     }
 }
 
@@ -100,14 +96,14 @@ async fn two_keys_and_two_tokens_of_one_label_are_ambiguous(hsm: &Hsm) {
     hsm.import("one", "web", "0a", &p256);
     hsm.import("one", "web", "0b", &p256);
     let libraries = hsm.libraries();
-    let error = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap_err();
-    assert_eq!((error.kind(), error.text()), (Kind::Invalid, "key label is ambiguous"));
+    let outcome = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await;
+    assert_error(outcome, Kind::Invalid, "key label is ambiguous");
 }
 
 async fn two_tokens_of_one_label_are_ambiguous(hsm: &Hsm) {
     hsm.token("one");
-    let error = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).key(true).await.unwrap_err();
-    assert_eq!((error.kind(), error.text()), (Kind::Invalid, "token label is ambiguous"));
+    let outcome = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).key(true).await;
+    assert_error(outcome, Kind::Invalid, "token label is ambiguous");
 }
 
 async fn keys_that_contradict_their_mechanism_or_are_weak_are_refused(hsm: &Hsm) {
@@ -190,8 +186,7 @@ async fn library_file_created_after_start_is_used(hsm: &Hsm) {
     let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
     let missing = "pkcs11 library: the file of the module does not exist";
     for _ in 0..2 {
-        let error = key.key(true).await.unwrap_err();
-        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, missing));
+        assert_error(key.key(true).await, Kind::Unavailable, missing);
     }
     std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
     signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;

@@ -10,7 +10,7 @@ use signet::keys::{Libraries, Pkcs11Config, RemoteSigner, SignerActor, TestSign}
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
 
-use super::contract::{input, signs, usual};
+use super::contract::{assert_error, input, sign, signs, usual};
 use super::hsm::{ECDSA, Hsm, PIN, actor, backend, config, tests_alone, wide};
 
 tests_alone!(
@@ -49,11 +49,8 @@ async fn wrong_pin_is_tried_once_and_right_pin_recovers(hsm: &Hsm) {
     assert_eq!(kind_of(&key).await.0, Kind::BadGateway);
     assert_eq!(hsm.calls("C_Login"), 0);
     // A test signature always makes one attempt.
-    let error = key.test_sign(TestSign::default()).await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.text()),
-        (Kind::Invalid, "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT")
-    );
+    let outcome = key.test_sign(TestSign::default()).await;
+    assert_error(outcome, Kind::Invalid, "configuration: pkcs11 module: C_Login: CKR_PIN_INCORRECT");
     assert_eq!(hsm.calls("C_Login"), 1);
     kind_of(&key).await;
     assert_eq!(hsm.calls("C_Login"), 0);
@@ -244,9 +241,8 @@ async fn missing_key_is_reported_without_reinitialization(hsm: &Hsm) {
     let signer = missing.signer(public);
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1500) {
-        let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();
         let text = "the managed key is not in its backend any more";
-        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+        assert_error(sign(&signer, usual(P256)).await, Kind::Unavailable, text);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(hsm.calls("C_Initialize"), 0);

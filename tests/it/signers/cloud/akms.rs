@@ -12,7 +12,7 @@ use signet::outbound::EgressPolicy;
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
 
-use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
+use super::super::contract::{Subject, algorithms, assert_error, holds, sign, signs, usual};
 use super::key::Key;
 use super::ministack::Ministack;
 use super::server::{Told, serve};
@@ -105,9 +105,8 @@ async fn unusable_key_is_rejected_with_the_cause() {
     let signer = actor.signer(actor.key(false).await.unwrap());
     signs(&signer, usual(rsa), b"message").await;
     client.disable_key().key_id(&own).send().await.unwrap();
-    let error = signer.sign(usual(rsa), input(&*signer, usual(rsa), b"message")).await.unwrap_err();
     let text = "cloudakms: the key is disabled (DisabledException)";
-    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    assert_error(sign(&signer, usual(rsa)).await, Kind::BadGateway, text);
     let text = "configuration: cloudakms: the state of the key is Disabled, but must be Enabled";
     assert_eq!(refusal(&actor).await, text);
     client.enable_key().key_id(&own).send().await.unwrap();
@@ -133,8 +132,7 @@ async fn moved_alias_does_not_change_the_key_of_existing_signers() {
     signs(&again.signer(taken.clone()), usual(kind), b"message").await;
     // If only the public key is known, the alias determines the key.
     let signer = key(&ministack.url, "alias/moved", kind, false).signer(taken.public.into());
-    let error = signer.sign(usual(kind), input(&*signer, usual(kind), b"message")).await.unwrap_err();
-    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
+    assert_error(sign(&signer, usual(kind)).await, Kind::BadGateway, "managed key changed in backend");
 }
 
 #[tokio::test]
@@ -160,14 +158,12 @@ async fn service_errors_are_distinguished() {
     for (told, kind, text) in cases {
         let Told(status, body, _) = told;
         let url = serve(move |_| Told::new(status, body.clone()));
-        let error = key(&url, "alias/x", rsa, false).key(false).await.unwrap_err();
-        assert_eq!((error.kind(), error.text()), (kind, text));
+        assert_error(key(&url, "alias/x", rsa, false).key(false).await, kind, text);
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = key(&format!("http://{free}"), "alias/x", rsa, false);
-    let error = away.key(false).await.unwrap_err();
     let text = "cloudakms: the key service: cannot be reached, or its TLS certificate is not trusted";
-    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    assert_error(away.key(false).await, Kind::Unavailable, text);
 }
 
 /// A service with one key, its description `described` and its public key `key`.
@@ -189,9 +185,9 @@ async fn key_description_must_match_the_key() {
     let kind = KeyKind::Ec(Curve::P256);
     let [own, other] = [Curve::P256, Curve::P384].map(|curve| Key::generate(KeyKind::Ec(curve)));
     key(&double(described(true), &own), "alias/x", kind, false).key(false).await.unwrap();
-    let error = key(&double(described(true), &other), "alias/x", kind, false).key(false).await.unwrap_err();
     let text = "cloudakms: the type of the public key differs from the key spec of the service";
-    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    let outcome = key(&double(described(true), &other), "alias/x", kind, false).key(false).await;
+    assert_error(outcome, Kind::BadGateway, text);
     let disabled = key(&double(described(false), &own), "alias/x", kind, false);
     assert_eq!(refusal(&disabled).await, "configuration: cloudakms: the key is disabled");
 }

@@ -11,7 +11,7 @@ use signet::keys::{AzureSettings, CloudBkeyvaultConfig, CloudServices, CloudSett
 use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
 
-use super::super::contract::{Subject, holds, input, signs, usual};
+use super::super::contract::{Subject, assert_error, holds, input, sign, signs, usual};
 use super::server::{Told, serve};
 use super::vault::{CLIENT, SECRET, TENANT, Vault, settings};
 use super::{actor, lacks, refusal};
@@ -96,9 +96,8 @@ async fn managed_identity_signs_without_a_secret() {
 async fn wrong_secret_and_unreachable_store_are_distinguished() {
     let vault = Vault::start();
     let wrong = actor(backend(&services(vault.settings()), config("another secret"), false).unwrap());
-    let error = wrong.key(false).await.unwrap_err();
     let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
-    assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+    assert_error(wrong.key(false).await, Kind::BadGateway, text);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = actor(backend(&services(settings(&format!("http://{free}"))), config(SECRET), false).unwrap());
     let error = away.key(false).await.unwrap_err();
@@ -159,8 +158,7 @@ async fn disabled_key_is_rejected_until_it_is_enabled() {
     let enable = |enabled| vault.lock().keys.get_mut("key").unwrap()[0].enabled = enabled;
     enable(false);
     for _ in 0..2 {
-        let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
-        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "cloudbkeyvault: the key is disabled"));
+        assert_error(sign(&signer, usual(KIND)).await, Kind::BadGateway, "cloudbkeyvault: the key is disabled");
     }
     enable(true);
     signs(&signer, usual(KIND), b"message").await;
@@ -175,9 +173,8 @@ async fn busy_key_store_is_retried_a_limited_number_of_times() {
     vault.lock().instead.extend([busy(), Told::new(503, json!({}))]);
     signs(&signer, usual(KIND), b"message").await;
     vault.lock().instead.extend((0..4).map(|_| busy()));
-    let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
     let text = "cloudbkeyvault: the key store: answered with status 429";
-    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    assert_error(sign(&signer, usual(KIND)).await, Kind::Unavailable, text);
     assert!(vault.lock().instead.is_empty(), "four times");
 }
 
@@ -199,8 +196,7 @@ async fn invalid_responses_are_rejected() {
         (sent_on, "cloudbkeyvault: the key store refused the request (status 302)"),
     ] {
         vault.lock().instead.push_back(told);
-        let error = signer.sign(usual(KIND), input(&*signer, usual(KIND), b"message")).await.unwrap_err();
-        assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
+        assert_error(sign(&signer, usual(KIND)).await, Kind::BadGateway, text);
     }
     assert!(!vault.lock().asked.iter().any(|path| path == "/elsewhere"));
 }

@@ -8,7 +8,7 @@ use signet::keys::cloudckms::backend;
 use signet::keys::{CloudCkmsConfig, CloudServices, CloudSettings, GoogleSettings, SignerActor, TestHash, TestSign};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
-use super::super::contract::{Subject, algorithms, holds, input, signs, usual};
+use super::super::contract::{Subject, algorithms, assert_error, holds, input, signs, usual};
 use super::kms::{Fault, Kms};
 use super::{actor, lacks, refusal};
 
@@ -128,9 +128,7 @@ async fn key_ring_is_not_created_and_pending_key_is_retried() {
     assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
     let user = key(&kms, "EC_SIGN_P256_SHA256", false);
-    let error = user.key(false).await.unwrap_err();
-    let text = "cloudckms: the key is being generated, try again shortly";
-    assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
+    assert_error(user.key(false).await, Kind::Unavailable, "cloudckms: the key is being generated, try again shortly");
     user.key(false).await.unwrap();
 }
 
