@@ -26,12 +26,12 @@ const RENDERED: [(&str, &str); 6] = [
     (
         "everything",
         "ConfigMap Deployment Job NetworkPolicy PodDisruptionBudget PrometheusRule Service Service \
-     Service ServiceAccount ServiceMonitor",
+         Service ServiceAccount ServiceMonitor",
     ),
     (
         "monitoring",
         "ConfigMap PersistentVolumeClaim PrometheusRule Service Service ServiceAccount ServiceMonitor \
-     StatefulSet",
+         StatefulSet",
     ),
     ("postgresql-tls", "ConfigMap Deployment PodDisruptionBudget Service ServiceAccount"),
     ("public", "ConfigMap Service Service ServiceAccount StatefulSet"),
