@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::process::{Dev, dev_with, signet_by};
 use crate::serve::{Held, Served, Site};
-use crate::support::{Client, until};
+use crate::support::{Client, metric, until};
 
 /// Longer than anything except the server's time limits.
 const SOON: Duration = Duration::from_secs(5);
@@ -108,11 +108,6 @@ fn issue(token: &str) -> (String, String) {
     (head, body)
 }
 
-fn value(page: &str, series: &str) -> usize {
-    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
-}
-
 async fn assert_served(address: SocketAddr, token: &str) {
     let client = Client::new(address, token);
     let started = Instant::now();
@@ -141,13 +136,13 @@ async fn idle_connections_block_no_client_and_are_logged() {
     let page = dev.client().page("/metrics").await.text;
     let open = "signet_connections_open{listener=\"main\"}";
     let limit = "signet_connections_limit{listener=\"main\"}";
-    let limit = value(&page, limit);
+    let limit = metric(&page, limit);
     assert!(limit <= 128, "half of the files are for the rest: {limit}");
-    assert!(value(&page, open) <= limit + 16, "{} of {limit}", value(&page, open));
-    let closed = value(&page, "signet_connections_closed_total{reason=\"full\"}");
+    assert!(metric(&page, open) <= limit + 16, "{} of {limit}", metric(&page, open));
+    let closed = metric(&page, "signet_connections_closed_total{reason=\"full\"}");
     assert!(closed >= 600 - limit - 16, "{closed}");
     assert!(ended(&held) >= 600 - limit - 16, "{}", ended(&held));
-    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    assert_eq!(metric(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     let told = || std::fs::read_to_string(&log).unwrap().matches("connections are at their limit").count();
     until("a line in the log", async || told() > 0).await;
     let line = std::fs::read_to_string(&log).unwrap();
@@ -217,7 +212,7 @@ async fn unfinished_bodies_are_evicted_unauthenticated_callers_first() {
     assert_eq!(&status, b"HTTP/1.1 204");
     drop(held);
     let page = served.client(&token).get("sys/metrics?format=prometheus").await.text;
-    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    assert_eq!(metric(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     // Authenticated callers do not keep their connections forever, either.
     let head = issue(&token).0;
     let mut uploads: Vec<_> = (0..16).map(|_| Wire::open(address)).collect();
@@ -288,7 +283,7 @@ async fn incomplete_request_head_closes_the_connection() {
     }
     dribbling.join().unwrap();
     let page = dev.client().page("/metrics").await.text;
-    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"head\"}"), 3);
+    assert_eq!(metric(&page, "signet_connections_closed_total{reason=\"head\"}"), 3);
     dev.terminate();
 }
 
@@ -382,9 +377,9 @@ async fn metrics_listener_has_its_own_small_connection_limit() {
     let address = line.trim().strip_prefix("metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let held = idle(address.parse().unwrap(), 200);
     let page = Client::new(address.parse().unwrap(), "").page("/metrics").await;
-    assert_eq!(value(&page.text, "signet_connections_limit{listener=\"metrics\"}"), 32);
+    assert_eq!(metric(&page.text, "signet_connections_limit{listener=\"metrics\"}"), 32);
     assert!(ended(&held) >= 200 - 32 - 16, "{}", ended(&held));
-    assert!(value(&page.text, "signet_connections_open{listener=\"main\"}") < 8, "counted apart");
+    assert!(metric(&page.text, "signet_connections_open{listener=\"main\"}") < 8, "counted apart");
     assert_eq!(served.client(&token).get("sys/health").await.status, 200);
     served.terminate();
 }

@@ -17,7 +17,7 @@ use self::client::{
     WINDOW_UPDATE, Wire, agree, field, fields, frame,
 };
 use crate::serve::{Served, Site};
-use crate::support::tests_on;
+use crate::support::{metric, tests_on};
 
 tests_on!(tls: Http2Stage::start() =>
     alpn_selects_http_2_or_http_1,
@@ -118,11 +118,6 @@ fn name() -> String {
 
 fn issue(token: &str) -> Vec<u8> {
     fields("POST", "/v1/pki/issue/web", &[("x-service-token", token)])
-}
-
-fn value(page: &str, series: &str) -> usize {
-    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
 }
 
 async fn alpn_selects_http_2_or_http_1(stage: &Http2Stage) {
@@ -355,7 +350,7 @@ async fn rapid_reset_closes_only_its_own_connection(stage: &Http2Stage) {
     wire.until_closed(SOON).await;
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     let page = stage.metrics().await;
-    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"flood\"}"), 1);
+    assert_eq!(metric(&page, "signet_connections_closed_total{reason=\"flood\"}"), 1);
     assert!(!stage.served.log().contains("h2"), "{}", stage.served.log());
 }
 
@@ -444,7 +439,7 @@ async fn control_frame_floods_close_only_their_own_connection(stage: &Http2Stage
         assert_eq!(busy.next_of(HEADERS).await.unwrap().0, id);
     }
     let page = stage.metrics().await;
-    assert_eq!(value(&page, "signet_connections_closed_total{reason=\"flood\"}"), kinds.len());
+    assert_eq!(metric(&page, "signet_connections_closed_total{reason=\"flood\"}"), kinds.len());
 }
 
 async fn early_rejection_has_a_json_body_and_is_counted(stage: &Http2Stage) {
@@ -465,7 +460,7 @@ async fn early_rejection_has_a_json_body_and_is_counted(stage: &Http2Stage) {
     assert!(String::from_utf8(same.next_of(DATA).await.unwrap().1).unwrap().contains("initialized"));
     let page = stage.metrics().await;
     let none = "signet_http_requests_total{mount=\"none\",service=\"none\",operation=\"none\",route=\"none\"";
-    let counted = |status| value(&page, &format!("{none},status=\"{status}\"}}"));
+    let counted = |status| metric(&page, &format!("{none},status=\"{status}\"}}"));
     assert_eq!((counted(400), counted(431)), (1, 1));
 }
 
@@ -489,8 +484,8 @@ async fn unfinished_bodies_are_evicted_unauthenticated_callers_first() {
     known.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
     tokio::time::timeout(SOON, known.next_of(HEADERS)).await.unwrap().unwrap();
     let page = stage.metrics().await;
-    assert!(value(&page, "signet_connections_closed_total{reason=\"full\"}") >= 20, "{page}");
-    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    assert!(metric(&page, "signet_connections_closed_total{reason=\"full\"}") >= 20, "{page}");
+    assert_eq!(metric(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     stage.served.terminate();
 }
 
@@ -660,7 +655,7 @@ async fn connection_limit_evicts_idle_connections_and_not_busy_ones() {
     busy.send(&frame(DATA, END_STREAM, 1, name().as_bytes())).await;
     busy.next_of(HEADERS).await.unwrap();
     let page = stage.metrics().await;
-    assert!(value(&page, "signet_connections_closed_total{reason=\"full\"}") >= 180, "{page}");
-    assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
+    assert!(metric(&page, "signet_connections_closed_total{reason=\"full\"}") >= 180, "{page}");
+    assert_eq!(metric(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
     stage.served.terminate();
 }

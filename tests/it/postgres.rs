@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cluster;
 use crate::process::dev;
-use crate::support::{App, Client};
+use crate::support::{App, Client, until};
 
 async fn authority() -> App {
     let app = App::builder().postgres().start().await;
@@ -95,10 +95,7 @@ async fn outage_is_503_and_recovers_by_itself() {
     assert!(!answer.text.contains("postgres"), "{}", answer.text);
     database.out_of_reach(false);
     let back = async || app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.status == 200;
-    while !back().await {
-        assert!(started.elapsed() < Duration::from_secs(15));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("a certificate", back).await;
     let metrics = app.client.page("/metrics").await.text;
     assert!(metrics.contains("signet_postgres_transaction_seconds_count{name=\"commit\"}"), "{metrics}");
     app.stop().await;

@@ -14,7 +14,7 @@ use signet::http::secrets::{PUBLIC_NOT_FOUND, all_routes};
 
 use crate::audit::double::Double;
 use crate::process::{Dev, dev_with, openssl, signet_by};
-use crate::support::{App, Client, place_of, send, tests_on};
+use crate::support::{App, Client, metric, place_of, send, tests_on};
 
 tests_on!(public: prepared_app() =>
     a_quota_of_the_mount_holds_on_both_listeners,
@@ -291,11 +291,6 @@ fn connected(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-fn value(page: &str, series: &str) -> usize {
-    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
-}
-
 #[actix_web::test]
 async fn flood_on_one_listener_does_not_affect_the_other() {
     let (dev, public) = limited();
@@ -303,7 +298,7 @@ async fn flood_on_one_listener_does_not_affect_the_other() {
     let relying = Client::new(public, "");
     let limits = main.page("/metrics").await.text;
     let [of_main, of_public] = ["main", "public"]
-        .map(|listener| value(&limits, &format!("signet_connections_limit{{listener=\"{listener}\"}}")));
+        .map(|listener| metric(&limits, &format!("signet_connections_limit{{listener=\"{listener}\"}}")));
     assert_eq!(of_public, 832 / 4);
     assert!(of_main > 500, "{of_main}");
     for (flooded, most) in [(public, of_public), (dev.socket(), of_main)] {
@@ -318,7 +313,7 @@ async fn flood_on_one_listener_does_not_affect_the_other() {
             let issued = main.post("pki/issue/dev", json!({ "common_name": "live.test" })).await;
             assert_eq!(issued.status, 200, "{}", issued.text);
             let page = main.page("/metrics").await.text;
-            assert!(value(&page, "signet_connections_open{listener=\"main\"}") < 8);
+            assert!(metric(&page, "signet_connections_open{listener=\"main\"}") < 8);
         } else {
             assert_eq!(relying.get("pki/ca/pem").await.status, 200);
             assert_eq!(relying.get("pki/crl").await.status, 200);

@@ -2,17 +2,15 @@
 
 mod commands;
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::Command;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::process::{dev_with, refused, signet};
 use crate::serve::Site;
-use crate::support::{Answer, App, send, tests_on};
+use crate::support::{Answer, App, exchange, send, tests_on};
 use crate::v2::fixture::World;
 
 tests_on!(server: App::start() =>
@@ -125,11 +123,7 @@ fn tls_to_plain_port_is_answered_and_logged_once_a_minute() {
         let output = Command::new("curl").args(["-sS", "--noproxy", "*", "--max-time", "5", &url]).output().unwrap();
         assert!(!output.status.success());
     }
-    let mut stream = TcpStream::connect(dev.socket()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream.write_all(&[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = exchange(dev.socket(), &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0]);
     assert!(
         answer.starts_with("HTTP/1.0 400 ") && answer.contains("this port speaks plain HTTP: use http://"),
         "{answer}"
@@ -152,14 +146,9 @@ fn plain_http_to_tls_port_is_answered_and_logged_once_a_minute() {
     for request in
         ["GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n".to_owned(), format!("POST /{}", "a".repeat(20_000))]
     {
-        let mut stream = TcpStream::connect(served.socket()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = exchange(served.socket(), request.as_bytes());
         assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nthis port speaks TLS: use https://\n"), "{answer}");
-        let _ = stream.shutdown(Shutdown::Both);
     }
     let health = site.curl(&[&served.url("v1/sys/health")]);
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");

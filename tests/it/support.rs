@@ -56,6 +56,7 @@ macro_rules! tests_on_both_stores {
 }
 pub(crate) use tests_on_both_stores;
 
+#[derive(Clone)]
 pub struct Builder {
     clock: Clock,
     settings: HttpSettings,
@@ -311,16 +312,7 @@ impl App {
     /// Sends raw bytes and reads until the server closes the connection.
     pub async fn raw(&self, request: String) -> String {
         let address = self.running.address();
-        tokio::task::spawn_blocking(move || {
-            let mut socket = TcpStream::connect(address).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            socket.write_all(request.as_bytes()).unwrap();
-            let mut answer = Vec::new();
-            socket.read_to_end(&mut answer).unwrap();
-            String::from_utf8_lossy(&answer).into_owned()
-        })
-        .await
-        .unwrap()
+        tokio::task::spawn_blocking(move || exchange(address, request.as_bytes())).await.unwrap()
     }
 
     /// Sends a GET whose path no client normalizes.
@@ -365,35 +357,14 @@ impl App {
     }
 
     fn beside(&self) -> (Builder, tempfile::TempDir) {
-        let Builder { settings, queue, skew_limit, libraries, cloud, signers, cloudb, audit, .. } = &self.builder;
-        let clock = self.clock.clone();
-        let settings = settings.clone();
-        let database = Some(Arc::clone(self.builder.database.as_ref().unwrap()));
-        let queue = *queue;
-        let skew_limit = *skew_limit;
-        let libraries = libraries.clone();
-        let signers = signers.clone();
-        let faults = None;
-        let tls = None;
-        let listeners = Vec::new();
-        let cloud = cloud.clone();
-        let cloudb = cloudb.clone();
-        let audit = audit.clone();
+        assert!(self.is_postgres(), "nodes share a database");
         let builder = Builder {
-            clock,
-            settings,
-            queue,
-            database,
-            faults,
-            skew_limit,
-            tls,
-            listeners,
-            audit,
-            libraries,
-            cloud,
-            signers,
-            cloudb,
+            clock: self.clock.clone(),
+            faults: None,
+            tls: None,
+            listeners: Vec::new(),
             public_listen: None,
+            ..self.builder.clone()
         };
         let folder = tempfile::tempdir().unwrap();
         // A copied file keeps its mode.
@@ -626,6 +597,22 @@ pub async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The value of a series on a page of metrics.
+pub fn metric(page: &str, series: &str) -> usize {
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
+}
+
+/// Sends bytes to a server, and returns what it sends until it closes the connection.
+pub fn exchange(address: impl std::net::ToSocketAddrs, bytes: &[u8]) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// Like [`until`], outside a runtime.

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::crash::audit::number;
 use crate::crash::place::Place;
 use crate::model::BACKDATING;
-use crate::support::{Answer, App, Client, http_client, send};
+use crate::support::{Answer, App, Client, http_client, send, until};
 
 /// Forward steps. The last one passes 2038-01-19, the end of signed 32-bit seconds.
 const FORTH: [&str; 3] = ["+1d", "+1y", "+13y"];
@@ -34,14 +34,6 @@ async fn outlasting(client: &Client) {
     let root = json!({ "common_name": "Lasting", "issuer_name": "lasting", "key_type": "ec", "ttl": "350000h" });
     ok(client.post("pki/root/generate/internal", root).await).await;
     ok(client.post("pki/config/issuers", json!({ "default": "lasting" })).await).await;
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < LIMIT, "{what}: not after {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// The true time, in Unix seconds.

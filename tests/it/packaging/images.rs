@@ -4,13 +4,13 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::root;
 use crate::crash::left_out;
-use crate::process::openssl;
+use crate::process::{openssl, run};
+use crate::support::wait_until;
 
 const IMAGES: [(&str, &str); 5] = [
     ("compose/compose.yaml", "postgres:17-bookworm"),
@@ -44,11 +44,7 @@ impl Registry {
         let mut command = Command::new("docker-registry");
         command.args(["serve", "registry.yml"]).current_dir(home.path());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let started = Instant::now();
-        while TcpStream::connect(&address).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(20), "the registry does not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_until("the registry", || TcpStream::connect(&address).is_ok());
         Self { child, home, address }
     }
 
@@ -82,8 +78,7 @@ impl Registry {
         let mut copy = Command::new("skopeo");
         copy.args(["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]);
         copy.arg(format!("oci:{}", folder.path().display())).arg(format!("docker://{}/{path}", self.address));
-        let output = copy.env("HOME", self.home.path()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        run(copy.env("HOME", self.home.path()));
         manifest["digest"].as_str().unwrap().to_owned()
     }
 }

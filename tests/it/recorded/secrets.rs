@@ -2,7 +2,6 @@
 //! bodies, fields with values of wrong types, and missing objects.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use futures_util::stream::{self, StreamExt as _};
@@ -15,7 +14,7 @@ use signet::x509::ocsp::IdHash;
 use super::recorder::Recorder;
 use crate::faults::requests::{lease, request};
 use crate::faults::stage::Stage;
-use crate::support::{Client, place_of};
+use crate::support::{Client, place_of, until};
 use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
@@ -201,13 +200,8 @@ async fn aside(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
 }
 
 pub async fn until_tidied(client: &Client) {
-    let started = Instant::now();
-    while ["Running", "Cancelling"]
-        .contains(&client.get("pki/tidy-status").await.body["data"]["state"].as_str().unwrap())
-    {
-        assert!(started.elapsed() < Duration::from_secs(20));
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let state = async || client.get("pki/tidy-status").await.body["data"]["state"].clone();
+    until("the end of tidy", async || !["Running", "Cancelling"].contains(&state().await.as_str().unwrap())).await;
 }
 
 async fn ocsp(recorder: &mut Recorder, stage: &Stage, pattern: &str) -> Ask {
