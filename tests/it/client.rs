@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::chaos::clocks::FakeClock;
-use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, ran, run, signet, signet_by};
+use crate::process::{Dev, Killed, assert_same_key, assert_verifies, dev, openssl, ran, run, signet, signet_by};
 use crate::support::wait_until;
 
 struct Desk {
@@ -572,7 +572,7 @@ fn too_long_file_name_is_reported() {
     assert!(error.contains("cannot be written (the file's name is too long)"), "{error}");
 }
 
-struct Service(Child);
+struct Service(Killed);
 
 impl Service {
     fn start(desk: &Desk, words: &[&str]) -> Self {
@@ -582,19 +582,12 @@ impl Service {
     /// Starts a command whose log is the file `log` of the desk.
     fn of(desk: &Desk, command: &mut Command) -> Self {
         let log = std::fs::File::create(desk.path("log")).unwrap();
-        Self(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+        Self(Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap()))
     }
 
     fn terminate(mut self) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -445,9 +445,8 @@ async fn requests_read_at_shutdown_are_answered_or_not_started() {
     let token = site.init();
     let mut served = site.serve();
     let client = served.client(&token);
-    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
-    client.post("pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" })).await;
-    client.post("pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" })).await;
+    client.enable("sys/mounts/pki", "pki").await;
+    client.authority("pki", json!({ "ttl": "1h" })).await;
     let body = json!({ "common_name": "web.test" }).to_string();
     let request = format!(
         "POST /v1/pki/issue/web HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nContent-Length: {}\r\n\r\n{body}",

@@ -1,6 +1,7 @@
 //! Runs the real `signet` binary as a child process, and checks its output with `openssl`.
 
 use std::io::{BufRead, BufReader};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -64,7 +65,7 @@ fn clean(mut command: Command) -> Command {
 
 /// A started `signet dev`. Killed when dropped.
 pub struct Dev {
-    child: Child,
+    child: Killed,
     pub address: String,
     pub token: String,
     /// The printed curl command, as a user would paste it.
@@ -94,7 +95,7 @@ pub fn dev_with(command: &mut Command, arguments: &[&str]) -> Dev {
         curl = curl + "\n" + &lines.next().unwrap();
     }
     std::thread::spawn(move || lines.for_each(drop));
-    Dev { child, address, token, curl, printed }
+    Dev { child: Killed(child), address, token, curl, printed }
 }
 
 impl Dev {
@@ -143,10 +144,27 @@ impl Dev {
     }
 }
 
-impl Drop for Dev {
+/// A process that is killed when it is dropped.
+pub struct Killed(pub Child);
+
+impl Deref for Killed {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Killed {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Killed {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

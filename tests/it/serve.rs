@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::process::{openssl, refused, run, signet, token_of};
+use crate::process::{Killed, openssl, refused, run, signet, token_of};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, send, until, wait_until};
 
@@ -105,7 +105,7 @@ impl Site {
 }
 
 pub struct Served {
-    child: Child,
+    child: Killed,
     address: String,
     pub lines: BufReader<std::process::ChildStdout>,
     log: PathBuf,
@@ -120,7 +120,7 @@ impl Served {
         lines.read_line(&mut first).unwrap();
         let address = first.trim().strip_prefix("listening on ").map(str::to_owned);
         let address = address.unwrap_or_else(|| panic!("{}", std::fs::read_to_string(log).unwrap()));
-        Self { child, address, lines, log: log.to_owned() }
+        Self { child: Killed(child), address, lines, log: log.to_owned() }
     }
 
     pub fn socket(&self) -> &str {
@@ -169,15 +169,8 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// An open TLS connection of openssl.
-pub struct Held(pub Child);
+pub struct Held(pub Killed);
 
 impl Held {
     pub fn open(site: &Site, served: &Served) -> Self {
@@ -185,7 +178,8 @@ impl Held {
             ["s_client", "-connect", served.socket(), "-CAfile", "ca.pem", "-verify_return_error", "-quiet"];
         let mut command = Command::new("openssl");
         command.args(arguments).current_dir(site.0.path());
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(Killed(command.spawn().unwrap()))
     }
 
     fn ask(&mut self) -> String {
@@ -208,13 +202,6 @@ impl Held {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         status
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

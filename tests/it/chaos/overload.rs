@@ -88,11 +88,8 @@ async fn server() -> (Site, Served, String) {
     let token = site.init();
     let served = Served::start(site.command(&["serve"]).env("SIGNET_WORKERS", "2"), &site.path("log"));
     let client = served.client(&token);
-    assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
-    let root = json!({ "common_name": "Root", "key_type": "ec" });
-    assert_eq!(client.post("pki/root/generate/internal", root).await.status, 200);
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
-    assert_eq!(client.post("pki/roles/web", role).await.status, 200);
+    client.enable("sys/mounts/pki", "pki").await;
+    client.authority("pki", json!({ "ttl": "1h" })).await;
     (site, served, token)
 }
 

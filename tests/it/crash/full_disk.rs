@@ -10,7 +10,7 @@ use super::audit::audit;
 use super::left_out;
 use super::load::{Ledger, Load, Unanswered};
 use super::place::Place;
-use crate::process::{Dev, signet, signet_by};
+use crate::process::{Dev, Killed, signet, signet_by};
 use crate::support::{Answer, Client, until};
 
 /// Mounts the file system, reports it, and keeps the mount until its input ends.
@@ -208,7 +208,7 @@ async fn full_disk_is_reported_without_writes_until_space_is_free() {
 
 /// `signet serve` on the small file system. Killed when dropped.
 struct Serving {
-    child: Child,
+    _child: Killed,
     folder: tempfile::TempDir,
 }
 
@@ -218,7 +218,7 @@ impl Serving {
         let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
         let mut command = place.command();
         command.args(["serve", "--config"]).arg(config).stdout(file("out")).stderr(file("log"));
-        Self { child: command.spawn().unwrap(), folder }
+        Self { _child: Killed(command.spawn().unwrap()), folder }
     }
 
     async fn says(&self, name: &str, text: &str) -> String {
@@ -236,13 +236,6 @@ impl Serving {
     async fn client(&self) -> Client {
         let said = self.says("out", "listening on ").await;
         Client::new(said.lines().find_map(|line| line.strip_prefix("listening on http://")?.parse().ok()).unwrap(), "")
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,23 +1,18 @@
 //! `signet serve` over an embedded store that hangs: the test holds the database's write lock.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::Connection;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::stage::assert_counted;
-use crate::process::signet;
-use crate::support::{Answer, Client};
+use crate::serve::{self, Site};
+use crate::support::{Answer, Client, until};
 
 /// A server process, which has its own metrics. Killed when dropped.
 pub struct Served {
-    folder: tempfile::TempDir,
-    child: Child,
-    /// Kept open, as a terminal would be.
-    _printed: BufReader<ChildStdout>,
+    process: serve::Served,
+    site: Site,
     pub client: Client,
 }
 
@@ -36,26 +31,16 @@ impl Served {
     }
 
     pub async fn configured(more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let file = folder.path().join("signet.toml");
-        let settings = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 2\n{more}", data.display());
-        std::fs::write(&file, settings).unwrap();
-        let init = signet().args(["operator", "init", "--config"]).arg(&file).output().unwrap();
-        let printed = String::from_utf8(init.stdout).unwrap();
-        let token = printed.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned();
-        let mut child = signet().args(["serve", "--config"]).arg(&file).stdout(Stdio::piped()).spawn().unwrap();
-        let mut printed = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        printed.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
-        let served = Self { folder, child, _printed: printed, client: Client::new(address, &token) };
+        let site = Site::new();
+        site.configure(more);
+        let token = site.init();
+        let process = serve::Served::start(site.command(&["serve"]).env("SIGNET_WORKERS", "2"), &site.path("log"));
+        let client = process.client(&token);
+        let served = Self { process, site, client };
         // The server's own writes at start may fill a short queue.
         served.wait_for_queue(0).await;
-        served.post("sys/mounts/pki", json!({ "type": "pki" })).await;
-        served.post("pki/root/generate/internal", json!({ "common_name": "Root", "key_type": "ec" })).await;
-        let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
-        served.post("pki/roles/web", role).await;
+        served.client.enable("sys/mounts/pki", "pki").await;
+        served.client.authority("pki", json!({ "key_bits": 256 })).await;
         served
     }
 
@@ -67,7 +52,7 @@ impl Served {
 
     /// Blocks writes. The server waits for the lock longer than any test runs.
     pub fn hold(&self) -> Hold {
-        let db = Connection::open(self.folder.path().join("data/signet.db")).unwrap();
+        let db = Connection::open(self.site.path("data/signet.db")).unwrap();
         db.busy_timeout(Duration::from_secs(10)).unwrap();
         db.execute_batch("BEGIN IMMEDIATE").unwrap();
         Hold(db)
@@ -85,23 +70,11 @@ impl Served {
     }
 
     pub async fn wait_for_queue(&self, wanted: usize) {
-        let started = Instant::now();
-        while self.queued().await != wanted {
-            assert!(started.elapsed() < Duration::from_secs(15), "{} writes, not {wanted}", self.queued().await);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(&format!("{wanted} writes in the queue"), async || self.queued().await == wanted).await;
     }
 
-    pub fn stop(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        assert_counted(&self.folder.path().join("data"));
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub fn stop(self) {
+        self.process.terminate();
+        assert_counted(&self.site.path("data"));
     }
 }

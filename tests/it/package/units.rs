@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -11,6 +11,7 @@ use super::deb::Staged;
 use super::machine::Machine;
 use super::{AS_SIGNET, CONFIG, EXPOSURE, VARIABLES, start};
 use crate::crash::left_out;
+use crate::support::wait_until;
 
 const UNITS: &str = "/usr/lib/systemd/system";
 const COPIES: &str = "/var/backups/signet";
@@ -250,12 +251,10 @@ fn renewal_service_replaces_a_certificate_that_is_due() {
 
     let old = machine.read(file);
     let mut renewal = run_unit(&machine, "signet-renew@.service", "web").spawn().unwrap();
-    let started = Instant::now();
-    while machine.read(file) == old {
-        assert!(started.elapsed() < Duration::from_secs(60), "it is not renewed");
+    wait_until("a renewal", || {
         assert!(renewal.try_wait().unwrap().is_none(), "it has ended");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        machine.read(file) != old
+    });
     rustix::process::kill_process(rustix::process::Pid::from_child(&renewal), Signal::TERM).unwrap();
     assert!(renewal.wait().unwrap().success());
     machine.run(&["openssl", "verify", "-x509_strict", "-CAfile", "/etc/ssl/web/ca.pem", "-untrusted", file, file]);
@@ -293,11 +292,7 @@ fn logrotate_rotates_audit_file_and_server_reopens_it() {
     machine.run(&["logrotate", "--force", "--state", "/tmp/state", rules]);
     let rotated = machine.run(&["sh", "-c", "cd /var/log/signet && ls audit.log-*"]);
     let rotated = rotated.trim();
-    let started = Instant::now();
-    while machine.run(&["ls", "/var/log/signet"]).lines().count() < 2 {
-        assert!(started.elapsed() < Duration::from_secs(10), "no new file: {}", served.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("a new file", || machine.run(&["ls", "/var/log/signet"]).lines().count() >= 2);
     issue("second.example.test");
     assert!(log(rotated).starts_with(&before), "nothing of it is lost");
     let old = log(rotated).lines().count();
@@ -311,11 +306,7 @@ fn logrotate_rotates_audit_file_and_server_reopens_it() {
     machine.run(&["rm", "-r", "/run/systemd"]);
     let rotate = ["sh", "-ec", "sleep 1.1; logrotate --force --state /tmp/state \"$0\"", rules];
     machine.run(&rotate);
-    let started = Instant::now();
-    while !machine.run(&["ls", "/var/log/signet"]).lines().any(|name| name == "audit.log") {
-        assert!(started.elapsed() < Duration::from_secs(10), "no new file: {}", served.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("a new file", || machine.run(&["ls", "/var/log/signet"]).lines().any(|name| name == "audit.log"));
     issue("fourth.example.test");
     assert!(log("audit.log").contains("pki/sign/web"), "{}", log("audit.log"));
     served.terminate();

@@ -3,13 +3,13 @@
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use super::root;
 use crate::crash::left_out;
-use crate::process::{openssl, run};
+use crate::process::{Killed, openssl, run};
 use crate::support::wait_until;
 
 const IMAGES: [(&str, &str); 5] = [
@@ -22,7 +22,7 @@ const IMAGES: [(&str, &str); 5] = [
 
 /// A local registry, which skopeo uses instead of the images' registries.
 struct Registry {
-    child: Child,
+    _child: Killed,
     home: tempfile::TempDir,
     address: String,
 }
@@ -45,7 +45,7 @@ impl Registry {
         command.args(["serve", "registry.yml"]).current_dir(home.path());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_until("the registry", || TcpStream::connect(&address).is_ok());
-        Self { child, home, address }
+        Self { _child: Killed(child), home, address }
     }
 
     fn add(&self, image: &str, text: &str) -> String {
@@ -80,13 +80,6 @@ impl Registry {
         copy.arg(format!("oci:{}", folder.path().display())).arg(format!("docker://{}/{path}", self.address));
         run(copy.env("HOME", self.home.path()));
         manifest["digest"].as_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use aws_sdk_kms::Client;
 use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region};
 
+use crate::process::Killed;
+
 /// A running ministack, killed on drop.
 pub struct Ministack {
-    process: Child,
+    process: Killed,
     pub url: String,
     _folder: tempfile::TempDir,
 }
@@ -38,7 +40,7 @@ impl Ministack {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut own = Self { process, url: format!("http://{free}"), _folder: folder };
+        let mut own = Self { process: Killed(process), url: format!("http://{free}"), _folder: folder };
         let begun = Instant::now();
         while TcpStream::connect(free).is_err() {
             assert!(own.process.try_wait().unwrap().is_none(), "ministack has ended");
@@ -55,12 +57,5 @@ impl Ministack {
             .credentials_provider(Credentials::new("test", "test", None, None, "test"))
             .endpoint_url(&self.url);
         Client::from_conf(settings.build())
-    }
-}
-
-impl Drop for Ministack {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
