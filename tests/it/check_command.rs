@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::json;
 
 use crate::cluster;
-use crate::process::{openssl, ran, refused, signet};
+use crate::process::{openssl, ran, refused, signet, write_private};
 use crate::serve::Site;
 
 /// Runs a check. Returns whether it succeeds, and its lines.
@@ -149,8 +149,7 @@ fn check_and_serve_name_the_owner_of_an_audit_file() {
     if !rustix::process::geteuid().is_root() || run("check").arg("--file-only").output().is_err() {
         return crate::crash::left_out("it takes root, and a program that other users reach");
     }
-    std::fs::write(&file, "").unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(&file, "");
     let why = format!("permission denied: it belongs to root; run chown nobody {} as root", file.display());
     let told = checked(&mut run("check")).1;
     assert!(line(&told, "audit").0 == "wrong" && line(&told, "audit").1.ends_with(&why), "{told:?}");
@@ -175,8 +174,7 @@ fn check_reports_seal_key_that_does_not_open_the_store() {
     seal("set its mode to 0600");
     std::fs::remove_file(&key).unwrap();
     seal("restore the seal key");
-    std::fs::write(&key, &good).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(&key, &good);
     assert!(check(&site).output().unwrap().status.success());
 }
 
@@ -268,13 +266,8 @@ fn check_tries_the_database() {
     let site = Site::new();
     let database = cluster::shared().database();
     let key = site.path("seal.key");
-    std::fs::write(&key, "5a".repeat(32)).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let configure = |url: &str| {
-        let text =
-            format!("listen = \"127.0.0.1:0\"\ndatabase_url = \"{url}\"\nseal_key_file = \"{}\"\n", key.display());
-        std::fs::write(site.path("signet.toml"), text).unwrap();
-    };
+    write_private(&key, "5a".repeat(32));
+    let configure = |url: &str| site.configure_database(url, "seal.key", "");
     configure(&database.url());
     let told = checked(&mut check(&site)).1;
     assert!(line(&told, "store").1.contains("is still empty"), "{told:?}");

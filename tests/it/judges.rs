@@ -35,22 +35,10 @@ fn python() -> PathBuf {
 }
 
 #[test]
-fn hvac_parses_every_response() {
-    let dev = crate::process::dev(&[]);
-    judge("hvac_calls.py", &[&dev.address, &dev.token]);
-    dev.terminate();
-}
-
-#[test]
-fn hvac_logs_in_with_jwt() {
-    let dev = crate::process::dev(&[]);
-    judge("hvac_jwt.py", &[&dev.address, &dev.token]);
-    dev.terminate();
-}
-
-#[test]
-fn hvac_logs_in_with_approle() {
-    let dev = crate::process::dev(&[]);
-    judge("hvac_approle.py", &[&dev.address, &dev.token]);
-    dev.terminate();
+fn hvac_parses_every_response_and_logs_in() {
+    for script in ["hvac_calls.py", "hvac_jwt.py", "hvac_approle.py"] {
+        let dev = crate::process::dev(&[]);
+        judge(script, &[&dev.address, &dev.token]);
+        dev.terminate();
+    }
 }

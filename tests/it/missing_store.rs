@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::cluster;
-use crate::process::refused;
+use crate::process::{refused, write_private};
 use crate::serve::Site;
 
 const WORDS: [&[&str]; 6] = [
@@ -25,8 +25,7 @@ fn site() -> Site {
 }
 
 fn write_key(site: &Site, content: &str) {
-    std::fs::write(site.path("seal.key"), content).unwrap();
-    std::fs::set_permissions(site.path("seal.key"), Permissions::from_mode(0o600)).unwrap();
+    write_private(site.path("seal.key"), content);
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -71,9 +70,7 @@ fn no_command_makes_a_store_in_a_database_without_one() {
     let site = Site::new();
     let database = cluster::shared().database();
     write_key(&site, &"5a".repeat(32));
-    let text =
-        format!("database_url = \"{}\"\nseal_key_file = \"{}\"\n", database.url(), site.path("seal.key").display());
-    std::fs::write(site.path("signet.toml"), text).unwrap();
+    site.configure_database(&database.url(), "seal.key", "");
     for words in WORDS {
         let error = refused(&mut site.command(words));
         assert!(

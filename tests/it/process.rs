@@ -1,7 +1,9 @@
 //! Runs the real `signet` binary as a child process, and checks its output with `openssl`.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -192,6 +194,12 @@ pub fn refused(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success());
     String::from_utf8(output.stderr).unwrap()
+}
+
+/// Writes a file that only its owner may read.
+pub fn write_private(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
 }
 
 pub fn openssl(folder: &Path, arguments: &[&str]) -> String {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use signet::storage::seal::SealKey;
 
 use crate::cluster;
-use crate::process::{ran, refused, run, signet, token_of};
+use crate::process::{ran, refused, run, signet, token_of, write_private};
 use crate::serve::{Served, Site};
 use crate::support::until;
 
@@ -332,24 +332,15 @@ async fn root_token_out_is_a_new_file_and_nothing_is_printed() {
 async fn new_root_token_works_on_a_database_with_running_nodes() {
     let site = Site::new();
     let database = cluster::shared().database();
-    let configure = |key: &str| {
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n\
-             [[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n",
-            database.url(),
-            site.path(key).display(),
-            site.path("audit.log").display()
-        );
-        std::fs::write(site.path("signet.toml"), text).unwrap();
-    };
+    let audit = format!("[[audit]]\ntype = \"file\"\nfile_path = \"{}\"\n", site.path("audit.log").display());
+    let configure = |key: &str| site.configure_database(&database.url(), key, &audit);
     configure("key");
     let first = site.init();
     assert_eq!(told_of(&site, "sys/operator/init"), of_one_made());
     let served = site.serve();
     let second = token_of(&mut site.command(&NEW));
     assert!(is_root(&served, &first).await && is_root(&served, &second).await);
-    std::fs::write(site.path("other"), "77".repeat(32)).unwrap();
-    std::fs::set_permissions(site.path("other"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(site.path("other"), "77".repeat(32));
     configure("other");
     assert!(refused(&mut site.command(&NEW)).contains("seal key: does not open"));
     configure("key");

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::cluster;
-use crate::process::{self, refused};
+use crate::process::{self, refused, write_private};
 use crate::serve::{Served, Site};
 use crate::signers::cloud::ministack::Ministack;
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
@@ -75,8 +75,7 @@ async fn rotation_replaces_the_key_file() {
     }
     let owned_by = owner();
     // The leftover of an interrupted attempt.
-    std::fs::write(site.path("data/seal.key.new"), "").unwrap();
-    std::fs::set_permissions(site.path("data/seal.key.new"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(site.path("data/seal.key.new"), "");
     let said = run(&mut site.command(&ROTATE));
     assert!(said.starts_with("the store is sealed by the file key ") && said.contains("keep a copy"), "{said}");
     assert_eq!(owner(), owned_by);
@@ -153,8 +152,7 @@ impl Tokens {
     fn configure(&self, site: &Site, file: &str, more: &str) -> PathBuf {
         let path = site.path(file);
         let pin = site.path("pin");
-        std::fs::write(&pin, format!("{PIN}\n")).unwrap();
-        std::fs::set_permissions(&pin, std::fs::Permissions::from_mode(0o600)).unwrap();
+        write_private(&pin, format!("{PIN}\n"));
         let text = format!(
             "listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 1\npkcs11_libraries = {{ hsm = \"{SOFTHSM}\" }}\n\
              [seal]\ntype = \"pkcs11\"\nlibrary = \"hsm\"\ntoken_label = \"one\"\npin_file = \"{}\"\n{more}\n",
@@ -341,13 +339,7 @@ async fn a_store_moves_to_a_key_service_and_back() {
 async fn running_nodes_continue_during_seal_rotation() {
     let site = Site::new();
     let database = cluster::shared().database();
-    let key = site.path("key");
-    let text = format!(
-        "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
-        database.url(),
-        key.display()
-    );
-    std::fs::write(site.path("signet.toml"), text).unwrap();
+    site.configure_database(&database.url(), "key", "");
     let token = site.init();
     let nodes = ["log-1", "log-2"].map(|log| Served::start(&mut site.command(&["serve"]), &site.path(log)));
     let clients = nodes.each_ref().map(|node| node.client(&token));

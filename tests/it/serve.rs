@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cluster;
-use crate::process::{Killed, openssl, refused, run, signet, token_of};
+use crate::process::{Killed, openssl, refused, run, signet, token_of, write_private};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, send, until, wait_until};
 
@@ -40,6 +40,16 @@ impl Site {
     pub fn configure(&self, more: &str) {
         let data = self.path("data");
         let text = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 1\n{more}", data.display());
+        std::fs::write(self.path("signet.toml"), text).unwrap();
+    }
+
+    /// Replaces the configuration by one with this database, this seal key file and more settings.
+    pub fn configure_database(&self, url: &str, key: &str, more: &str) {
+        let key = self.path(key);
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{url}\"\nseal_key_file = \"{}\"\n{more}",
+            key.display()
+        );
         std::fs::write(self.path("signet.toml"), text).unwrap();
     }
 
@@ -571,8 +581,7 @@ fn server_without_root_token_prints_how_to_create_one() {
 #[test]
 fn migrate_logs_applied_migrations_once() {
     let site = Site::new();
-    std::fs::write(site.path("key"), "22".repeat(32)).unwrap();
-    std::fs::set_permissions(site.path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(site.path("key"), "22".repeat(32));
     site.configure(&format!("seal_key_file = \"{}\"\n", site.path("key").display()));
     let (out, err) = site.run(&["migrate"]);
     assert_eq!(out, "the schema is up to date\n");
@@ -601,11 +610,7 @@ fn database_permission_error_is_reported_with_its_message() {
 fn a_database_is_prepared_and_taken_with_its_own_key_only() {
     let site = Site::new();
     let database = cluster::shared().database();
-    let configure = |key: &str| {
-        let key = site.path(key);
-        let text = format!("database_url = \"{}\"\nseal_key_file = \"{}\"\n", database.url(), key.display());
-        std::fs::write(site.path("signet.toml"), text).unwrap();
-    };
+    let configure = |key: &str| site.configure_database(&database.url(), key, "");
     configure("key");
     assert!(refused(&mut site.command(&["migrate"])).contains("with signet operator init"), "no key yet");
     let (out, _) = site.run(&["operator", "init"]);

@@ -12,7 +12,7 @@ use signet::http::secrets::all_routes;
 use signet::http::secrets::route::{Route, RouteAccess, operation_name};
 
 use crate::cluster;
-use crate::process::{openssl, ran, refused, run, shell, signet, token_of};
+use crate::process::{openssl, ran, refused, run, shell, signet, token_of, write_private};
 use crate::serve::Served;
 use crate::support::{wait_until, with};
 
@@ -565,8 +565,7 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
         assert_eq!(place.files(), before, "{file}");
     }
     let place = Place::new();
-    std::fs::write(place.path("seal.key"), "5a".repeat(32)).unwrap();
-    std::fs::set_permissions(place.path("seal.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write_private(place.path("seal.key"), "5a".repeat(32));
     assert!(place.setup(&[]).contains("kept: "));
     assert_eq!(place.text("seal.key"), "5a".repeat(32));
 }

@@ -112,12 +112,7 @@ async fn invited_user_token_works_with_running_and_stopped_server() {
 async fn new_user_token_works_on_a_database_with_running_nodes() {
     let site = Site::new();
     let database = cluster::shared().database();
-    let text = format!(
-        "listen = \"127.0.0.1:0\"\nworkers = 1\ndatabase_url = \"{}\"\nseal_key_file = \"{}\"\n",
-        database.url(),
-        site.path("key").display(),
-    );
-    std::fs::write(site.path("signet.toml"), text).unwrap();
+    site.configure_database(&database.url(), "key", "");
     site.init();
     let ada = token_of(&mut site.command(&FIRST));
     let served = site.serve();
