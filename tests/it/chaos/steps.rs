@@ -10,7 +10,7 @@ use signet::x509::crl::Crl;
 
 use super::clocks::FakeClock;
 use super::seed::{Seed, is_long, rounds};
-use super::site::{LIMIT, Site, Way};
+use super::site::{Site, Way};
 use crate::cluster::Cluster;
 use crate::crash::audit::number;
 use crate::crash::place::Place;
