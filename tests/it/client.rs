@@ -72,6 +72,7 @@ impl Desk {
         assert!(!well, "{words:?}: {out}");
         err
     }
+
     /// Returns the object that a command prints with `--json`.
     fn json(&self, words: &[&str]) -> Value {
         let (out, _) = self.run(&[words, &["--json"]].concat());
@@ -89,6 +90,7 @@ impl Desk {
         let made = self.dev.client().post("auth/token/create-orphan", json!({ "policies": ["narrow"] })).await.body;
         made["auth"]["client_token"].as_str().unwrap().to_owned()
     }
+
     async fn post(&self, path: &str, body: Value) -> Value {
         let answer = self.dev.client().post(path, body).await;
         assert!(answer.status < 300, "{path}: {}", answer.text);
