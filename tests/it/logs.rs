@@ -38,8 +38,7 @@ async fn access_log_has_one_line_per_request_without_secrets() {
     let dev = started(&log, &[], &[]);
     let client = dev.client();
     let token = json!({ "policies": ["default"], "display_name": "a \"b\"\nc" });
-    let made = client.post("auth/token/create", token).await.body;
-    let weak = client.with_token(made["auth"]["client_token"].as_str().unwrap());
+    let weak = client.with_new_token(token).await;
     let name = json!({ "common_name": "hidden.test" });
     assert_eq!(ask(&client, "POST", "pki/issue/dev", name.clone()).await, 200);
     assert_eq!(ask(&client, "POST", "pki/issue/hidden-role?hidden=query", name).await, 400);
@@ -49,8 +48,7 @@ async fn access_log_has_one_line_per_request_without_secrets() {
     let projects = reqwest::Client::new().get(projects).bearer_auth(&dev.token).header("X-Request-Id", ID);
     let projects = send(projects).await;
     assert_eq!((projects.status, projects.header("x-request-id")), (200, ID));
-    let without = client.get("sys/health").await;
-    assert_eq!(without.status, 200);
+    client.get("sys/health").await.assert_status(200);
     let nowhere = client.url("x").replace("/v1/x", "/hidden");
     assert_eq!(send(reqwest::Client::new().get(nowhere)).await.status, 404);
     let secret = dev.token.clone();
@@ -125,8 +123,7 @@ async fn database_outage_is_logged_once_and_shown_in_metrics() {
     assert_eq!(client.post("sys/policies/acl/scrape", policy).await.status, 204);
     let mut tokens = Vec::new();
     for policy in ["scrape", "scrape", "default"] {
-        let made = client.post("auth/token/create", json!({ "policies": [policy], "no_default_policy": true })).await;
-        tokens.push(client.with_token(made.body["auth"]["client_token"].as_str().unwrap()));
+        tokens.push(client.with_new_token(json!({ "policies": [policy], "no_default_policy": true })).await);
     }
     let [scrape, revoked, weak] = &tokens[..] else { panic!() };
     for reader in [scrape, revoked] {

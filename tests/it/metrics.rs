@@ -163,8 +163,7 @@ async fn all_metrics_are_exported_with_labels_of_closed_sets() {
     assert_eq!(client.post("pki/revoke", json!({ "serial_number": serial })).await.status, 200);
     let role = json!({ "allow_any_name": true, "key_type": "ec", "generate_lease": true });
     assert_eq!(client.post("pki/roles/secretive", role).await.status, 200);
-    let leased = client.post("pki/issue/secretive", json!({ "common_name": "hidden.test" })).await;
-    assert_eq!(leased.status, 200, "{}", leased.text);
+    client.post("pki/issue/secretive", json!({ "common_name": "hidden.test" })).await.assert_status(200);
     assert_eq!(client.post("sys/leases/revoke-prefix/pki", json!({})).await.status, 204);
     assert_eq!(client.get("hidden/hidden").await.status, 404);
     assert_eq!(client.get("pki/hidden").await.status, 404);
@@ -177,8 +176,7 @@ async fn all_metrics_are_exported_with_labels_of_closed_sets() {
     let jwt = provider.mint(json!({ "xms_mirid": provider.machine("rg1", "hidden", "o1", "westus") }));
     let login = json!({ "role": "secretive", "jwt": jwt, "subscription_id": S1, "resource_group_name": "rg1",
         "vm_name": "hidden" });
-    let login = client.post("auth/cloudb/login", login).await;
-    assert_eq!(login.status, 200, "{}", login.text);
+    client.post("auth/cloudb/login", login).await.assert_status(200);
     let issuers = client.list("pki/issuers").await.body["data"]["key_info"].clone();
     let issuers: BTreeSet<String> = issuers.as_object().unwrap().keys().cloned().collect();
     let page = page_of_all(&client).await;
@@ -299,8 +297,7 @@ async fn series_of_a_mount_end_when_it_is_moved_or_deleted() {
     assert_eq!(of(&text, "team/", "signet_pki_refusals_total"), 1.0);
     assert_eq!(of(&text, "team/", "signet_http_requests_total"), 4.0);
 
-    let moved = client.post("sys/remount", json!({ "from": "team", "to": "other-team" })).await;
-    assert_eq!(moved.status, 200, "{}", moved.text);
+    client.post("sys/remount", json!({ "from": "team", "to": "other-team" })).await.assert_status(200);
     assert_eq!(client.post("other-team/issue/any", json!({ "common_name": "a.test" })).await.status, 200);
     let text = page().await;
     assert_eq!(of(&text, "other-team/", "signet_pki_certificates_total"), 1.0, "{text}");

@@ -23,8 +23,7 @@ async fn authority() -> App {
 }
 
 async fn issue(client: &Client) -> String {
-    let answer = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.assert_status(200);
     answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
 }
 
@@ -33,8 +32,7 @@ async fn certificates_and_revocations_survive_a_restart() {
     let app = authority().await;
     let kept = issue(&app.client).await;
     let revoked = issue(&app.client).await;
-    let answer = app.client.post("pki/revoke", json!({ "serial_number": revoked })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = app.client.post("pki/revoke", json!({ "serial_number": revoked })).await.assert_status(200);
     let root = app.client.get("pki/ca/pem").await.text;
 
     let app = app.restart().await;
@@ -69,9 +67,7 @@ async fn tokens_are_created_renewed_and_revoked_with_their_children() {
     let app = App::builder().postgres().start().await;
     app.policy("maker", "path \"auth/token/*\" { capabilities = [\"update\", \"read\"] }").await;
     let parent = app.with_policies(&["maker"]).await;
-    let made = parent.post("auth/token/create", json!({ "ttl": "1h", "policies": ["maker"] })).await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    let child = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
+    let child = parent.with_new_token(json!({ "ttl": "1h", "policies": ["maker"] })).await;
     assert_eq!(child.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(child.post("auth/token/renew-self", json!({})).await.status, 200);
     let app = app.restart().await;
@@ -89,8 +85,7 @@ async fn outage_is_503_and_recovers_by_itself() {
     let database = app.database();
     database.out_of_reach(true);
     let started = Instant::now();
-    let answer = app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
-    assert_eq!(answer.status, 503, "{}", answer.text);
+    let answer = app.client.post("pki/issue/web", json!({ "common_name": "a.test" })).await.assert_status(503);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     assert!(!answer.text.contains("postgres"), "{}", answer.text);
     database.out_of_reach(false);
@@ -112,8 +107,7 @@ async fn dev_stores_data_in_the_database_and_key_in_the_folder() {
     first.terminate();
     let second = dev(&arguments);
     assert_eq!(second.client().get("pki/ca/pem").await.text, root);
-    let issued = second.client().post("pki/issue/dev", json!({ "common_name": "a.test" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    second.client().post("pki/issue/dev", json!({ "common_name": "a.test" })).await.assert_status(200);
     second.terminate();
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(files, ["seal.key"]);

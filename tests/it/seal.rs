@@ -350,8 +350,7 @@ async fn running_nodes_continue_during_seal_rotation() {
         assert_eq!(clients[rotating].post("sys/rotate", json!({})).await.status, 204);
         for client in &clients {
             assert_eq!(client.get("sys/key-status").await.body["data"]["term"], term);
-            let made = client.post("auth/token/create", json!({ "ttl": "1h" })).await;
-            let made = made.body["auth"]["client_token"].as_str().unwrap().to_owned();
+            let made = client.with_new_token(json!({ "ttl": "1h" })).await.token;
             for reader in &clients {
                 assert_eq!(reader.with_token(&made).get("auth/token/lookup-self").await.status, 200);
             }
@@ -405,8 +404,7 @@ async fn node_paused_during_seal_rotation_resumes_with_the_new_key() {
     second.signal(Signal::CONT);
     wait_for(&there, "sys/health", 503).await;
     for _ in 0..20 {
-        let refused = there.get("pki/roles/web").await;
-        assert_eq!(refused.status, 503, "{}", refused.text);
+        let refused = there.get("pki/roles/web").await.assert_status(503);
         assert!(
             refused.error().starts_with("seal: the seal was changed while this node was offline"),
             "{}",

@@ -20,8 +20,7 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 async fn save_authority(dev: &Dev, folder: &Path) {
-    let answer = dev.client().with_token("").get("pki/ca/pem").await;
-    assert_eq!(answer.status, 200);
+    let answer = dev.client().with_token("").get("pki/ca/pem").await.assert_status(200);
     std::fs::write(folder.join("root.pem"), answer.text).unwrap();
 }
 
@@ -92,8 +91,7 @@ async fn a_request_made_by_openssl_is_certified() {
     let request = [&["req", "-new", "-subj", "/CN=my.example.test", "-out", "my.csr"], &key[..]].concat();
     openssl(folder.path(), &request);
     let csr = std::fs::read_to_string(folder.path().join("my.csr")).unwrap();
-    let answer = dev.client().post("pki/sign/dev", json!({ "csr": csr })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = dev.client().post("pki/sign/dev", json!({ "csr": csr })).await.assert_status(200);
     std::fs::write(folder.path().join("my.pem"), answer.body["data"]["certificate"].as_str().unwrap()).unwrap();
     save_authority(&dev, folder.path()).await;
     assert_verifies(folder.path(), "root.pem", "my.pem");

@@ -132,8 +132,7 @@ async fn the_projects_api_leaves_lines_of_the_same_shape(Audited { app, path, ..
     let url = app.client.url("").replace("/v1/", "/api/v2/organizations/none/projects");
     let body = json!({ "data": { "type": "projects", "attributes": { "name": "hunter2" } } });
     let request = crate::support::http_client().post(url).header("Content-Type", "application/vnd.api+json");
-    let answer = send(request.bearer_auth("hunter3").body(body.to_string())).await;
-    assert_eq!(answer.status, 401, "{}", answer.text);
+    let answer = send(request.bearer_auth("hunter3").body(body.to_string())).await.assert_status(401);
     let [asked, _] = of(path, &answer);
     assert_eq!((&asked["request"]["operation"], &asked["error"].is_string()), (&json!("create"), &true));
     let all = fs::read_to_string(path).unwrap();
@@ -379,8 +378,7 @@ async fn unreachable_collector_delays_once_and_reconnects_by_itself() {
     let mut late = 0;
     while begun.elapsed() < Duration::from_secs(4) {
         let asked = Instant::now();
-        let answer = app.client.get("sys/mounts").await;
-        assert_eq!(answer.status, 200);
+        let answer = app.client.get("sys/mounts").await.assert_status(200);
         of(&path, &answer);
         requests += 1;
         late += usize::from(asked.elapsed() > Duration::from_millis(600));
@@ -424,8 +422,7 @@ async fn entry_size_of_many_small_values_is_bounded(Audited { app, path, .. }: &
     ] {
         let before = fs::metadata(path).unwrap().len();
         let sent = body.to_string();
-        let answer = app.client.with_token("").post("auth/approle/login", body).await;
-        assert_eq!(answer.status, 400, "{}", answer.text);
+        let answer = app.client.with_token("").post("auth/approle/login", body).await.assert_status(400);
         let took = fs::metadata(path).unwrap().len() - before;
         let hash = app.client.post("sys/audit-hash/main", json!({ "input": sent })).await;
         for line in of(path, &answer) {

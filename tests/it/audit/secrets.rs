@@ -97,8 +97,7 @@ async fn quota_rejection_is_recorded_only_if_configured(AuditedSecrets { app, de
     assert_eq!((quiet.status, device.of(&quiet).len()), (429, 0));
     let config = json!({ "enable_rate_limit_audit_logging": true });
     assert_eq!(app.client.post("sys/quotas/config", config).await.status, 204);
-    let told = app.client.get("pki/roles/web").await;
-    assert_eq!(told.status, 429);
+    let told = app.client.get("pki/roles/web").await.assert_status(429);
     device.assert_told(&told, "refusal", "beyond the quota");
 }
 
@@ -262,8 +261,7 @@ async fn wrapped_response_is_recorded_only_when_unwrapped(AuditedSecrets { app, 
     let [intent, outcome] = <[_; 2]>::try_from(device.of(&fetched)).unwrap();
     assert_eq!((&intent.token[..], &intent.data["token"]), (&app.client.token[..], &json!(token)));
     assert_eq!(outcome.answer["data"]["serial_number"], fetched.body["data"]["serial_number"]);
-    let again = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;
-    assert_eq!(again.status, 400);
+    let again = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await.assert_status(400);
     device.assert_told(&again, "intent", "a token that was used");
     device.set(Mood::RefuseOutcomes);
     let unrecorded = app.client.request("GET", "sys/mounts").header("X-Vault-Wrap-TTL", "60");

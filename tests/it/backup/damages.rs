@@ -321,15 +321,13 @@ async fn copy_store_moves_the_whole_store_and_service_continues() {
 
 /// Uses sequences and counters of the database.
 async fn fill_again(dev: &Dev) {
-    let issued = dev.client().post("pki/issue/dev", json!({ "common_name": "b.test" })).await;
-    assert_eq!(issued.status, 200, "{}", issued.text);
+    dev.client().post("pki/issue/dev", json!({ "common_name": "b.test" })).await.assert_status(200);
     let http = crate::support::http_client();
     let projects = format!("{}/api/v2/organizations/dev/projects", dev.address);
     for name in ["one", "two"] {
         let body = json!({ "data": { "type": "projects", "attributes": { "name": format!("made-{name}") } } });
         let request = http.post(&projects).bearer_auth(&dev.token).header("Content-Type", "application/vnd.api+json");
-        let answer = crate::support::send(request.body(body.to_string())).await;
-        assert_eq!(answer.status, 201, "{}", answer.text);
+        crate::support::send(request.body(body.to_string())).await.assert_status(201);
     }
 }
 

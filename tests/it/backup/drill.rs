@@ -75,8 +75,7 @@ async fn goes_on(place: &Place, (ledger, token, before, last): (Ledger, String, 
 
     let wanted = std::env::var("SIGNET_DRILL_ISSUES").map_or(ISSUES, |count| count.parse().unwrap());
     let issues = (0..wanted).map(async |_| {
-        let answer = client.post("pki/issue/dev", json!({ "common_name": "drill.test" })).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        let answer = client.post("pki/issue/dev", json!({ "common_name": "drill.test" })).await.assert_status(200);
         answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
     });
     let serials: HashSet<String> = stream::iter(issues).buffer_unordered(AT_ONCE).collect().await;
@@ -85,8 +84,7 @@ async fn goes_on(place: &Place, (ledger, token, before, last): (Ledger, String, 
     assert_eq!(lost, 0, "none is one of before, known or forgotten");
 
     let revoked = serials.iter().next().unwrap();
-    let answer = client.post("pki/revoke", json!({ "serial_number": revoked })).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    client.post("pki/revoke", json!({ "serial_number": revoked })).await.assert_status(200);
     let next = number(&crl(&client).await);
     assert!(next > number(&list));
     dev.terminate();
