@@ -224,7 +224,6 @@ impl Part {
             "answers": self.answers, "holds": self.holds() })
     }
 
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     fn print(&self) {
         let answered = &self.figures.answered;
         let answers: Vec<String> = self.answers.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();

@@ -268,7 +268,6 @@ fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
     .collect()
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print_side(side: &Side) {
     println!("  {:<12} {}", side.name, side.text());
 }
@@ -282,7 +281,6 @@ fn turn_text(turn: &Turn) -> String {
     format!("{rate:>9.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms{cpu}")
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print_turn(turn: &Turn) {
     println!("  round {} {:<12} {}", turn.round, turn.server, turn_text(turn));
     if turn.figures.unsent > 0 {
@@ -293,7 +291,6 @@ fn print_turn(turn: &Turn) {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
     let how = if order.at_once { "at once" } else { "in turn" };
     println!("{}: {} by {}, medians of {} rounds {how}", order.name, order.target.name, other.name, order.rounds);

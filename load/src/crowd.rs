@@ -266,7 +266,6 @@ fn json_of(part: &Part) -> Value {
         "holds": part.holds() })
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(store: &str, clients: usize, parts: &[Part]) {
     println!("crowd on {store}: {RATE} look-ups a second by {OTHERS} connections, beside {clients} of one other token");
     for part in parts {

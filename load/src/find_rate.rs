@@ -112,7 +112,6 @@ impl Step {
         vec![self.title(), number(self.throughput()), p99, unsent, errors, self.verdict().to_owned()]
     }
 
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     fn print(&self) {
         let [title, throughput, p99, unsent, errors, verdict] = &self.texts()[..] else { return };
         println!("  {title:<24} {throughput:>9} answered per second  p99 {p99:>8} ms  {verdict}");
@@ -218,7 +217,6 @@ fn text(limit: Duration) -> String {
     format!("{} ms", number(limit.as_secs_f64() * 1000.0))
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn title(plan: &Plan, limit: Duration) {
     let name = plan.scenario.name();
     let clients = plan.clients;
@@ -229,7 +227,6 @@ fn title(plan: &Plan, limit: Duration) {
     );
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(search: Search, limit: Duration) {
     if let Some(rate) = search.found() {
         println!("  found: {} per second keep a p99 of {}", number(rate), text(limit));

@@ -175,7 +175,6 @@ fn floors(anchors: &Anchors, empty: EmptyGet, live: Option<EmptyGet>) -> Vec<(St
 }
 
 /// Prints the reference measurements and writes the outputs. Fails unless every limit was measured and met.
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn finish(bench: &Bench<'_>, anchors: &Anchors, floors: &[(String, String)]) -> Result<(), String> {
     let args = bench.args;
     println!("the machine's floors");

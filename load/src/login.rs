@@ -136,7 +136,6 @@ impl Verdict {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(store: &str, verdict: &Verdict, p50: f64, p99: f64) {
     println!("login on {store}");
     println!("  latency         p50 {p50:.2} ms, p99 {p99:.2} ms");

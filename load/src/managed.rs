@@ -231,7 +231,6 @@ fn json_of(of: &Measured) -> Value {
     })
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(store: Option<&str>, all: &[Measured]) {
     println!("sign-managed on {}", store.unwrap_or("a running server"));
     for of in all {

@@ -237,7 +237,6 @@ impl OcspReport<'_> {
     }
 
     /// Prints the figures of all parts.
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     pub(crate) fn print(&self) {
         for part in self.parts {
             self.of(part).print();

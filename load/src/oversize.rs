@@ -281,7 +281,6 @@ fn certificate() -> Vec<u8> {
     der(0x30, &[der(0x30, &fields.concat()), algorithm, der(0x03, &[0; 72])].concat())
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio: f64) {
     println!("oversize on {store}: issue by {} clients, {SENDERS} that send 4 MB", alone.clients);
     for (name, part) in [("alone", alone), ("beside them", beside)] {

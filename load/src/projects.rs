@@ -325,14 +325,12 @@ fn holds(part: &Part, figures: &Figures) -> bool {
     })
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn title(store: &str, projects: u64) {
     println!("projects on {store}: {projects} projects and as many workspaces in one organization");
     println!("  {:<45}{:>9}{:>9}{:>9}{:>9}{:>11}", "", "requests", "per s", "p50 ms", "p99 ms", "CPU µs");
 }
 
 /// Prints a row. Returns `true` if the limit is met.
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn line(part: &Part, figures: &Figures) -> bool {
     let holds = holds(part, figures);
     for class in &figures.classes {

@@ -132,7 +132,6 @@ impl Figures {
     }
 
     /// Prints rate, latency and errors of each class.
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     pub(crate) fn print_classes(&self) {
         self.classes.iter().for_each(|class| self.print_class(class));
         if self.interrupted {
@@ -140,7 +139,6 @@ impl Figures {
         }
     }
 
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     fn print_class(&self, class: &Answered) {
         let rate = self.rate(class);
         println!("  {}, {} clients", class.name, class.clients);
@@ -231,7 +229,6 @@ impl Report<'_> {
     }
 
     /// Prints the figures as a table.
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     pub(crate) fn print(&self) {
         let figures = self.figures;
         let anchors = self.anchors;
@@ -272,7 +269,6 @@ impl Report<'_> {
         }
     }
 
-    #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
     fn print_cpu(&self) {
         let cpu = self.figures.cpu;
         let figures = self.figures;
@@ -295,7 +291,6 @@ pub(crate) fn start_text(start: Start) -> String {
 }
 
 /// Prints the contents of a mount.
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 pub(crate) fn print_stock(stock: Stock) {
     println!("  certificates    {}", stock_text(stock));
 }

@@ -191,12 +191,10 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     ]
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print_short(Cost { p50_ms, cpu_us }: Cost) {
     println!("revoke by the timer with {FEW} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print(long: &Long, lines: &[Line]) {
     println!("crl on {}", long.store);
     report::print_stock(long.stock);

@@ -77,7 +77,6 @@ pub(super) fn summed(rows: &[Row]) -> (usize, usize) {
     (of("missed"), of("not measured"))
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 pub(super) fn print(row: &Row) {
     let [name, measured, limit, unit, verdict, note] = &row.texts()[..] else { return };
     println!("  {verdict:<12}  {name:<52} {measured:>10}  at most {limit:>7} {unit:<14}  {note}");
