@@ -126,7 +126,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let rows = rows(&server).await?;
     let peers = Peers { attacker: server.peer.clone(), victim: server.peer.clone() };
     beside(args, &server, &peers, &tokens, rows, &mut parts).await?;
-    if args.postgres.is_none() && !is_interrupted() {
+    if args.target.postgres.is_none() && !is_interrupted() {
         drop(server);
         let server = Started::over_tls(&launch).await?;
         // Dropping the first server removed the tokens; handshakes need none.

@@ -70,7 +70,7 @@ impl Args {
     fn other(&self) -> Target {
         Target {
             name: self.other_name.clone(),
-            data_dir: self.first.data_dir.clone(),
+            data_dir: self.first.target.data_dir.clone(),
             command: self.other_command.clone(),
             store: self.other_store.clone(),
             addr: self.other_addr.clone(),

@@ -23,6 +23,7 @@ use crate::report::{self, Outputs};
 use crate::run_context;
 use crate::run_context::is_interrupted;
 use crate::server::{Launch, Started};
+use crate::target::DATA_DIR;
 
 use bench::Bench;
 use row::Row;
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BINDIR")]
     postgres: Option<PathBuf>,
     /// Data folder. Existing data is reused.
-    #[arg(long, default_value = "load-data")]
+    #[arg(long, default_value = DATA_DIR)]
     data_dir: PathBuf,
     /// Number of stored certificates.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]

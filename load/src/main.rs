@@ -169,53 +169,8 @@ struct Args {
     /// The scenario.
     #[arg(required = true)]
     scenario: Option<Scenario>,
-    /// Address of a running server.
-    #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
-    addr: String,
-    /// Token that may write policies and roles there.
-    #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
-    token: String,
-    /// Header that carries the token (X-Vault-Token; X-Service-Token for a server that is started here).
-    #[arg(long, value_name = "NAME")]
-    token_header: Option<String>,
-    /// CA certificate for an https address, PEM.
-    #[arg(long, value_name = "FILE", conflicts_with = "server")]
-    ca_file: Option<PathBuf>,
-    /// The mount. By default the run creates and removes its own; with `--server` it uses that of the data folder. An
-    /// existing mount at `--addr` is rejected unless `--prepared` is set.
-    #[arg(long, value_name = "NAME")]
-    mount: Option<String>,
-    /// The role, which the run creates and removes. An existing role is rejected unless `--prepared` is set.
-    #[arg(long, value_name = "NAME")]
-    role: Option<String>,
-    /// Use an existing mount, root and role as they are; create nothing.
-    #[arg(long)]
-    prepared: bool,
-    /// Leave mount, role and policy on the server.
-    #[arg(long, conflicts_with = "prepared")]
-    keep: bool,
-    /// Start this `signet` binary for the run, and stop it afterwards.
-    #[arg(long)]
-    server: Option<PathBuf>,
-    /// Start a PostgreSQL cluster in the data folder for that server: the folder of PostgreSQL's programs, or `auto`
-    /// for the newest of Debian's.
-    #[arg(long, value_name = "BINDIR", requires = "server")]
-    postgres: Option<PathBuf>,
-    /// RSA-2048 keys that the server generates while it is idle; with 0, each request generates its own key.
-    #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
-    rsa_stock: u32,
-    /// Log every request of the started server to the log file in the data folder.
-    #[arg(long, requires = "server")]
-    access_log: bool,
-    /// Description of a running server's store, for the report.
-    #[arg(long, value_name = "TEXT", conflicts_with = "server")]
-    store: Option<String>,
-    /// Data folder for `--server`, on the disk to be measured. Existing data is reused.
-    #[arg(long, default_value = "load-data")]
-    data_dir: PathBuf,
-    /// Process id of a running server, for its CPU time; detected if the server listens on the loopback.
-    #[arg(long)]
-    pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Before the run, issue certificates until the store holds this many.
     #[arg(long, value_name = "N", visible_alias = "certificates", default_value_t = 0)]
     preload: u64,
@@ -302,41 +257,16 @@ impl Args {
             key_bits: self.key_bits,
             no_store: self.no_store,
             auto_rebuild: self.auto_rebuild,
-            role: self.role.clone(),
-            prepared: self.prepared,
+            role: self.target.role.clone(),
+            prepared: self.target.prepared,
             quiet: self.quiet,
             serials,
         }
     }
 
-    fn target(&self) -> Target {
-        Target {
-            name: "signet".to_owned(),
-            server: self.server.clone(),
-            postgres: self.postgres.clone(),
-            data_dir: self.data_dir.clone(),
-            rsa_stock: self.rsa_stock,
-            access_log: self.access_log,
-            store: self.store.clone(),
-            command: None,
-            addr: self.addr.clone(),
-            token: self.token.clone(),
-            token_header: self.token_header.clone(),
-            ca_file: self.ca_file.clone(),
-            pid: self.pid,
-            mount: self.mount.clone(),
-            role: self.role.clone(),
-            prepared: self.prepared,
-            keep: self.keep,
-        }
-    }
-
     fn launch(&self) -> Result<Launch<'_>, String> {
         let name = self.scenario().name();
-        let binary = self.server.as_deref().ok_or_else(|| format!("{name}: --server must name the signet binary"))?;
-        let postgres = self.postgres.as_deref();
-        let rsa_stock = self.rsa_stock;
-        Ok(Launch { postgres, rsa_stock, access_log: self.access_log, ..Launch::new(binary, &self.data_dir) })
+        self.target.launch().ok_or_else(|| format!("{name}: --server must name the signet binary"))
     }
 
     fn wanted(&self) -> Stock {
@@ -352,7 +282,7 @@ impl Args {
         let plan = self.plan(Vec::new());
         plan.check()?;
         let name = self.scenario().name();
-        let target = self.target();
+        let target = self.target.clone();
         let wanted = self.wanted();
         target.check(self.scenario(), wanted, "--")?;
         if self.find_rate && !find_rate::takes(self.scenario()) {
@@ -580,8 +510,8 @@ mod tests {
             assert!(parsed(line).args.order().is_ok(), "{line}");
         }
         let args = parsed("signet-load mixed --server ./signet --rsa-stock 64").args;
-        assert_eq!((args.target().rsa_stock, args.order().unwrap().target.rsa_stock), (64, 64));
-        assert_eq!(parsed("signet-load issue --store memory").args.target().store.as_deref(), Some("memory"));
+        assert_eq!((args.target.rsa_stock, args.order().unwrap().target.rsa_stock), (64, 64));
+        assert_eq!(parsed("signet-load issue --store memory").args.target.store.as_deref(), Some("memory"));
     }
 
     fn refused(line: &str) -> String {
@@ -595,7 +525,7 @@ mod tests {
             "signet-load issue --addr http://a --token-header X-Own --mount ca --role web --prepared --rate 10.5",
         );
         assert_eq!((cli.args.scenario(), cli.command.is_none()), (Scenario::Issue, true));
-        let target = cli.args.target();
+        let target = &cli.args.target;
         let plan = cli.args.plan(Vec::new());
         assert_eq!(
             (target.mount.as_deref(), target.token_header.as_deref(), target.prepared),

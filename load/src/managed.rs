@@ -54,7 +54,7 @@ impl Measured {
 /// Must be called first: SoftHSM reads its environment variable in the server and in this process.
 pub(crate) fn in_its_environment(args: &Args) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
-    if own { module::in_its_environment(&args.data_dir) } else { Ok(()) }
+    if own { module::in_its_environment(&args.target.data_dir) } else { Ok(()) }
 }
 
 /// Runs the parts and prints the figures. Fails if the limit is exceeded.

@@ -13,7 +13,7 @@ use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::plan::Stock;
 use crate::report::Outputs;
-use crate::target::Target;
+use crate::target::{DATA_DIR, Target};
 use crate::{CLIENTS, REQUESTS, Scenario};
 
 /// Scenarios for plans and comparisons; the others are separate commands.
@@ -231,7 +231,6 @@ impl Fields {
     fn target(mut self, name: &str) -> Result<Target, String> {
         let of = self.of.clone();
         let wrong = |field: &str, rule: &str| Err(format!("{of}{field}: {rule}"));
-        let default = Target::default();
         let token = match self.path("token_file")? {
             Some(file) => read_token(&file).map_err(|cause| format!("{of}token_file: {cause}"))?,
             None => String::new(),
@@ -241,7 +240,7 @@ impl Fields {
             name: self.text("name")?.unwrap_or_else(|| name.to_owned()),
             server: self.path("server")?,
             postgres: self.path("postgres")?,
-            data_dir: self.path("data_dir")?.unwrap_or(default.data_dir),
+            data_dir: self.path("data_dir")?.unwrap_or_else(|| DATA_DIR.into()),
             rsa_stock: rsa_stock.unwrap_or(0),
             access_log: self.flag("access_log")?,
             store: self.text("store")?,

@@ -194,6 +194,7 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
     let file = folder.path().join("server.py");
     std::fs::write(&file, script).unwrap();
     let target = Target {
+        name: "server".to_owned(),
         command: Some(format!("python3 {} {port}", file.display())),
         addr: format!("http://127.0.0.1:{port}"),
         data_dir: folder.path().to_owned(),

@@ -1,7 +1,7 @@
 //! The measured server: a running one, one that a command line starts, or a `signet` binary that is started here.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,60 +27,66 @@ use crate::{Scenario, proc};
 /// Time limit for a command line to start a server.
 const UP: Duration = Duration::from_secs(60);
 
-/// Address of a server, or how it is started, and how to connect to it.
-#[derive(Clone, Debug, PartialEq)]
+/// Default data folder.
+pub(crate) const DATA_DIR: &str = "load-data";
+
+/// Address of a server, or how it is started, and how to connect to it. The fields are options of the command line.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
 pub(crate) struct Target {
     /// Name in reports.
+    #[arg(skip = "signet")]
     pub(crate) name: String,
-    /// The `signet` binary to start, with its store in `data_dir`.
-    pub(crate) server: Option<PathBuf>,
-    pub(crate) postgres: Option<PathBuf>,
-    pub(crate) data_dir: PathBuf,
-    /// RSA-2048 keys that a server started here generates while it is idle.
-    pub(crate) rsa_stock: u32,
-    /// `true`: a server started here logs every request.
-    pub(crate) access_log: bool,
-    /// The user's description of a running server's store.
-    pub(crate) store: Option<String>,
     /// Shell command line that starts a server.
+    #[arg(skip)]
     pub(crate) command: Option<String>,
+    /// Address of a running server.
+    #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     pub(crate) addr: String,
+    /// Token that may write policies and roles there.
+    #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     pub(crate) token: String,
+    /// Header that carries the token (X-Vault-Token; X-Service-Token for a server that is started here).
+    #[arg(long, value_name = "NAME")]
     pub(crate) token_header: Option<String>,
+    /// CA certificate for an https address, PEM.
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
     pub(crate) ca_file: Option<PathBuf>,
-    pub(crate) pid: Option<u32>,
-    /// The mount; `None` for a new one, or for the default mount of a server started here.
+    /// The mount. By default the run creates and removes its own; with `--server` it uses that of the data folder. An
+    /// existing mount at `--addr` is rejected unless `--prepared` is set.
+    #[arg(long, value_name = "NAME")]
     pub(crate) mount: Option<String>,
-    /// The role; `None` for a new one.
+    /// The role, which the run creates and removes. An existing role is rejected unless `--prepared` is set.
+    #[arg(long, value_name = "NAME")]
     pub(crate) role: Option<String>,
-    /// `true`: an existing mount, root and role are used as they are.
+    /// Use an existing mount, root and role as they are; create nothing.
+    #[arg(long)]
     pub(crate) prepared: bool,
-    /// `true`: mount, role and policy stay on the server after the run.
+    /// Leave mount, role and policy on the server.
+    #[arg(long, conflicts_with = "prepared")]
     pub(crate) keep: bool,
-}
-
-impl Default for Target {
-    fn default() -> Self {
-        Self {
-            name: "server".to_owned(),
-            server: None,
-            postgres: None,
-            data_dir: PathBuf::from("load-data"),
-            rsa_stock: 0,
-            access_log: false,
-            store: None,
-            command: None,
-            addr: String::new(),
-            token: String::new(),
-            token_header: None,
-            ca_file: None,
-            pid: None,
-            mount: None,
-            role: None,
-            prepared: false,
-            keep: false,
-        }
-    }
+    /// Start this `signet` binary for the run, and stop it afterwards.
+    #[arg(long)]
+    pub(crate) server: Option<PathBuf>,
+    /// Start a PostgreSQL cluster in the data folder for that server: the folder of PostgreSQL's programs, or `auto`
+    /// for the newest of Debian's.
+    #[arg(long, value_name = "BINDIR", requires = "server")]
+    pub(crate) postgres: Option<PathBuf>,
+    /// RSA-2048 keys that the server generates while it is idle; with 0, each request generates its own key.
+    #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
+    pub(crate) rsa_stock: u32,
+    /// Log every request of the started server to the log file in the data folder.
+    #[arg(long, requires = "server")]
+    pub(crate) access_log: bool,
+    /// Description of a running server's store, for the report.
+    #[arg(long, value_name = "TEXT", conflicts_with = "server")]
+    pub(crate) store: Option<String>,
+    /// Data folder for `--server`, on the disk to be measured. Existing data is reused.
+    #[arg(long, default_value = DATA_DIR)]
+    pub(crate) data_dir: PathBuf,
+    /// Process id of a running server, for its CPU time; detected if the server listens on the loopback.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
 }
 
 /// A server that responds. Fields are dropped in order: the run's objects are removed, then a server that was started
@@ -100,6 +106,14 @@ impl Target {
     /// Returns the connection settings for its address.
     pub(crate) fn peer(&self) -> Result<Peer, String> {
         Peer::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
+    }
+
+    /// Returns the launch options of the server; `None` unless it is started from a binary.
+    pub(crate) fn launch(&self) -> Option<Launch<'_>> {
+        let binary = self.server.as_deref()?;
+        let postgres = self.postgres.as_deref();
+        let rsa_stock = self.rsa_stock;
+        Some(Launch { postgres, rsa_stock, access_log: self.access_log, ..Launch::new(binary, &self.data_dir) })
     }
 
     /// Returns the plan with the role and settings of this server.
@@ -125,8 +139,8 @@ impl Target {
 
     /// Starts the server if it has a command, waits until it responds, and creates the mount that the scenario needs.
     pub(crate) async fn open(&self, scenario: Scenario) -> Result<Open, String> {
-        let mut open = match (&self.server, &self.command) {
-            (Some(binary), _) => self.start(binary).await?,
+        let mut open = match (self.launch(), &self.command) {
+            (Some(launch), _) => self.start(&launch).await?,
             (None, Some(command)) => self.run(command).await?,
             (None, None) => {
                 let peer = self.peer()?;
@@ -185,14 +199,8 @@ impl Target {
         })
     }
 
-    async fn start(&self, binary: &Path) -> Result<Open, String> {
-        let launch = Launch {
-            postgres: self.postgres.as_deref(),
-            rsa_stock: self.rsa_stock,
-            access_log: self.access_log,
-            ..Launch::new(binary, &self.data_dir)
-        };
-        let started = Started::launch(&launch).await?;
+    async fn start(&self, launch: &Launch<'_>) -> Result<Open, String> {
+        let started = Started::launch(launch).await?;
         let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
         let peer = Peer::new(&format!("http://{}", started.peer.host()), header, None)?;
         let watched = started.watched();

@@ -91,7 +91,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
 
 /// Measures few revoked certificates, in a temporary store.
 async fn short(args: &Args, launch: &Launch<'_>, requests: u64) -> Result<Cost, String> {
-    let folder = args.data_dir.join(format!("short-{}", std::process::id()));
+    let folder = args.target.data_dir.join(format!("short-{}", std::process::id()));
     let server = Started::launch(&Launch { data_dir: &folder, ..*launch }).await?;
     // One of them is the root, which is not revoked.
     let stock = Stock { certificates: FEW + requests + 1, revoked: FEW };
