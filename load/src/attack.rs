@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 
 use crate::Args;
 use crate::client::{Peer, Wire};
-use crate::crowd::{BEFORE, Crowd, Kind};
+use crate::crowd::{Answers, Crowd, Kind};
 use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
+use crate::format::counts;
 use crate::ocsp::Asked;
 use crate::pace::Pace;
 use crate::plan::Stock;
@@ -108,7 +109,7 @@ struct Part {
     connections: usize,
     quiet: Option<f64>,
     figures: Measured,
-    answers: BTreeMap<String, u64>,
+    answers: Answers,
 }
 
 struct Measured {
@@ -171,7 +172,7 @@ async fn beside(
                 connections: 0,
                 quiet: p99,
                 figures,
-                answers: BTreeMap::new(),
+                answers: Answers::new(),
             };
             part.print();
             parts.push(part);
@@ -182,15 +183,14 @@ async fn beside(
                 return Ok(());
             }
             let crowd = Crowd::start(&peers.attacker, token, *connections, row.kind.clone())?;
-            tokio::time::sleep(BEFORE).await;
-            let figures = measure(args, server, &place, row.victim).await;
+            let (figures, answers) = crowd.during(measure(args, server, &place, row.victim)).await?;
             let part = Part {
                 attack: row.kind.name.to_owned(),
                 victim: row.victim,
                 connections: *connections,
                 quiet: quiet.get(&row.victim).copied().flatten(),
-                answers: crowd.end()?,
-                figures: figures?,
+                answers,
+                figures,
             };
             part.print();
             parts.push(part);
@@ -226,7 +226,6 @@ impl Part {
 
     fn print(&self) {
         let answered = &self.figures.answered;
-        let answers: Vec<String> = self.answers.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
         println!(
             "  {} {:<26} {:>4} × {:<14} p50 {:>8.2}  p99 {:>8.2} ms  {:>6.1} x  {:>5.0} MiB  {} {:?}",
             if self.holds() { "holds " } else { "MISSED" },
@@ -237,7 +236,7 @@ impl Part {
             answered.known(99.0).unwrap_or(f64::NAN),
             self.ratio().unwrap_or(f64::NAN),
             self.figures.resident_mib,
-            answers.join(", "),
+            counts(&self.answers),
             answered.errors,
         );
     }
@@ -331,11 +330,11 @@ fn row(kind: Kind, victim: Victim) -> Row {
 }
 
 fn get(name: &'static str, path: String) -> Kind {
-    Kind { name, wire: Wire::Secrets, method: Method::GET, path, body: Bytes::new(), gzip: false }
+    Kind::get(name, Wire::Secrets, path)
 }
 
 fn post(name: &'static str, path: String, body: &Value) -> Kind {
-    Kind { method: Method::POST, body: body.to_string().into(), ..get(name, path) }
+    Kind::post(name, Wire::Secrets, path, body.to_string())
 }
 
 /// TLS handshakes with a server that has an RSA-4096 key.

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::Args;
 use crate::client::{Client, Peer, Wire};
 use crate::drive::{Answered, Bounds, Class, Place, drive};
+use crate::format::counts;
 use crate::pace::Pace;
 use crate::proc::Watched;
 use crate::run_context::is_interrupted;
@@ -35,7 +36,7 @@ const SIZE: usize = 3_700_000;
 const WORKSPACES: usize = 120;
 const TAGS: usize = 9;
 /// Time between the start of the crowd and the measurement.
-pub(crate) const BEFORE: Duration = Duration::from_millis(500);
+const BEFORE: Duration = Duration::from_millis(500);
 const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
 
 /// The request that a crowd repeats.
@@ -50,8 +51,18 @@ pub(crate) struct Kind {
     pub(crate) gzip: bool,
 }
 
-/// Number of responses to a crowd by status or error.
-type Answers = BTreeMap<String, u64>;
+impl Kind {
+    pub(crate) fn get(name: &'static str, wire: Wire, path: impl Into<String>) -> Self {
+        Self { name, wire, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false }
+    }
+
+    pub(crate) fn post(name: &'static str, wire: Wire, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::POST, body: body.into(), ..Self::get(name, wire, path) }
+    }
+}
+
+/// Number of responses by status or error.
+pub(crate) type Answers = BTreeMap<String, u64>;
 
 struct Part {
     name: &'static str,
@@ -76,9 +87,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         let name = kind.name;
         let token = if kind.wire == Wire::Projects { &server.token } else { &one };
         let crowd = Crowd::start(&server.peer, token, clients, kind)?;
-        tokio::time::sleep(BEFORE).await;
-        let others = looked_up(args, &server, &others).await;
-        parts.push(Part { name, answers: crowd.end()?, others: others? });
+        let (others, answers) = crowd.during(looked_up(args, &server, &others)).await?;
+        parts.push(Part { name, answers, others });
     }
     let store = server.store()?;
     print(&store, clients, &parts);
@@ -157,9 +167,16 @@ impl Crowd {
         Ok(Self { over, thread })
     }
 
-    pub(crate) fn end(self) -> Result<Answers, String> {
+    /// Measures once the crowd is at work, and stops it. Returns both results.
+    pub(crate) async fn during<T>(
+        self,
+        measurement: impl Future<Output = Result<T, String>>,
+    ) -> Result<(T, Answers), String> {
+        tokio::time::sleep(BEFORE).await;
+        let measured = measurement.await;
         self.over.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| "the thread of the crowd panicked".to_owned())
+        let answers = self.thread.join().map_err(|_| "the thread of the crowd panicked".to_owned())?;
+        Ok((measured?, answers))
     }
 }
 
@@ -203,45 +220,25 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
             server.place().provisioner.remove_later(format!("the workspace crowd-{n}"), Wire::Projects, path);
         }
     }
-    let get = |name, path: String| Kind {
-        name,
-        wire: Wire::Projects,
-        method: Method::GET,
-        path,
-        body: Bytes::new(),
-        gzip: false,
-    };
-    let post = |name, wire, path: &str, body| Kind {
-        name,
-        wire,
-        method: Method::POST,
-        path: path.to_owned(),
-        body,
-        gzip: false,
-    };
+    let wrap = "/v1/sys/wrapping/wrap";
+    let rights = "/v1/sys/capabilities-self";
     let include = "include=organization,project,effective_tag_bindings";
     let numbers = format!("{{\"data\":[0{}]}}", ",0".repeat(SIZE / 2));
     let text = workspace(&"a".repeat(SIZE), "[]");
     let paths: Vec<String> = (0..1_000).map(|n| format!("secret/a/path/number/{n}")).collect();
     let values: serde_json::Map<String, Value> = (0..9_000).map(|n| (format!("key-{n}"), n.into())).collect();
     Ok(vec![
-        get("a page of 100 with all includes", format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}")),
-        get("a page of 20", WORKSPACES_PATH.to_owned()),
-        post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers.into()),
-        post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),
-        post(
-            "a body of one long text",
-            Wire::Secrets,
-            "/v1/sys/wrapping/wrap",
-            json!({ "text": "a".repeat(SIZE) }).to_string().into(),
+        Kind::get(
+            "a page of 100 with all includes",
+            Wire::Projects,
+            format!("{WORKSPACES_PATH}?page%5Bsize%5D=100&{include}"),
         ),
-        post("a body of 9,000 values", Wire::Secrets, "/v1/sys/wrapping/wrap", Value::from(values).to_string().into()),
-        post(
-            "rights on 1,000 paths",
-            Wire::Secrets,
-            "/v1/sys/capabilities-self",
-            json!({ "paths": paths }).to_string().into(),
-        ),
+        Kind::get("a page of 20", Wire::Projects, WORKSPACES_PATH),
+        Kind::post("a document of numbers", Wire::Projects, WORKSPACES_PATH, numbers),
+        Kind::post("a document with a long name", Wire::Projects, WORKSPACES_PATH, text),
+        Kind::post("a body of one long text", Wire::Secrets, wrap, json!({ "text": "a".repeat(SIZE) }).to_string()),
+        Kind::post("a body of 9,000 values", Wire::Secrets, wrap, Value::from(values).to_string()),
+        Kind::post("rights on 1,000 paths", Wire::Secrets, rights, json!({ "paths": paths }).to_string()),
     ])
 }
 
@@ -270,7 +267,6 @@ fn print(store: &str, clients: usize, parts: &[Part]) {
     println!("crowd on {store}: {RATE} look-ups a second by {OTHERS} connections, beside {clients} of one other token");
     for part in parts {
         let others = &part.others;
-        let answers: Vec<String> = part.answers.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
         let verdict = if part.holds() { "holds " } else { "MISSED" };
         println!(
             "  {verdict}  {:<34} p50 {:>7.2}  p99 {:>7.2}  max {:>8.2} ms  {}",
@@ -278,7 +274,7 @@ fn print(store: &str, clients: usize, parts: &[Part]) {
             others.known(50.0).unwrap_or(f64::NAN),
             others.known(99.0).unwrap_or(f64::NAN),
             others.known(100.0).unwrap_or(f64::NAN),
-            answers.join(", ")
+            counts(&part.answers)
         );
         for (cause, count) in &others.errors {
             println!("          {count} × {cause}");

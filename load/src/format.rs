@@ -21,6 +21,12 @@ pub(crate) fn number(value: f64) -> String {
     format!("{sign}{}{point}{rest}", groups.join(","))
 }
 
+/// Lists how often each response or error occurred.
+pub(crate) fn counts<'a>(of: impl IntoIterator<Item = (&'a String, &'a u64)>) -> String {
+    let counts: Vec<String> = of.into_iter().map(|(cause, count)| format!("{count} × {cause}")).collect();
+    counts.join(", ")
+}
+
 /// Escapes a text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

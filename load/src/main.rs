@@ -50,7 +50,6 @@ mod target;
 mod timeline;
 mod verdict;
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -18,7 +18,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Peer, Wire};
+use crate::crowd::{self, Kind};
 use crate::drive::{Answered, Figures};
+use crate::format::counts;
 use crate::plan;
 use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::Started;
@@ -32,25 +34,16 @@ const REST: Duration = Duration::from_millis(100);
 /// Maximum p99 during oversized requests, relative to its value alone.
 const MAX_P99_RATIO: f64 = 3.0;
 
-/// A request that the server must reject.
-struct Oversized {
-    name: &'static str,
-    wire: Wire,
-    method: Method,
-    path: String,
-    body: Bytes,
-}
-
-/// Number of responses per request and status (or error).
-type Answers = BTreeMap<&'static str, BTreeMap<String, u64>>;
+/// The responses to each oversized request.
+type Answers = BTreeMap<&'static str, crowd::Answers>;
 
 /// Runs both parts and prints the verdict. Fails if the limit is exceeded, or if an oversized request is not rejected
 /// as a client error.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let server = Started::launch(&args.launch()?).await?;
-    let senders = Senders::start(&server, requests(&server).await?)?;
+    let requests = requests(&server).await?;
     let alone = issue(args, &server).await?;
-    senders.begin();
+    let senders = Senders::start(&server, requests)?;
     let beside = issue(args, &server).await;
     let answers = senders.end()?;
     if is_interrupted() {
@@ -94,20 +87,17 @@ fn only(figures: Figures) -> Result<Answered, String> {
     }
 }
 
-/// Threads that send oversized requests one after the other, between `begin` and `end`.
+/// Threads that send oversized requests one after the other until `end`.
 struct Senders {
-    sending: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<Answers>>,
 }
 
 impl Senders {
-    fn start(server: &Started, requests: Vec<Oversized>) -> Result<Self, String> {
-        let sending = Arc::<AtomicBool>::default();
+    fn start(server: &Started, requests: Vec<Kind>) -> Result<Self, String> {
         let over = Arc::<AtomicBool>::default();
         let requests = Arc::new(requests);
         let threads = (0..SENDERS).map(|first| {
-            let sending = Arc::clone(&sending);
             let over = Arc::clone(&over);
             let requests = Arc::clone(&requests);
             let peer = server.peer.clone();
@@ -119,20 +109,14 @@ impl Senders {
                 let each = requests.iter().cycle().skip(first * requests.len() / SENDERS);
                 for request in each.take_while(|_| !over.load(Ordering::Relaxed)) {
                     thread::sleep(REST);
-                    if sending.load(Ordering::Relaxed) {
-                        let answer = runtime.block_on(sent(&peer, &token, request)).unwrap_or_else(|cause| cause);
-                        *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
-                    }
+                    let answer = runtime.block_on(sent(&peer, &token, request)).unwrap_or_else(|cause| cause);
+                    *answers.entry(request.name).or_default().entry(answer).or_default() += 1;
                 }
                 answers
             }))
         });
         let threads = threads.collect::<Result<_, String>>()?;
-        Ok(Self { sending, over, threads })
-    }
-
-    fn begin(&self) {
-        self.sending.store(true, Ordering::Relaxed);
+        Ok(Self { over, threads })
     }
 
     fn end(self) -> Result<Answers, String> {
@@ -150,30 +134,23 @@ impl Senders {
 }
 
 /// Sends a request on a separate connection and returns the status.
-async fn sent(peer: &Peer, token: &str, request: &Oversized) -> Result<String, String> {
+async fn sent(peer: &Peer, token: &str, request: &Kind) -> Result<String, String> {
     let mut client = Client::connect_as(peer, token, request.wire).await?;
     let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;
     Ok(answer.status.as_u16().to_string())
 }
 
-async fn requests(server: &Started) -> Result<Vec<Oversized>, String> {
+async fn requests(server: &Started) -> Result<Vec<Kind>, String> {
     let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
     let projects = client.send(Method::GET, "/api/v2/organizations/dev/projects", Bytes::new()).await?;
     let projects: Value = serde_json::from_slice(&projects.body).map_err(|e| format!("projects: {e}"))?;
     let project = projects["data"][0]["id"].as_str().ok_or("the organization dev has no project")?;
-    let secrets = |name, path: &str, field: &str, value: String| Oversized {
-        name,
-        wire: Wire::Secrets,
-        method: Method::POST,
-        path: path.to_owned(),
-        body: Bytes::from(format!("{{\"common_name\":\"a.example.test\",\"{field}\":{value}}}")),
+    let secrets = |name, path: &str, field: &str, value: String| {
+        Kind::post(name, Wire::Secrets, path, format!("{{\"common_name\":\"a.example.test\",\"{field}\":{value}}}"))
     };
-    let document = |name, method, path: String, data: String| Oversized {
-        name,
-        wire: Wire::Projects,
+    let document = |name, method, path: String, data: String| Kind {
         method,
-        path,
-        body: Bytes::from(format!("{{\"data\":{data}}}")),
+        ..Kind::post(name, Wire::Projects, path, format!("{{\"data\":{data}}}"))
     };
     let texts = format!("[{}]", ["\"a.test\""].repeat(SIZE / 9).join(","));
     let tag = "{\"type\":\"tag-bindings\",\"attributes\":{\"key\":\"k\",\"value\":\"v\"}}";
@@ -294,8 +271,7 @@ fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio:
         );
     }
     for (name, of) in answers {
-        let counts: Vec<String> = of.iter().map(|(answer, count)| format!("{count} × {answer}")).collect();
-        println!("  {name:<28} {}", counts.join(", "));
+        println!("  {name:<28} {}", counts(of));
     }
     let verdict = if ratio <= MAX_P99_RATIO { "holds" } else { "MISSED" };
     println!("  {verdict}  p99 during them {ratio:.2} x (limit {MAX_P99_RATIO} x)");

@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 

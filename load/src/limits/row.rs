@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::drive::Figures;
-use crate::format::number;
+use crate::format::{counts, number};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -44,8 +44,7 @@ impl Row {
             return self;
         }
         let causes = figures.classes.iter().flat_map(|class| &class.errors);
-        let causes: Vec<String> = causes.map(|(cause, count)| format!("{count} × {cause}")).collect();
-        Self { note: format!("{}; failed requests: {}", self.note, causes.join(", ")), failed: true, ..self }
+        Self { note: format!("{}; failed requests: {}", self.note, counts(causes)), failed: true, ..self }
     }
 
     pub(super) fn verdict(&self) -> &'static str {
