@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 
 use crate::client::Client;
+use crate::der::{SEQUENCE, next};
 
 /// Returns the complete CRL of the default issuer, DER.
 pub(crate) async fn get(client: &mut Client, mount: &str) -> Result<Bytes, String> {
@@ -31,40 +32,28 @@ pub(crate) fn serials(der: &[u8]) -> Result<HashSet<String>, String> {
 }
 
 fn read(der: &[u8]) -> Option<HashSet<String>> {
-    let (_, list, _) = value(der)?;
-    let (_, mut fields, _) = value(list)?;
+    let list = next(der)?.content;
+    let mut fields = next(list)?.content;
     // version, signature, issuer, thisUpdate, nextUpdate
     for _ in 0..5 {
-        fields = value(fields)?.2;
+        fields = next(fields)?.after;
     }
     let mut serials = HashSet::new();
-    let (tag, mut entries, _) = value(fields)?;
+    let revoked = next(fields)?;
     // A CRL without entries continues with its extensions.
-    if tag != 0x30 {
+    if revoked.tag != SEQUENCE {
         return Some(serials);
     }
+    let mut entries = revoked.content;
     while !entries.is_empty() {
-        let (_, entry, rest) = value(entries)?;
-        let (_, number, _) = value(entry)?;
+        let entry = next(entries)?;
+        let number = next(entry.content)?.content;
         let number = if number.len() > 1 { number.strip_prefix(&[0]).unwrap_or(number) } else { number };
         let octets: Vec<String> = number.iter().map(|octet| format!("{octet:02x}")).collect();
         serials.insert(octets.join(":"));
-        entries = rest;
+        entries = entry.after;
     }
     Some(serials)
-}
-
-/// Returns tag and content of the first value, and the bytes after it.
-fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&[tag, length], rest) = der.split_first_chunk()?;
-    let (len, rest) = if length < 0x80 {
-        (usize::from(length), rest)
-    } else {
-        let (octets, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-        (octets.iter().fold(0_usize, |len, &octet| len << 8 | usize::from(octet)), rest)
-    };
-    let (content, rest) = rest.split_at_checked(len)?;
-    Some((tag, content, rest))
 }
 
 #[cfg(test)]

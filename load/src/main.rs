@@ -15,6 +15,7 @@ mod command_line;
 mod compare;
 mod crl;
 mod crowd;
+mod der;
 #[cfg(test)]
 mod double;
 mod drive;

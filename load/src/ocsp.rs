@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::anchors::Anchors;
 use crate::client::Client;
+use crate::der::{Der, INTEGER, OCTET_STRING, SEQUENCE, encode, next};
 use crate::drive::{Class, Figures, Place, drive};
 use crate::environment::environment;
 use crate::html::{Page, Run};
@@ -29,9 +30,6 @@ const MAX_CERTIFICATES: usize = 100_000;
 const NONCE: usize = 32;
 
 const MEDIA_TYPE: &str = "application/ocsp-request";
-const INTEGER: u8 = 0x02;
-const OCTET_STRING: u8 = 0x04;
-const SEQUENCE: u8 = 0x30;
 /// SHA-1 as a complete AlgorithmIdentifier; nearly every client sends it.
 const SHA1: &[u8] = &[SEQUENCE, 9, 0x06, 5, 0x2b, 0x0e, 3, 2, 0x1a, 5, 0];
 /// id-pkix-ocsp-nonce as a complete OBJECT IDENTIFIER.
@@ -145,28 +143,15 @@ fn share((hits, misses): (f64, f64), (hits_after, misses_after): (f64, f64)) -> 
 
 // --- Requests (RFC 6960 4.1.1) ---
 
-fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let content = parts.concat();
-    let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
-    let mut out = vec![tag];
-    match length {
-        0..0x80 => out.push(length as u8),
-        0x80..0x100 => out.extend([0x81, length as u8]),
-        _ => out.extend([&[0x82][..], &length.to_be_bytes()].concat()),
-    }
-    out.extend(content);
-    out
-}
-
 /// Encodes a request for one certificate; `issuer` holds the DER encoded hashes of the issuer's name and key.
 fn request(issuer: &[u8], serial: &[u8], nonce: Option<&[u8]>) -> Vec<u8> {
-    let id = value(SEQUENCE, &[SHA1, issuer, &value(INTEGER, &[serial])]);
-    let list = value(SEQUENCE, &[&value(SEQUENCE, &[&id])]);
+    let id = encode(SEQUENCE, &[SHA1, issuer, &encode(INTEGER, &[serial])]);
+    let list = encode(SEQUENCE, &[&encode(SEQUENCE, &[&id])]);
     let extensions = nonce.map_or_else(Vec::new, |nonce| {
-        let octets = value(OCTET_STRING, &[&value(OCTET_STRING, &[nonce])]);
-        value(0xa2, &[&value(SEQUENCE, &[&value(SEQUENCE, &[NONCE_ID, &octets])])])
+        let octets = encode(OCTET_STRING, &[&encode(OCTET_STRING, &[nonce])]);
+        encode(0xa2, &[&encode(SEQUENCE, &[&encode(SEQUENCE, &[NONCE_ID, &octets])])])
     });
-    value(SEQUENCE, &[&value(SEQUENCE, &[&list, &extensions])])
+    encode(SEQUENCE, &[&encode(SEQUENCE, &[&list, &extensions])])
 }
 
 /// Returns the path of a GET: base64 with the reserved characters percent-encoded.
@@ -183,28 +168,6 @@ fn octets(serial: &str) -> Option<Vec<u8>> {
     Some(sign.into_iter().chain(octets).collect())
 }
 
-#[derive(Clone, Copy)]
-struct Der<'a> {
-    content: &'a [u8],
-    /// The value with tag and length.
-    whole: &'a [u8],
-    after: &'a [u8],
-}
-
-fn next(der: &[u8]) -> Option<Der<'_>> {
-    let (&[_, first], rest) = der.split_first_chunk()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81..=0x83 => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (length.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet)), rest)
-        }
-        _ => return None,
-    };
-    let (content, after) = rest.split_at_checked(length)?;
-    Some(Der { content, whole: &der[..der.len() - after.len()], after })
-}
-
 /// Returns SHA-1 hashes of an issuer's name and key from its certificate, DER encoded.
 fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
     let fields = next(next(certificate)?.content)?;
@@ -212,7 +175,7 @@ fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
     // version, serialNumber, signature, issuer, validity, subject, subjectPublicKeyInfo
     let [_, _, _, _, _, subject, key, ..] = all[..] else { return None };
     let bits = next(next(key.content)?.after)?.content;
-    let hash = |octets: &[u8]| value(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
+    let hash = |octets: &[u8]| encode(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
     Some([hash(subject.whole), hash(bits.get(1..)?)].concat())
 }
 
@@ -288,7 +251,7 @@ mod tests {
     /// The expected bytes are those of `openssl ocsp -no_nonce -reqout` for these hashes and this serial number.
     #[test]
     fn a_request_is_what_others_write() {
-        let issuer = [value(OCTET_STRING, &[&[1; 20]]), value(OCTET_STRING, &[&[2; 20]])].concat();
+        let issuer = [encode(OCTET_STRING, &[&[1; 20]]), encode(OCTET_STRING, &[&[2; 20]])].concat();
         let serial = octets("f0:01").unwrap();
         let der = request(&issuer, &serial, None);
         let hashes = [&[4, 20][..], &[1; 20], &[4, 20], &[2; 20]].concat();
@@ -310,8 +273,8 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "Root");
         let certificate = params.self_signed(&key).unwrap();
         let name =
-            value(SEQUENCE, &[&value(0x31, &[&value(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &value(0x0c, &[b"Root"])])])]);
-        let sha1 = |octets: &[u8]| value(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
+            encode(SEQUENCE, &[&encode(0x31, &[&encode(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &encode(0x0c, &[b"Root"])])])]);
+        let sha1 = |octets: &[u8]| encode(OCTET_STRING, &[digest(&SHA1_FOR_LEGACY_USE_ONLY, octets).as_ref()]);
         let expected = [sha1(&name), sha1(key.public_key_raw())].concat();
         assert_eq!(issuer_hashes(certificate.der()), Some(expected));
         for cut in 0..40 {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Peer, Wire};
 use crate::crowd::{self, Kind};
+use crate::der::{OCTET_STRING, SEQUENCE, encode};
 use crate::drive::{Answered, Figures};
 use crate::format::counts;
 use crate::plan;
@@ -211,16 +212,6 @@ fn bundle() -> String {
     one.repeat(SIZE / (one.len() + 4))
 }
 
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let length = &length[length.iter().take_while(|octet| **octet == 0).count()..];
-    let head = match content.len() {
-        0..0x80 => vec![tag, content.len() as u8],
-        _ => [&[tag, 0x80 | length.len() as u8], length].concat(),
-    };
-    [head, content.to_vec()].concat()
-}
-
 /// Returns an unsigned certificate (RFC 5280 section 4.1) of about [`SIZE`] bytes, most of them different extensions.
 fn certificate() -> Vec<u8> {
     let extension = |n: usize| {
@@ -238,24 +229,19 @@ fn certificate() -> Vec<u8> {
             0x80 | (n >> 7) as u8 & 0x7f,
             n as u8 & 0x7f,
         ];
-        der(0x30, &[der(0x06, &arcs), der(0x04, &[5, 0])].concat())
+        encode(SEQUENCE, &[&encode(0x06, &[&arcs]), &encode(OCTET_STRING, &[&[5, 0]])])
     };
     let extensions: Vec<u8> = (0..SIZE / 28).flat_map(extension).collect();
-    let algorithm = der(0x30, &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]);
-    let name = der(0x30, &der(0x31, &der(0x30, &[&[0x06, 3, 0x55, 4, 3][..], &[0x0c, 1, b'a']].concat())));
-    let validity = der(0x30, &[der(0x17, b"260101000000Z"), der(0x17, b"360101000000Z")].concat());
+    let algorithm = encode(SEQUENCE, &[&[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]]);
+    let common_name = encode(SEQUENCE, &[&[0x06, 3, 0x55, 4, 3], &[0x0c, 1, b'a']]);
+    let name = encode(SEQUENCE, &[&encode(0x31, &[&common_name])]);
+    let validity = encode(SEQUENCE, &[&encode(0x17, &[b"260101000000Z"]), &encode(0x17, &[b"360101000000Z"])]);
     let curve = [0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-    let key = der(0x30, &[der(0x30, &curve), der(0x03, &[&[0, 4][..], &[1; 64]].concat())].concat());
-    let fields = [
-        vec![0xa0, 3, 2, 1, 2, 2, 1, 1],
-        algorithm.clone(),
-        name.clone(),
-        validity,
-        name,
-        key,
-        der(0xa3, &der(0x30, &extensions)),
-    ];
-    der(0x30, &[der(0x30, &fields.concat()), algorithm, der(0x03, &[0; 72])].concat())
+    let key = encode(SEQUENCE, &[&encode(SEQUENCE, &[&curve]), &encode(0x03, &[&[0, 4], &[1; 64]])]);
+    let extensions = encode(0xa3, &[&encode(SEQUENCE, &[&extensions])]);
+    let version_and_serial = [0xa0, 3, 2, 1, 2, 2, 1, 1];
+    let fields = encode(SEQUENCE, &[&version_and_serial, &algorithm, &name, &validity, &name, &key, &extensions]);
+    encode(SEQUENCE, &[&fields, &algorithm, &encode(0x03, &[&[0; 72]])])
 }
 
 fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio: f64) {
@@ -280,14 +266,6 @@ fn print(store: &str, [alone, beside]: [&Answered; 2], answers: &Answers, ratio:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lengths_of_der_are_the_shortest() {
-        assert_eq!(der(4, &[])[..], [4, 0]);
-        assert_eq!(der(4, &[0; 127])[..2], [4, 127]);
-        assert_eq!(der(4, &[0; 128])[..3], [4, 0x81, 128]);
-        assert_eq!(der(4, &[0; 256])[..4], [4, 0x82, 1, 0]);
-    }
 
     #[test]
     fn large_values_have_about_the_declared_size() {
