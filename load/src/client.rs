@@ -129,6 +129,21 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
+impl Answer {
+    /// Returns the JSON of a response that must be a success; null if it is not JSON.
+    pub(crate) fn success(self, path: &str) -> Result<Value, String> {
+        if !self.status.is_success() {
+            return Err(self.unexpected(path));
+        }
+        Ok(serde_json::from_slice(&self.body).unwrap_or(Value::Null))
+    }
+
+    /// Describes a response with an unexpected status.
+    pub(crate) fn unexpected(&self, path: &str) -> String {
+        format!("{path}: {} {}", self.status, String::from_utf8_lossy(&self.body))
+    }
+}
+
 impl Client {
     /// Connects to the server. The form of `token` selects the API.
     pub(crate) async fn connect(peer: &Peer, token: &str) -> Result<Self, String> {
@@ -205,11 +220,7 @@ impl Client {
 
     /// Sends a POST that must succeed. Returns the JSON of the response, or null if the response is not JSON.
     pub(crate) async fn must(&mut self, path: &str, body: &Value) -> Result<Value, String> {
-        let answer = self.send(Method::POST, path, Bytes::from(body.to_string())).await?;
-        if !answer.status.is_success() {
-            return Err(format!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
-        }
-        Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
+        self.send(Method::POST, path, Bytes::from(body.to_string())).await?.success(path)
     }
 }
 

@@ -126,11 +126,8 @@ async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answere
     let time = Duration::from_secs(args.seconds);
     let bounds = Bounds { requests: u64::MAX, time, pace, quiet: args.quiet };
     let class = Class {
-        name: "others".to_owned(),
-        clients: OTHERS,
-        path: "/v1/auth/token/lookup-self".to_owned(),
         plausible: |answer| answer["data"]["accessor"].is_string(),
-        ..Class::default()
+        ..Class::get("others", OTHERS, "/v1/auth/token/lookup-self")
     };
     let place = Place { token, ..server.place() };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
@@ -212,7 +209,7 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
         // 422: the workspace is left over from a killed run.
         let answer = client.send(Method::POST, WORKSPACES_PATH, body).await?;
         if !matches!(answer.status.as_u16(), 201 | 422) {
-            return Err(format!("making a workspace: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
+            return Err(answer.unexpected("making a workspace"));
         }
         let made: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         if let Some(id) = made["data"]["id"].as_str() {

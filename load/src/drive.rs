@@ -65,6 +65,20 @@ impl Default for Class {
 }
 
 impl Class {
+    pub(crate) fn get(name: impl Into<String>, clients: usize, path: impl Into<String>) -> Self {
+        Self { name: name.into(), clients, path: path.into(), ..Self::default() }
+    }
+
+    pub(crate) fn post(
+        name: impl Into<String>,
+        clients: usize,
+        path: impl Into<String>,
+        bodies: Vec<Bytes>,
+        plausible: fn(&Value) -> bool,
+    ) -> Self {
+        Self { method: Method::POST, bodies, plausible, ..Self::get(name, clients, path) }
+    }
+
     fn accepts(&self, status: StatusCode) -> bool {
         self.refused.map_or(status.is_success(), |refused| status == refused)
     }

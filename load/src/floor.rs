@@ -34,7 +34,7 @@ pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet
     let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
     let provisioner = Provisioner::new(&peer, "", false)?;
     let place = Place { peer: &peer, token: "", mount: "", provisioner: &provisioner };
-    let class = Class { name: "empty GET".to_owned(), clients, path: "/".to_owned(), ..Class::default() };
+    let class = Class::get("empty GET", clients, "/");
     let bounds = Bounds { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
     let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };

@@ -10,7 +10,6 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_S
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::drive::{Class, Place, drive};
@@ -79,16 +78,9 @@ pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class,
         "bound_claims": { "/kubernetes.io/namespace": "web" }, "token_policies": provisioner.name() });
     provisioner.must(&format!("/v1/auth/{method}/role/load"), &role).await?;
     let body = json!({ "role": "load", "jwt": signed.token }).to_string();
-    let class = Class {
-        name: "login".to_owned(),
-        clients,
-        method: Method::POST,
-        path: format!("/v1/auth/{method}/login"),
-        bodies: vec![Bytes::from(body)],
-        plausible: |answer| answer["auth"]["client_token"].is_string(),
-        ..Class::default()
-    };
-    Ok((class, signed.verify_us))
+    let path = format!("/v1/auth/{method}/login");
+    let has_token = |answer: &Value| answer["auth"]["client_token"].is_string();
+    Ok((Class::post("login", clients, path, vec![Bytes::from(body)], has_token), signed.verify_us))
 }
 
 /// Creates a JWT like those of Kubernetes service accounts, with a new key.

@@ -80,9 +80,9 @@ impl Asked {
             if method == Method::GET { Bytes::from(in_path(&self.path, &der)) } else { Bytes::from(der) }
         };
         let bodies = self.serials.iter().enumerate().map(ask).collect();
-        let (method, path, media_type) =
-            (method.clone(), self.path.clone(), (method == Method::POST).then_some(MEDIA_TYPE));
-        Class { name, clients, method, path, bodies, plausible: successful, media_type, ..Class::default() }
+        let media_type = (method == Method::POST).then_some(MEDIA_TYPE);
+        let class = Class::post(name, clients, self.path.as_str(), bodies, successful);
+        Class { method: method.clone(), media_type, ..class }
     }
 }
 

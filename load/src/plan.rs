@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::Scenario;
@@ -110,9 +109,7 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
 /// Returns clients that request keys and certificates by a role.
 pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
-    let bodies = vec![Bytes::from(body.to_string())];
-    let path = format!("/v1/{mount}/issue/{role}");
-    Class { name, clients, method: Method::POST, path, bodies, plausible: certified, ..Class::default() }
+    Class::post(name, clients, format!("/v1/{mount}/issue/{role}"), vec![Bytes::from(body.to_string())], certified)
 }
 
 /// `true` if the response has a certificate and a serial number.

@@ -121,8 +121,7 @@ pub(crate) async fn auto_rebuild(admin: &Place<'_>, on: bool) -> Result<(), Stri
 
 /// Returns clients that revoke. Each body may be sent only once; every response is checked.
 pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> Class {
-    let path = format!("/v1/{mount}/revoke");
-    Class { name, clients, method: Method::POST, path, bodies, plausible: revoked, look_at: 1, ..Class::default() }
+    Class { look_at: 1, ..Class::post(name, clients, format!("/v1/{mount}/revoke"), bodies, revoked) }
 }
 
 /// `true` if the response confirms a revocation. For an expired certificate the server returns success with a warning
@@ -248,7 +247,7 @@ async fn list(client: &mut Client, path: &str) -> Result<Value, String> {
     match answer.status {
         StatusCode::NOT_FOUND => Ok(Value::Null),
         StatusCode::OK => serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}")),
-        status => Err(format!("{path}: {status} {}", String::from_utf8_lossy(&answer.body))),
+        _ => Err(answer.unexpected(path)),
     }
 }
 

@@ -305,13 +305,8 @@ async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) ->
     let bounds =
         Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };
     let class = Class {
-        name: part.name.to_owned(),
-        clients: size.clients,
         method: part.method.clone(),
-        path: String::new(),
-        bodies: part.requests.clone(),
-        plausible: part.plausible,
-        ..Class::default()
+        ..Class::post(part.name, size.clients, "", part.requests.clone(), part.plausible)
     };
     let watched = Watched { server: Some(server.pid()), postgres: server.postgres_pid() };
     drive(&place, vec![class], &bounds, watched).await

@@ -98,7 +98,7 @@ impl Provisioner {
     /// Creates a token.
     pub(crate) async fn token(&self, body: &Value) -> Result<String, String> {
         let path = "/v1/auth/token/create";
-        let created = succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)?;
+        let created = self.must(path, body).await?;
         let token = created["auth"]["client_token"].as_str().ok_or("auth/token/create: no token in the answer")?;
         let accessor = created["auth"]["accessor"].as_str().unwrap_or("unknown");
         self.created.borrow_mut().push(Created {
@@ -121,16 +121,16 @@ impl Provisioner {
 
     /// Sends a POST that must succeed. It completes even after a signal.
     pub(crate) async fn must(&self, path: &str, body: &Value) -> Result<Value, String> {
-        succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)
+        self.send(Method::POST, path, body).await?.success(path)
     }
 
     /// Returns `true` if the path exists.
     pub(crate) async fn exists(&self, path: &str) -> Result<bool, String> {
-        let answer = self.send(Wire::Secrets, Method::GET, path, &Value::Null).await?;
+        let answer = self.send(Method::GET, path, &Value::Null).await?;
         match answer.status {
             StatusCode::OK => Ok(true),
             StatusCode::NOT_FOUND => Ok(false),
-            status => Err(format!("{path}: {status} {}", String::from_utf8_lossy(&answer.body))),
+            _ => Err(answer.unexpected(path)),
         }
     }
 
@@ -145,16 +145,16 @@ impl Provisioner {
         if is_new {
             self.remove_later(format!("the {kind} {name}"), Wire::Secrets, path.to_owned());
         }
-        let answer = self.send(Wire::Secrets, Method::POST, path, body).await?;
+        let answer = self.send(Method::POST, path, body).await?;
         if is_new && !answer.status.is_success() {
             self.created.borrow_mut().pop();
         }
-        succeeded(path, answer)
+        answer.success(path)
     }
 
-    async fn send(&self, wire: Wire, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
+    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        run_context::shielded(send(&self.peer, &self.token, wire, method, path, body)).await
+        run_context::shielded(send(&self.peer, &self.token, Wire::Secrets, method, path, body)).await
     }
 }
 
@@ -210,11 +210,4 @@ async fn send(peer: &Peer, token: &str, wire: Wire, method: Method, path: &str, 
     let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
     let limit = REQUEST_TIMEOUT.as_secs();
     tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_| format!("no answer within {limit} s"))?
-}
-
-fn succeeded(path: &str, answer: Answer) -> Result<Value, String> {
-    if !answer.status.is_success() {
-        return Err(format!("{path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
-    }
-    Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
 }

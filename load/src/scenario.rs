@@ -29,10 +29,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
     let clients = plan.clients;
     let role = plan.role(admin);
     Ok(match plan.scenario {
-        Scenario::Health => {
-            let path = "/v1/sys/health".to_owned();
-            open(Class { name: "health".to_owned(), clients, path, ..Class::default() })
-        }
+        Scenario::Health => open(Class::get("health", clients, "/v1/sys/health")),
         Scenario::CrlGet => open(complete_crl(admin, clients)),
         Scenario::OcspGet | Scenario::OcspNonce => {
             let asked = Asked::find(admin, usize::MAX).await?;
@@ -51,10 +48,8 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
             let bodies = (0..CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
-            let name = plan.name();
             let path = admin.path(&format!("sign/{role}"));
-            let method = Method::POST;
-            let class = Class { name, clients, method, path, bodies, plausible: certified, ..Class::default() };
+            let class = Class::post(plan.name(), clients, path, bodies, certified);
             (prepare(plan, admin).await?, vec![class])
         }
         Scenario::Revoke | Scenario::Crl => {
@@ -138,9 +133,7 @@ pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
 
 /// Returns clients that request the complete CRL.
 pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
-    let name = "complete CRL".to_owned();
-    let path = place.path("crl");
-    Class { name, clients, path, plausible: |answer| answer[0] == 0x30, ..Class::default() }
+    Class { plausible: |answer| answer[0] == 0x30, ..Class::get("complete CRL", clients, place.path("crl")) }
 }
 
 fn csr(plan: &Plan, number: usize) -> Result<String, String> {

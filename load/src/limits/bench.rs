@@ -239,13 +239,9 @@ impl Bench<'_> {
     }
 
     async fn refusals(&self, token: &str, seconds: u64) -> Result<f64, String> {
-        let class = Class {
-            name: "refused".to_owned(),
-            clients: self.args.clients.into(),
-            path: self.server.place().path("roles/load"),
-            refused: Some(StatusCode::FORBIDDEN),
-            ..Class::default()
-        };
+        let path = self.server.place().path("roles/load");
+        let refused = Some(StatusCode::FORBIDDEN);
+        let class = Class { refused, ..Class::get("refused", self.args.clients.into(), path) };
         let place = Place { token, ..self.server.place() };
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
         let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched()).await?;
@@ -376,12 +372,7 @@ impl Bench<'_> {
 
     /// Measures an empty GET of the server.
     pub(super) async fn live(&mut self) -> Result<EmptyGet, String> {
-        let class = Class {
-            name: "live".to_owned(),
-            clients: self.args.clients.into(),
-            path: "/v1/sys/live".to_owned(),
-            ..Class::default()
-        };
+        let class = Class::get("live", self.args.clients.into(), "/v1/sys/live");
         let run = self.class("sys/live", "", class, self.args.seconds.min(5)).await?;
         let figures = &self.runs[run].figures;
         let class = figures.classes.first().filter(|_| !figures.failed()).ok_or("sys/live fails")?;
