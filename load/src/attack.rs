@@ -5,12 +5,9 @@
 //! p99 may be three times its value without an attack or 20 ms, whichever is larger; the limit for server memory is 300
 //! MiB.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -28,9 +25,10 @@ use crate::server::{MOUNT, Started};
 
 /// Default numbers of attacker connections.
 const CONNECTIONS: [usize; 3] = [64, 256, 900];
-/// Connections of the victim, and its requests per second.
+/// Connections of the victim, and its requests per second: for `issue`, and for other requests.
 const VICTIMS: usize = 4;
 const RATE: f64 = 100.0;
+const SLOW_RATE: f64 = RATE / 5.0;
 /// Limits: p99 relative to its value without an attack, p99 in milliseconds, memory in MiB.
 const MAX_RATIO: f64 = 3.0;
 const MAX_P99_MS: f64 = 20.0;
@@ -49,63 +47,23 @@ const HEALTH: &str = "/v1/sys/health";
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Victim {
-    Issue,
-    IssueByRsa,
-    WriteRole,
-    WritePolicy,
-    /// A TLS handshake and a request without work.
-    Connect,
+/// The repeated request of a victim, and the attacks during which it is measured.
+struct Victim {
+    class: Class,
+    /// Requests per second. A write is a separate commit, and a handshake takes several milliseconds.
+    rate: f64,
+    attacks: Vec<Attack>,
 }
 
-impl Victim {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Issue => "issue",
-            Self::IssueByRsa => "issue, RSA-4096 authority",
-            Self::WriteRole => "role write",
-            Self::WritePolicy => "policy write",
-            Self::Connect => "connect, RSA-4096",
-        }
-    }
-
-    /// Returns the class of the victim's clients. `prefix` starts the names of the run's objects.
-    fn class(self, prefix: &str) -> Class {
-        let issue = json!({ "common_name": "victim.example.test" });
-        let (path, body) = match self {
-            Self::Issue => (format!("/v1/{MOUNT}/issue/{prefix}-victim"), issue),
-            Self::IssueByRsa => (format!("/v1/{prefix}{RSA_SUFFIX}/issue/leaf"), issue),
-            Self::WriteRole => (role_path(prefix, "victim-2"), json!({ "allow_any_name": true })),
-            Self::WritePolicy => (policy_path(prefix, "victim"), policy("victim")),
-            Self::Connect => (HEALTH.to_owned(), Value::Null),
-        };
-        let (method, body) = match body {
-            Value::Null => (Method::GET, Bytes::new()),
-            body => (Method::POST, body.to_string().into()),
-        };
-        Class { name: self.name().to_owned(), clients: VICTIMS, method, path, bodies: vec![body], ..Class::default() }
-    }
-
-    /// Returns the requests per second. A write is a separate commit, and a handshake takes several milliseconds.
-    fn rate(self) -> f64 {
-        match self {
-            Self::Issue | Self::IssueByRsa => RATE,
-            Self::WriteRole | Self::WritePolicy | Self::Connect => RATE / 5.0,
-        }
-    }
-}
-
-struct Row {
+struct Attack {
     kind: Kind,
     /// `false`: the attacker sends no token.
     has_token: bool,
-    victim: Victim,
 }
 
 struct Part {
-    attack: String,
-    victim: Victim,
+    attack: &'static str,
+    victim: String,
     connections: usize,
     quiet: Option<f64>,
     figures: Measured,
@@ -117,16 +75,16 @@ struct Measured {
     resident_mib: f64,
 }
 
-/// Runs every row and prints the table. Fails if a limit is exceeded.
+/// Measures every victim and prints the table. Fails if a limit is exceeded.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     let server = Started::launch(&launch).await?;
     let store = server.store()?;
     let tokens = prepare(&server, args.quiet).await?;
     let mut parts = Vec::new();
-    let rows = rows(&server).await?;
+    let victims = victims(&server).await?;
     let peers = Peers { attacker: server.peer.clone(), victim: server.peer.clone() };
-    beside(args, &server, &peers, &tokens, rows, &mut parts).await?;
+    beside(args, &server, &peers, &tokens, victims, &mut parts).await?;
     if args.target.postgres.is_none() && !is_interrupted() {
         drop(server);
         let server = Started::over_tls(&launch).await?;
@@ -146,56 +104,42 @@ struct Peers {
     victim: Peer,
 }
 
-/// Measures the victim during each row, and once per kind of its requests without an attack.
+/// Measures each victim without an attack, and during each of its attacks.
 async fn beside(
     args: &Args,
     server: &Started,
     peers: &Peers,
-    (attacker, victim): &(String, String),
-    rows: Vec<Row>,
+    (attacker, token): &(String, String),
+    victims: Vec<Victim>,
     parts: &mut Vec<Part>,
 ) -> Result<(), String> {
     let sizes = if args.clients == crate::CLIENTS { CONNECTIONS.to_vec() } else { vec![args.clients.into()] };
-    let place = Place { peer: &peers.victim, token: victim, ..server.place() };
-    let mut quiet = BTreeMap::new();
-    for row in rows {
+    let place = Place { peer: &peers.victim, token, ..server.place() };
+    let mut done = |part: Part| {
+        part.print();
+        parts.push(part);
+    };
+    for Victim { class, rate, attacks } in victims {
         if is_interrupted() {
             return Ok(());
         }
-        if let Entry::Vacant(entry) = quiet.entry(row.victim) {
-            let figures = measure(args, server, &place, row.victim).await?;
-            let p99 = figures.answered.known(99.0);
-            entry.insert(p99);
-            let part = Part {
-                attack: "nobody".to_owned(),
-                victim: row.victim,
-                connections: 0,
-                quiet: p99,
-                figures,
-                answers: Answers::new(),
-            };
-            part.print();
-            parts.push(part);
-        }
-        let token = if row.has_token { attacker } else { "" };
-        for connections in &sizes {
-            if is_interrupted() {
-                return Ok(());
+        let victim = class.name.clone();
+        let figures = measure(args, server, &place, &class, rate).await?;
+        let quiet = figures.answered.known(99.0);
+        let answers = Answers::new();
+        done(Part { attack: "nobody", victim: victim.clone(), connections: 0, quiet, figures, answers });
+        for Attack { kind, has_token } in attacks {
+            let token = if has_token { attacker } else { "" };
+            for connections in sizes.iter().copied() {
+                if is_interrupted() {
+                    return Ok(());
+                }
+                let crowd = Crowd::start(&peers.attacker, token, connections, kind.clone())?;
+                let (figures, answers) = crowd.during(measure(args, server, &place, &class, rate)).await?;
+                done(Part { attack: kind.name, victim: victim.clone(), connections, quiet, figures, answers });
+                // Queued requests must not affect the next part.
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            let crowd = Crowd::start(&peers.attacker, token, *connections, row.kind.clone())?;
-            let (figures, answers) = crowd.during(measure(args, server, &place, row.victim)).await?;
-            let part = Part {
-                attack: row.kind.name.to_owned(),
-                victim: row.victim,
-                connections: *connections,
-                quiet: quiet.get(&row.victim).copied().flatten(),
-                answers,
-                figures,
-            };
-            part.print();
-            parts.push(part);
-            // Queued requests must not affect the next row.
-            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
     Ok(())
@@ -203,7 +147,7 @@ async fn beside(
 
 impl Part {
     fn title(&self) -> String {
-        format!("{} × {} beside {}", self.connections, self.attack, self.victim.name())
+        format!("{} × {} beside {}", self.connections, self.attack, self.victim)
     }
 
     fn ratio(&self) -> Option<f64> {
@@ -218,7 +162,7 @@ impl Part {
 
     fn json(&self) -> Value {
         let answered = &self.figures.answered;
-        json!({ "attack": self.attack, "victim": self.victim.name(), "connections": self.connections,
+        json!({ "attack": self.attack, "victim": self.victim, "connections": self.connections,
             "requests": answered.count(), "errors": answered.errors, "p50_ms": answered.known(50.0),
             "p99_ms": answered.known(99.0), "ratio": self.ratio(), "resident_mib": self.figures.resident_mib,
             "answers": self.answers, "holds": self.holds() })
@@ -229,7 +173,7 @@ impl Part {
         println!(
             "  {} {:<26} {:>4} × {:<14} p50 {:>8.2}  p99 {:>8.2} ms  {:>6.1} x  {:>5.0} MiB  {} {:?}",
             if self.holds() { "holds " } else { "MISSED" },
-            self.victim.name(),
+            self.victim,
             self.connections,
             self.attack,
             answered.known(50.0).unwrap_or(f64::NAN),
@@ -248,21 +192,15 @@ async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), Stri
     let prefix = provisioner.name();
     let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
     provisioner.policy(prefix, all).await?;
-    let role = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h" });
-    provisioner.role(MOUNT, &format!("{prefix}-victim"), &role).await?;
+    provisioner.role(MOUNT, &format!("{prefix}-victim"), &role("ec", 256, false)).await?;
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
     provisioner.mount(&rsa_mount, &json!({ "type": "pki" })).await?;
     let root = json!({ "common_name": "RSA root", "key_type": "rsa", "key_bits": 4096, "ttl": "240h" });
     provisioner.must(&format!("/v1/{rsa_mount}/root/generate/internal"), &root).await?;
-    let unstored = json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h", "no_store": true });
-    provisioner.role(MOUNT, &format!("{prefix}-p12"), &unstored).await?;
-    let rsa = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 2048, "ttl": "24h", "no_store": true });
-    provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &rsa).await?;
-    for (name, no_store) in [("leaf", true), ("stored", false)] {
-        let role =
-            json!({ "allow_any_name": true, "key_type": "ec", "key_bits": 256, "ttl": "24h", "no_store": no_store });
-        provisioner.role(&rsa_mount, name, &role).await?;
-    }
+    provisioner.role(MOUNT, &format!("{prefix}-p12"), &role("ec", 256, true)).await?;
+    provisioner.role(MOUNT, &format!("{prefix}-rsa-keys"), &role("rsa", 2048, true)).await?;
+    provisioner.role(&rsa_mount, "leaf", &role("ec", 256, true)).await?;
+    provisioner.role(&rsa_mount, "stored", &role("ec", 256, false)).await?;
     let leaf = json!({ "common_name": "leaf.example.test" });
     provisioner.must(&format!("/v1/{rsa_mount}/issue/stored"), &leaf).await?;
     // The requests of the run create these objects.
@@ -279,6 +217,11 @@ async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), Stri
     Ok((provisioner.token(&token).await?, provisioner.token(&token).await?))
 }
 
+fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
+    json!({ "allow_any_name": true, "key_type": key_type, "key_bits": key_bits, "ttl": "24h",
+        "no_store": no_store })
+}
+
 fn role_path(prefix: &str, name: &str) -> String {
     format!("/v1/{MOUNT}/roles/{prefix}-{name}")
 }
@@ -291,7 +234,7 @@ fn policy(name: &str) -> Value {
     json!({ "policy": format!("path \"secret/{name}\" {{ capabilities = [\"read\"] }}") })
 }
 
-async fn rows(server: &Started) -> Result<Vec<Row>, String> {
+async fn victims(server: &Started) -> Result<Vec<Victim>, String> {
     let prefix = server.place().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
     let place = Place { mount: &rsa_mount, ..server.place() };
@@ -300,33 +243,47 @@ async fn rows(server: &Started) -> Result<Vec<Row>, String> {
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });
     let sign = post("rsa-sign", format!("/v1/{rsa_mount}/issue/leaf"), &leaf);
-    let nonce = get("ocsp-nonce", ocsp);
-    let role = post("role-writes", role_path(prefix, "attack"), &json!({ "allow_any_name": true }));
+    let nonce = Attack { has_token: false, ..attack(get("ocsp-nonce", ocsp)) };
+    let again = Attack { kind: nonce.kind.clone(), ..nonce };
+    let role = post("role-writes", role_path(prefix, "attack"), &any_name());
     let policies = post("policy-writes", policy_path(prefix, "attacked"), &policy("attacked"));
     let detailed = get("detailed-list", format!("/v1/{MOUNT}/certs/detailed?limit=250"));
     let names = get("gzip-list", format!("/v1/{MOUNT}/certs?limit=1000"));
     let p12 = json!({ "common_name": "attack.example.test", "format": "p12", "password": "secret" });
     // The server detects the wrong password only after the key derivation, and imports nothing.
     let import = json!({ "p12": SLOW_PKCS12, "password": "wrong" });
+    let issue = vec![
+        attack(sign.clone()),
+        attack(post("rsa-keys", format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), &leaf)),
+        attack(post("p12-issue", format!("/v1/{MOUNT}/issue/{prefix}-p12"), &p12)),
+        attack(post("p12-import", format!("/v1/{MOUNT}/issuers/import/bundle"), &import)),
+        nonce,
+        attack(Kind { method: list.clone(), ..detailed }),
+        attack(Kind { method: list, gzip: true, ..names }),
+        attack(role.clone()),
+        attack(policies.clone()),
+    ];
+    let victim = json!({ "common_name": "victim.example.test" });
     Ok(vec![
-        row(sign.clone(), Victim::Issue),
-        row(post("rsa-keys", format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), &leaf), Victim::Issue),
-        row(post("p12-issue", format!("/v1/{MOUNT}/issue/{prefix}-p12"), &p12), Victim::Issue),
-        row(post("p12-import", format!("/v1/{MOUNT}/issuers/import/bundle"), &import), Victim::Issue),
-        Row { has_token: false, ..row(nonce.clone(), Victim::Issue) },
-        row(Kind { method: list.clone(), ..detailed }, Victim::Issue),
-        row(Kind { method: list, gzip: true, ..names }, Victim::Issue),
-        row(role.clone(), Victim::Issue),
-        row(policies.clone(), Victim::Issue),
-        row(sign, Victim::IssueByRsa),
-        Row { has_token: false, ..row(nonce, Victim::IssueByRsa) },
-        row(role, Victim::WriteRole),
-        row(policies, Victim::WritePolicy),
+        writer("issue", RATE, format!("/v1/{MOUNT}/issue/{prefix}-victim"), &victim, issue),
+        writer(
+            "issue, RSA-4096 authority",
+            RATE,
+            format!("/v1/{rsa_mount}/issue/leaf"),
+            &victim,
+            vec![attack(sign), again],
+        ),
+        writer("role write", SLOW_RATE, role_path(prefix, "victim-2"), &any_name(), vec![attack(role)]),
+        writer("policy write", SLOW_RATE, policy_path(prefix, "victim"), &policy("victim"), vec![attack(policies)]),
     ])
 }
 
-fn row(kind: Kind, victim: Victim) -> Row {
-    Row { kind, has_token: true, victim }
+fn any_name() -> Value {
+    json!({ "allow_any_name": true })
+}
+
+fn attack(kind: Kind) -> Attack {
+    Attack { kind, has_token: true }
 }
 
 fn get(name: &'static str, path: String) -> Kind {
@@ -337,16 +294,29 @@ fn post(name: &'static str, path: String, body: &Value) -> Kind {
     Kind::post(name, Wire::Secrets, path, body.to_string())
 }
 
-/// TLS handshakes with a server that has an RSA-4096 key.
-fn handshakes() -> Row {
-    Row { has_token: false, ..row(get("handshakes", HEALTH.to_owned()), Victim::Connect) }
+/// Returns a victim that sends POST requests.
+fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<Attack>) -> Victim {
+    let class = Class::post(name, VICTIMS, path, vec![body.to_string().into()], |_| true);
+    Victim { class, rate, attacks }
 }
 
-async fn measure(args: &Args, server: &Started, place: &Place<'_>, victim: Victim) -> Result<Measured, String> {
-    let pace = Pace { rate: Some(victim.rate()), ramp: Duration::ZERO };
+/// Returns a victim and an attacker that perform TLS handshakes with a server that has an RSA-4096 key.
+fn handshakes() -> Victim {
+    let attack = Attack { kind: get("handshakes", HEALTH.to_owned()), has_token: false };
+    Victim { class: Class::get("connect, RSA-4096", VICTIMS, HEALTH), rate: SLOW_RATE, attacks: vec![attack] }
+}
+
+async fn measure(
+    args: &Args,
+    server: &Started,
+    place: &Place<'_>,
+    victim: &Class,
+    rate: f64,
+) -> Result<Measured, String> {
+    let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
     let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
     let Figures { classes, server_mib, samples, .. } =
-        drive(place, vec![victim.class(server.place().provisioner.name())], &bounds, server.watched()).await?;
+        drive(place, vec![victim.clone()], &bounds, server.watched()).await?;
     let answered = classes.into_iter().next().ok_or("internal error: the run returned no class")?;
     let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
     Ok(Measured { answered, resident_mib: resident })
