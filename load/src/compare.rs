@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::anchors::{self, Anchors};
 use crate::drive::Figures;
-use crate::environment::environment;
 use crate::format::number;
 use crate::html::{Page, Run, Table};
 use crate::order::{self, Order};
@@ -165,7 +164,7 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
             break;
         }
     }
-    let measures: Vec<Measures> = turns.iter().map(|turn| Measures::of(&turn.figures)).collect();
+    let measures: Vec<Measures> = turns.iter().map(|turn| measures(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let ratios = ratios(&pairs);
     print(order, other, &ratios, &turns);
@@ -187,26 +186,18 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// Compared figures of a run, for the first class of its clients.
-#[derive(Clone, Copy, Debug)]
-struct Measures {
-    /// Requests per second; `None` if no request succeeded.
-    rate: Option<f64>,
-    /// p50, p99 and p99.9 in milliseconds; `None` if no request succeeded.
-    latency: [Option<f64>; 3],
-    /// CPU microseconds per request; also `None` if the process is unknown.
-    cpu: Option<f64>,
-}
+/// Name and unit of each compared figure.
+const FIGURES: [(&str, &str); 5] =
+    [("rate", "per second"), ("p50", "ms"), ("p99", "ms"), ("p99.9", "ms"), ("CPU per request", "µs")];
 
-impl Measures {
-    fn of(figures: &Figures) -> Self {
-        let first = figures.classes.first().filter(|class| class.count() > 0);
-        Self {
-            rate: first.map(|class| figures.rate(class)),
-            latency: [50.0, 99.0, 99.9].map(|percent| first.map(|class| class.percentile(percent))),
-            cpu: figures.per_request(figures.cpu.sum()),
-        }
-    }
+/// The compared figures of the first class of a run. `None` if no request succeeded or the process is unknown.
+type Measures = [Option<f64>; FIGURES.len()];
+
+fn measures(figures: &Figures) -> Measures {
+    let first = figures.classes.first().filter(|class| class.count() > 0);
+    let rate = first.map(|class| figures.rate(class));
+    let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| first.map(|class| class.percentile(percent)));
+    [rate, p50, p99, p999, figures.per_request(figures.cpu.sum())]
 }
 
 #[derive(Debug, PartialEq)]
@@ -252,20 +243,11 @@ impl Ratio {
 }
 
 fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
-    let of = |what, unit, read: &dyn Fn(&Measures) -> Option<f64>| {
-        let pairs: Vec<_> = pairs.iter().map(|(first, other)| (read(first), read(other))).collect();
+    let ratio = |(number, (what, unit)): (usize, (&'static str, &'static str))| {
+        let pairs: Vec<_> = pairs.iter().map(|(first, other)| (first[number], other[number])).collect();
         Ratio::of(what, unit, &pairs)
     };
-    [
-        of("rate", "per second", &|measures| measures.rate),
-        of("p50", "ms", &|measures| measures.latency[0]),
-        of("p99", "ms", &|measures| measures.latency[1]),
-        of("p99.9", "ms", &|measures| measures.latency[2]),
-        of("CPU per request", "µs", &|measures| measures.cpu),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    FIGURES.into_iter().enumerate().filter_map(ratio).collect()
 }
 
 fn print_side(side: &Side) {
@@ -273,8 +255,7 @@ fn print_side(side: &Side) {
 }
 
 fn turn_text(turn: &Turn) -> String {
-    let Measures { rate, latency, cpu } = Measures::of(&turn.figures);
-    let (Some(rate), [Some(p50), Some(p99), Some(p999)]) = (rate, latency) else {
+    let [Some(rate), Some(p50), Some(p99), Some(p999), cpu] = measures(&turn.figures) else {
         return "no request succeeded".to_owned();
     };
     let cpu = cpu.map_or_else(String::new, |cpu| format!("  CPU {cpu:.1} µs"));
@@ -325,21 +306,14 @@ fn page<'a>(order: &Order, sides: &[Side], ratios: &[Ratio], turns: &'a [Turn], 
     let mut rows: Vec<Vec<String>> = ratios.iter().map(row).collect();
     rows.extend(unsent(&order.target.name, turns).map(|both| [vec![NOT_SENT.to_owned()], both.to_vec()].concat()));
     let head = [&[""][..], &names[..], &["ratio", "spread"][..]].concat();
-    let table = Table {
-        title: format!("{}: medians and ratios of {} rounds", names.join(" by "), order.rounds),
-        head: head.into_iter().map(str::to_owned).collect(),
-        rows,
-    };
-    let mut facts = [environment(), report::plan_facts(&order.plan), report::machine_facts(anchors)].concat();
-    facts.extend(sides.iter().map(|side| (side.name.clone(), side.text())));
+    let table =
+        Table::new(format!("{}: medians and ratios of {} rounds", names.join(" by "), order.rounds), &head, rows);
     let title = |turn: &Turn| format!("{}, round {}", turn.server, turn.round);
-    Page {
-        title: format!("{}: {}", order.name, names.join(" beside ")),
-        facts,
-        tables: vec![table],
-        runs: turns.iter().map(|turn| Run { title: title(turn), figures: &turn.figures }).collect(),
-        columns: 2,
-    }
+    let runs = turns.iter().map(|turn| Run { title: title(turn), figures: &turn.figures }).collect();
+    let mut page = report::page(format!("{}: {}", order.name, names.join(" beside ")), &order.plan, runs, 2);
+    page.facts.extend(report::machine_facts(anchors));
+    page.facts.extend(sides.iter().map(|side| (side.name.clone(), side.text())));
+    Page { tables: vec![table], ..page }
 }
 
 #[cfg(test)]
@@ -351,8 +325,8 @@ mod tests {
     use crate::histogram::Histogram;
     use crate::proc::Cpu;
 
-    fn measures(rate: f64, latency: [f64; 3], cpu: Option<f64>) -> Measures {
-        Measures { rate: Some(rate), latency: latency.map(Some), cpu }
+    fn round(rate: f64, [p50, p99, p999]: [f64; 3], cpu: Option<f64>) -> Measures {
+        [Some(rate), Some(p50), Some(p99), Some(p999), cpu]
     }
 
     fn turn(server: &str, answered: u64, unsent: u64) -> Turn {
@@ -380,8 +354,8 @@ mod tests {
         let some = turn("bao", 1000, 0);
         assert_eq!(turn_text(&nothing), "no request succeeded");
         assert!(turn_text(&some).contains("100 per second  p50 2.00"), "{}", turn_text(&some));
-        let pair = (Measures::of(&nothing.figures), Measures::of(&some.figures));
-        assert_eq!((pair.0.rate, pair.0.latency, pair.0.cpu), (None, [None; 3], None));
+        let pair = (measures(&nothing.figures), measures(&some.figures));
+        assert_eq!(pair.0, [None; 5]);
         assert!(ratios(&[pair]).is_empty());
     }
 
@@ -404,9 +378,9 @@ mod tests {
 
     #[test]
     fn ratio_is_the_median_of_the_rounds_with_their_range() {
-        let other = measures(100.0, [10.0, 20.0, 40.0], Some(1000.0));
+        let other = round(100.0, [10.0, 20.0, 40.0], Some(1000.0));
         let rounds: Vec<_> = [(900.0, 1.0), (1000.0, 2.0), (1300.0, 6.0)]
-            .map(|(rate, p50)| (measures(rate, [p50, 4.0, 4.0], Some(50.0)), other))
+            .map(|(rate, p50)| (round(rate, [p50, 4.0, 4.0], Some(50.0)), other))
             .to_vec();
         let ratios = ratios(&rounds);
         assert_eq!(
@@ -421,9 +395,9 @@ mod tests {
 
     #[test]
     fn ratio_needs_both_values_and_averages_an_even_median() {
-        let known = measures(100.0, [1.0; 3], Some(10.0));
-        let unknown = measures(50.0, [1.0; 3], None);
-        let ratios = ratios(&[(known, unknown), (known, measures(25.0, [1.0; 3], None))]);
+        let known = round(100.0, [1.0; 3], Some(10.0));
+        let unknown = round(50.0, [1.0; 3], None);
+        let ratios = ratios(&[(known, unknown), (known, round(25.0, [1.0; 3], None))]);
         assert_eq!(ratios.len(), 4);
         assert_eq!((ratios[0].median, ratios[0].other), (3.0, 37.5));
     }

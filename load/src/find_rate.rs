@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::drive::{Figures, Place, drive};
-use crate::environment::environment;
 use crate::format::number;
 use crate::html::{Page, Run, Table};
 use crate::pace::Pace;
@@ -235,17 +234,13 @@ fn print(search: Search, limit: Duration) {
 
 fn page<'a>(plan: &Plan, limit: Duration, steps: &'a [Step], search: Search) -> Page<'a> {
     let head = ["rate", "answered per second", "p99 ms", "due and not sent", "errors", ""];
-    let table = Table {
-        title: "Steps".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: steps.iter().map(Step::texts).collect(),
-    };
-    let mut facts = [environment(), report::plan_facts(plan)].concat();
-    facts.push(("p99 limit".to_owned(), text(limit)));
-    let found = search.found().map_or_else(|| "none".to_owned(), |rate| format!("{} per second", number(rate)));
-    facts.push(("found rate".to_owned(), found));
+    let table = Table::new("Steps", &head, steps.iter().map(Step::texts).collect());
     let runs = steps.iter().map(|step| Run { title: step.title(), figures: &step.figures }).collect();
-    Page { title: format!("{}: highest rate", plan.scenario.name()), facts, tables: vec![table], runs, columns: 2 }
+    let mut page = report::page(format!("{}: highest rate", plan.scenario.name()), plan, runs, 2);
+    page.facts.push(("p99 limit".to_owned(), text(limit)));
+    let found = search.found().map_or_else(|| "none".to_owned(), |rate| format!("{} per second", number(rate)));
+    page.facts.push(("found rate".to_owned(), found));
+    Page { tables: vec![table], ..page }
 }
 
 #[cfg(test)]

@@ -90,6 +90,10 @@ impl Page<'_> {
 }
 
 impl Table {
+    pub(crate) fn new(title: impl Into<String>, head: &[&str], rows: Vec<Vec<String>>) -> Self {
+        Self { title: title.into(), head: head.iter().copied().map(str::to_owned).collect(), rows }
+    }
+
     fn html(&self) -> String {
         let mut html = String::new();
         if !self.title.is_empty() {
@@ -133,8 +137,7 @@ fn summary(figures: &Figures) -> Table {
     if let Some(memory) = figures.server_mib {
         line("server memory, MiB", number(memory));
     }
-    let head = ["", "answered", "errors", "per second", "p50 ms", "p90", "p99", "p99.9", "max"];
-    Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows }
+    Table::new("", &["", "answered", "errors", "per second", "p50 ms", "p90", "p99", "p99.9", "max"], rows)
 }
 
 /// Returns throughput and latency charts of every class, then CPU and memory of the server.

@@ -198,7 +198,7 @@ fn finish(bench: &Bench<'_>, anchors: &Anchors, floors: &[(String, String)]) -> 
 }
 
 fn page<'a>(bench: &'a Bench<'_>, store: &str, floors: &[(String, String)]) -> Page<'a> {
-    let head = ["", "measured", "limit", "unit", "verdict", "note"].map(str::to_owned).to_vec();
+    let head = ["", "measured", "limit", "unit", "verdict", "note"];
     let rows = bench.rows.iter().map(Row::texts).collect();
     let floors = floors.iter().map(|(name, text)| vec![name.clone(), text.clone()]).collect();
     let stock = bench.filled;
@@ -209,8 +209,8 @@ fn page<'a>(bench: &'a Bench<'_>, store: &str, floors: &[(String, String)]) -> P
         title: "Limits".to_owned(),
         facts,
         tables: vec![
-            Table { title: "Measured beside the limits".to_owned(), head, rows },
-            Table { title: "The machine's floors".to_owned(), head: vec![String::new(); 2], rows: floors },
+            Table::new("Measured beside the limits", &head, rows),
+            Table::new("The machine's floors", &[""; 2], floors),
         ],
         runs: bench.runs.iter().map(|run| Run { title: run.name.clone(), figures: &run.figures }).collect(),
         columns: 2,

@@ -13,9 +13,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::drive::{Class, Place, drive};
-use crate::environment::environment;
 use crate::environment::now;
-use crate::html::{Page, Run};
+use crate::html::Run;
 use crate::plan::Plan;
 use crate::{Args, Scenario, anchors, report};
 
@@ -55,13 +54,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     print(store.as_deref().unwrap_or("a running server"), &verdict, class.percentile(50.0), class.percentile(99.0));
     let mut json = verdict.json(store.as_deref(), class.count());
     json["figures"] = figures.json();
-    args.outputs.write(&json, || Page {
-        title: "login".to_owned(),
-        facts: [environment(), report::plan_facts(&plan)].concat(),
-        tables: Vec::new(),
-        runs: vec![Run { title: "login".to_owned(), figures: &figures }],
-        columns: 1,
-    })?;
+    let runs = vec![Run { title: "login".to_owned(), figures: &figures }];
+    args.outputs.write(&json, || report::page("login", &plan, runs, 1))?;
     figures.outcome()?;
     if verdict.holds() == Some(false) { Err("the CPU time of a login exceeds the limit".to_owned()) } else { Ok(()) }
 }

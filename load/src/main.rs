@@ -62,7 +62,7 @@ use ocsp::OcspReport;
 use order::Order;
 use pace::Pace;
 use plan::Stock;
-use report::{Outputs, Report};
+use report::{Outputs, Report, Subject};
 use run_context::{INTERRUPTED, Notes};
 use server::Launch;
 use target::{Open, Target};
@@ -408,7 +408,8 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
     let figures = scenario::run(&plan, &open.place(), open.watched).await?;
     let store = open.store()?;
     let process = open.process();
-    let report = Report { plan: &plan, store, process, start, stock, figures: &figures, anchors: &anchors };
+    let subject = Subject { plan: &plan, store, process, start, stock, anchors: &anchors };
+    let report = Report { of: &subject, figures: &figures };
     report.print();
     outputs.write(&report.json(), || report.page(&order.name))?;
     figures.outcome()
@@ -457,7 +458,8 @@ async fn ocsp(args: &Args) -> Result<(), String> {
     let parts = ocsp::run(&plan, &open.place(), open.watched).await?;
     let store = open.store()?;
     let process = open.process();
-    let report = OcspReport { plan: &plan, store, process, stock, parts: &parts, anchors: &anchors };
+    let subject = Subject { plan: &plan, store, process, start: None, stock, anchors: &anchors };
+    let report = OcspReport { of: &subject, parts: &parts };
     report.print();
     args.outputs.write(&report.json(), || report.page())?;
     report.outcome()

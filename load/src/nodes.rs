@@ -8,8 +8,7 @@
 use serde_json::{Value, json};
 
 use crate::drive::{Figures, Place};
-use crate::environment::environment;
-use crate::html::{Page, Run};
+use crate::html::Run;
 use crate::plan::Plan;
 use crate::proc::Watched;
 use crate::report::median;
@@ -75,17 +74,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         "at_most": MAX_COST_RATIO, "by_one": by_one, "held": holds, "one_node": told(&one), "two_nodes": told(&two),
         "two_nodes_sharing": told(&shared),
     });
-    args.outputs.write(&json, || Page {
-        title: "nodes".to_owned(),
-        facts: [environment(), report::plan_facts(&plan)].concat(),
-        tables: Vec::new(),
-        runs: two
-            .iter()
-            .flat_map(|turn| &turn.figures)
-            .map(|figures| Run { title: "one of two nodes".to_owned(), figures })
-            .collect(),
-        columns: 2,
-    })?;
+    let figures = two.iter().flat_map(|turn| &turn.figures);
+    let runs = figures.map(|figures| Run { title: "one of two nodes".to_owned(), figures }).collect();
+    args.outputs.write(&json, || report::page("nodes", &plan, runs, 2))?;
     if holds { Ok(()) } else { Err("the CPU time of a certificate on two nodes exceeds the limit".to_owned()) }
 }
 

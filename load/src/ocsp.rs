@@ -11,17 +11,14 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::anchors::Anchors;
 use crate::client::Client;
 use crate::der::{Der, INTEGER, OCTET_STRING, SEQUENCE, encode, next};
 use crate::drive::{Class, Figures, Place, drive};
-use crate::environment::environment;
 use crate::html::{Page, Run};
 use crate::plan::Plan;
-use crate::plan::Stock;
 use crate::preload::visit;
 use crate::proc::Watched;
-use crate::report::{self, Report};
+use crate::report::{Report, Subject};
 use crate::run_context::is_interrupted;
 
 /// Maximum number of certificates: their requests are created before the run.
@@ -181,28 +178,15 @@ fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
 
 /// The report of all parts.
 pub(crate) struct OcspReport<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) store: Option<String>,
-    pub(crate) process: Option<String>,
-    pub(crate) stock: Option<Stock>,
+    pub(crate) of: &'a Subject<'a>,
     pub(crate) parts: &'a [Part],
-    pub(crate) anchors: &'a Anchors,
 }
 
 impl OcspReport<'_> {
-    fn of<'a>(&'a self, part: &'a Part) -> Report<'a> {
-        let plan = self.plan;
-        let stock = self.stock;
-        let anchors = self.anchors;
-        let store = self.store.clone();
-        let process = self.process.clone();
-        Report { plan, store, process, start: None, stock, figures: &part.figures, anchors }
-    }
-
     /// Prints the figures of all parts.
     pub(crate) fn print(&self) {
         for part in self.parts {
-            self.of(part).print();
+            Report { of: self.of, figures: &part.figures }.print();
             if let Some(share) = part.used_again {
                 println!("  used again      {:.2} % of the answers", share * 100.0);
             }
@@ -212,7 +196,7 @@ impl OcspReport<'_> {
     /// Returns the figures of all parts as JSON.
     pub(crate) fn json(&self) -> Value {
         let one = |part: &Part| {
-            let mut figures = self.of(part).json();
+            let mut figures = Report { of: self.of, figures: &part.figures }.json();
             figures["answers_used_again"] = json!(part.used_again);
             figures
         };
@@ -221,12 +205,9 @@ impl OcspReport<'_> {
 
     /// Returns the report as a page with charts.
     pub(crate) fn page(&self) -> Page<'_> {
-        let mut facts = [environment(), report::plan_facts(self.plan), report::machine_facts(self.anchors)].concat();
-        facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
-        facts.extend(self.process.clone().map(|process| ("process".to_owned(), process)));
         let title = |part: &Part| part.figures.classes.first().map_or_else(String::new, |class| class.name.clone());
         let runs = self.parts.iter().map(|part| Run { title: title(part), figures: &part.figures }).collect();
-        Page { title: "ocsp".to_owned(), facts, tables: Vec::new(), runs, columns: 2 }
+        self.of.page("ocsp", runs, 2)
     }
 
     /// Returns the error of the first part that failed.

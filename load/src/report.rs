@@ -18,8 +18,8 @@ use crate::timeline;
 /// Fraction of the due requests that may remain unsent at a rate that counts as kept; one request always may.
 const MAX_UNSENT_FRACTION: f64 = 0.001;
 
-/// Contents of the report of a run.
-pub(crate) struct Report<'a> {
+/// The measured server and the machine.
+pub(crate) struct Subject<'a> {
     pub(crate) plan: &'a Plan,
     /// `SQLite`, `PostgreSQL 15.8`, or the user's description of a running server's store.
     pub(crate) store: Option<String>,
@@ -29,8 +29,13 @@ pub(crate) struct Report<'a> {
     pub(crate) start: Option<Start>,
     /// Contents of the mount before the run, if counted.
     pub(crate) stock: Option<Stock>,
-    pub(crate) figures: &'a Figures,
     pub(crate) anchors: &'a Anchors,
+}
+
+/// The report of a run.
+pub(crate) struct Report<'a> {
+    pub(crate) of: &'a Subject<'a>,
+    pub(crate) figures: &'a Figures,
 }
 
 /// Output files, in addition to standard output.
@@ -186,30 +191,49 @@ impl Figures {
     }
 }
 
+/// Returns a page about runs of a plan, without tables.
+pub(crate) fn page<'a>(title: impl Into<String>, plan: &Plan, runs: Vec<Run<'a>>, columns: usize) -> Page<'a> {
+    let facts = [environment(), plan_facts(plan)].concat();
+    Page { title: title.into(), facts, tables: Vec::new(), runs, columns }
+}
+
+impl Subject<'_> {
+    /// Returns a page about runs on the server.
+    pub(crate) fn page<'a>(&self, title: &str, runs: Vec<Run<'a>>, columns: usize) -> Page<'a> {
+        let mut page = page(title, self.plan, runs, columns);
+        page.facts.extend(machine_facts(self.anchors));
+        let store = self.store.clone().unwrap_or_else(|| "of a running server".to_owned());
+        page.facts.push(("store".to_owned(), store));
+        page.facts.extend(self.process.clone().map(|process| ("process".to_owned(), process)));
+        page
+    }
+}
+
 impl Report<'_> {
     /// Returns the rate of RSA keys (the last class of such a run) relative to what the cores can generate.
     fn rsa_share(&self) -> Option<f64> {
         let rate = self.figures.classes.last().map(|class| self.figures.rate(class))?;
-        self.anchors.rsa_2048_per_second().map(|limit| rate / limit)
+        self.of.anchors.rsa_2048_per_second().map(|limit| rate / limit)
     }
 
     pub(crate) fn json(&self) -> Value {
+        let Subject { plan, store, process, start, stock, anchors } = self.of;
         let mut json = self.figures.json();
         let more = json!({
-            "scenario": self.plan.scenario.name(),
-            "store": self.store,
-            "process": self.process,
-            "start_seconds": self.start.map(|start| json!({
+            "scenario": plan.scenario.name(),
+            "store": store,
+            "process": process,
+            "start_seconds": start.map(|start| json!({
                 "listening": start.listening.as_secs_f64(),
                 "first_crl": start.crl.as_secs_f64(),
             })),
-            "stored": !self.plan.no_store,
-            "certificates_before": self.stock.map(|stock| stock.certificates),
-            "revoked_before": self.stock.map(|stock| stock.revoked),
-            "rate": self.plan.pace.rate,
+            "stored": !plan.no_store,
+            "certificates_before": stock.map(|stock| stock.certificates),
+            "revoked_before": stock.map(|stock| stock.revoked),
+            "rate": plan.pace.rate,
             "rsa_share_of_limit": self.rsa_share(),
-            "p99_allowance_ms": self.anchors.p99_allowance_ms(),
-            "machine": machine_json(self.anchors),
+            "p99_allowance_ms": anchors.p99_allowance_ms(),
+            "machine": machine_json(anchors),
         });
         if let (Some(figures), Value::Object(more)) = (json.as_object_mut(), more) {
             figures.extend(more);
@@ -219,29 +243,25 @@ impl Report<'_> {
 
     /// Returns the report as a page with charts.
     pub(crate) fn page(&self, title: &str) -> Page<'_> {
-        let mut facts = [environment(), plan_facts(self.plan), machine_facts(self.anchors)].concat();
-        facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
-        facts.extend(self.process.clone().map(|process| ("process".to_owned(), process)));
-        facts.extend(self.start.map(|start| ("start".to_owned(), start_text(start))));
-        facts.extend(self.stock.map(|stock| ("certificates before".to_owned(), stock_text(stock))));
-        let runs = vec![Run { title: self.plan.scenario.name(), figures: self.figures }];
-        Page { title: title.to_owned(), facts, tables: Vec::new(), runs, columns: 1 }
+        let runs = vec![Run { title: self.of.plan.scenario.name(), figures: self.figures }];
+        let mut page = self.of.page(title, runs, 1);
+        page.facts.extend(self.of.start.map(|start| ("start".to_owned(), start_text(start))));
+        page.facts.extend(self.of.stock.map(|stock| ("certificates before".to_owned(), stock_text(stock))));
+        page
     }
 
     /// Prints the figures as a table.
     pub(crate) fn print(&self) {
+        let Subject { plan, store, process, start, stock, anchors } = self.of;
         let figures = self.figures;
-        let anchors = self.anchors;
-        println!("{} on {}", self.plan.scenario.name(), self.store.as_deref().unwrap_or("a running server"));
-        if let Some(process) = &self.process {
+        println!("{} on {}", plan.scenario.name(), store.as_deref().unwrap_or("a running server"));
+        if let Some(process) = process {
             println!("  process         {process}");
         }
-        if let Some(start) = self.start {
-            println!("  start           {}", start_text(start));
+        if let Some(start) = start {
+            println!("  start           {}", start_text(*start));
         }
-        if let Some(stock) = self.stock {
-            print_stock(stock);
-        }
+        stock.iter().copied().for_each(print_stock);
         figures.print_classes();
         if figures.unsent > 0 {
             println!("  NOT SENT        {} due requests: all connections were busy", figures.unsent);
@@ -427,9 +447,8 @@ mod tests {
         };
         let store = None;
         let process = Some("bao (pid 7)".to_owned());
-        let report =
-            Report { plan: &plan, store, process, start: None, stock: None, figures: &figures, anchors: &anchors };
-        report.json()
+        let subject = Subject { plan: &plan, store, process, start: None, stock: None, anchors: &anchors };
+        Report { of: &subject, figures: &figures }.json()
     }
 
     #[test]
