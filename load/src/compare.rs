@@ -127,6 +127,16 @@ struct Turn {
     figures: Figures,
 }
 
+impl Turn {
+    fn json(&self) -> Value {
+        json!({ "server": self.server, "round": self.round, "figures": self.figures.json() })
+    }
+
+    fn title(&self) -> String {
+        format!("{}, round {}", self.server, self.round)
+    }
+}
+
 /// Runs both servers and prints the ratios. Fails if a run failed.
 pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Result<(), String> {
     if order.target.name == other.name {
@@ -139,7 +149,9 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
         let stock = crate::filled(open, &target.plan(&order.plan), order.wanted).await?;
         sides.push(Side { name: target.name.clone(), store: open.store()?, process: open.process(), stock });
     }
-    sides.iter().for_each(print_side);
+    for side in &sides {
+        println!("  {:<12} {}", side.name, side.text());
+    }
     let anchors = anchors::measure(crate::folder(&both[0].1, &order.target), order.plan.makes_rsa())?;
     let mut turns = Vec::new();
     for round in 1..=order.rounds {
@@ -174,14 +186,11 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
         "rounds": order.rounds,
         "at_once": order.at_once,
         "ratios": ratios.iter().map(Ratio::json).collect::<Vec<_>>(),
-        "runs": turns.iter().map(turn_json).collect::<Vec<_>>(),
+        "runs": turns.iter().map(Turn::json).collect::<Vec<_>>(),
         "machine": report::machine_json(&anchors),
     });
     outputs.write(&json, || page(order, &sides, &ratios, &turns, &anchors))?;
-    let wrong = |turn: &Turn| {
-        let cause = turn.figures.outcome().err()?;
-        Some(format!("{}, round {}: {cause}", turn.server, turn.round))
-    };
+    let wrong = |turn: &Turn| Some(format!("{}: {}", turn.title(), turn.figures.outcome().err()?));
     let wrong: Vec<String> = turns.iter().filter_map(wrong).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
@@ -250,10 +259,6 @@ fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
     FIGURES.into_iter().enumerate().filter_map(ratio).collect()
 }
 
-fn print_side(side: &Side) {
-    println!("  {:<12} {}", side.name, side.text());
-}
-
 fn turn_text(turn: &Turn) -> String {
     let [Some(rate), Some(p50), Some(p99), Some(p999), cpu] = measures(&turn.figures) else {
         return "no request succeeded".to_owned();
@@ -296,10 +301,6 @@ fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
     (both != [0, 0]).then(|| both.map(|count| number(count as f64)))
 }
 
-fn turn_json(turn: &Turn) -> Value {
-    json!({ "server": turn.server, "round": turn.round, "figures": turn.figures.json() })
-}
-
 fn page<'a>(order: &Order, sides: &[Side], ratios: &[Ratio], turns: &'a [Turn], anchors: &Anchors) -> Page<'a> {
     let row = |ratio: &Ratio| [vec![format!("{}, {}", ratio.what, ratio.unit)], ratio.texts().to_vec()].concat();
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
@@ -308,8 +309,7 @@ fn page<'a>(order: &Order, sides: &[Side], ratios: &[Ratio], turns: &'a [Turn], 
     let head = [&[""][..], &names[..], &["ratio", "spread"][..]].concat();
     let table =
         Table::new(format!("{}: medians and ratios of {} rounds", names.join(" by "), order.rounds), &head, rows);
-    let title = |turn: &Turn| format!("{}, round {}", turn.server, turn.round);
-    let runs = turns.iter().map(|turn| Run { title: title(turn), figures: &turn.figures }).collect();
+    let runs = turns.iter().map(|turn| Run { title: turn.title(), figures: &turn.figures }).collect();
     let mut page = report::page(format!("{}: {}", order.name, names.join(" beside ")), &order.plan, runs, 2);
     page.facts.extend(report::machine_facts(anchors));
     page.facts.extend(sides.iter().map(|side| (side.name.clone(), side.text())));
@@ -332,19 +332,10 @@ mod tests {
     fn turn(server: &str, answered: u64, unsent: u64) -> Turn {
         let mut latencies = Histogram::default();
         (0..answered).for_each(|_| latencies.record(2000));
-        let (timeline, errors) = Default::default();
-        let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
+        let class = Answered { latencies, ..Answered::default() };
         let elapsed = Duration::from_secs(10);
         let cpu = Cpu { server: Some(0.5), postgres: None };
-        let figures = Figures {
-            elapsed,
-            classes: vec![class],
-            cpu,
-            server_mib: None,
-            samples: Vec::new(),
-            unsent,
-            interrupted: false,
-        };
+        let figures = Figures { elapsed, classes: vec![class], cpu, unsent, ..Figures::default() };
         Turn { round: 1, server: server.to_owned(), figures }
     }
 

@@ -15,8 +15,7 @@ use tokio::task::LocalSet;
 use crate::client::{Client, Peer};
 use crate::histogram::Histogram;
 use crate::pace::{Pace, Pacer, Schedule};
-use crate::proc;
-use crate::proc::{Cpu, Watched};
+use crate::proc::{self, Cpu, Watched};
 use crate::provision::Provisioner;
 use crate::run_context::{interrupted, is_interrupted};
 use crate::timeline::{Sample, Sampler, Timeline};
@@ -125,6 +124,7 @@ impl Place<'_> {
 }
 
 /// Results of a run. It ends with the first class; later responses of the others do not count.
+#[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) elapsed: Duration,
     pub(crate) classes: Vec<Answered>,
@@ -140,6 +140,7 @@ pub(crate) struct Figures {
 }
 
 /// Results of a class.
+#[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) name: String,
     pub(crate) clients: usize,

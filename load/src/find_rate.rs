@@ -148,7 +148,12 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let plan = Plan { seconds, requests: u64::MAX, ..order.target.plan(&order.plan) };
     let (open, _, _) = crate::opened(&order.target, &plan, order.wanted).await?;
     let place = open.place();
-    title(&plan, limit);
+    println!(
+        "{}: highest rate with a p99 of at most {}, {} connections, {seconds} s each step",
+        plan.scenario.name(),
+        text(limit),
+        plan.clients
+    );
     let time = Duration::from_secs(args.seconds);
     let (steps, search) = steps(&plan, &place, open.watched, limit, time).await?;
     let store = open.store()?;
@@ -164,7 +169,9 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         },
     });
     args.outputs.write(&json, || page(&plan, limit, &steps, search))?;
-    print(search, limit);
+    if let Some(rate) = search.found() {
+        println!("  found: {} per second keep a p99 of {}", number(rate), text(limit));
+    }
     match search.found() {
         _ if is_interrupted() => Err(INTERRUPTED.to_owned()),
         Some(_) => Ok(()),
@@ -214,22 +221,6 @@ async fn steps(
 
 fn text(limit: Duration) -> String {
     format!("{} ms", number(limit.as_secs_f64() * 1000.0))
-}
-
-fn title(plan: &Plan, limit: Duration) {
-    let name = plan.scenario.name();
-    let clients = plan.clients;
-    println!(
-        "{name}: highest rate with a p99 of at most {}, {clients} connections, {} s each step",
-        text(limit),
-        plan.seconds
-    );
-}
-
-fn print(search: Search, limit: Duration) {
-    if let Some(rate) = search.found() {
-        println!("  found: {} per second keep a p99 of {}", number(rate), text(limit));
-    }
 }
 
 fn page<'a>(plan: &Plan, limit: Duration, steps: &'a [Step], search: Search) -> Page<'a> {

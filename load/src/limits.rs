@@ -20,8 +20,7 @@ use crate::html::{Page, Run, Table};
 use crate::plan::Stock;
 use crate::preload;
 use crate::report::{self, Outputs};
-use crate::run_context;
-use crate::run_context::is_interrupted;
+use crate::run_context::{self, is_interrupted};
 use crate::server::{Launch, Started};
 use crate::target::DATA_DIR;
 

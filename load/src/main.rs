@@ -68,7 +68,7 @@ use server::Launch;
 use target::{Open, Target};
 
 /// The request that a run repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
     /// No requests: only fills the store as `--preload` and `--revoked` say.
     Preload,
@@ -108,6 +108,7 @@ pub(crate) enum Scenario {
     /// `pki/ocsp` by GET with a nonce: every response is signed.
     OcspNonce,
     /// `sys/health` without a token: the cost of HTTP alone.
+    #[default]
     Health,
     /// `auth/jwt/login` with an RS256 token: the CPU per login may exceed that of the signature verification by at most
     /// 45 µs. Default: 400,000 requests.
@@ -239,7 +240,7 @@ const REQUESTS: u64 = 100_000;
 impl Args {
     /// Returns the scenario. clap requires one unless a subcommand is given.
     fn scenario(&self) -> Scenario {
-        self.scenario.unwrap_or(Scenario::Health)
+        self.scenario.unwrap_or_default()
     }
 
     /// Returns the plan. `serials` are the request bodies of a run that revokes.

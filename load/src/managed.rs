@@ -93,10 +93,10 @@ async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
 async fn in_device(args: &Args, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<Measured, String> {
     let key = register(place, kind, args.max_parallel).await?;
     let (key_type, bits) = kind.parameters();
-    let mut software = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
-    let managed = Issuer::of_managed(place, &key).measure(args, place, watched).await?;
+    let (mut software, _) = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    let (managed, _) = Issuer::of_managed(place, &key).measure(args, place, watched).await?;
     // Measured again afterwards, because the speed of the machine may have changed.
-    let again = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
+    let (again, _) = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
     software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
     // As many concurrent calls as the server makes, so that the machine's cores are equally busy.
     let at_once = usize::from(args.max_parallel);
@@ -135,14 +135,13 @@ async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
     let open = args.order()?.target.open(Scenario::SignManaged).await?;
     let place = open.place();
     let watched = open.watched;
-    let issuer = Issuer::of_managed(&place, name);
-    let (managed, key_type) = issuer.measured(args, &place, watched).await?;
+    let (managed, key_type) = Issuer::of_managed(&place, name).measure(args, &place, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
         "rsa" => Kind::Rsa2048.parameters(),
         "ec" => Kind::P256.parameters(),
         other => return Err(format!("sign-managed: keys of type {other} are not supported (rsa or ec)")),
     };
-    let software = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
+    let (software, _) = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
     Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
@@ -166,12 +165,8 @@ impl Issuer {
         Self { mount: place.provisioner.fresh_name(), allowed: vec![name.to_owned()], source: "kms", key }
     }
 
-    async fn measure(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<Part, String> {
-        self.measured(args, place, watched).await.map(|(part, _)| part)
-    }
-
     /// Returns the results of its requests, and the type of its key.
-    async fn measured(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
+    async fn measure(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
         let place = Place { mount: &self.mount, ..*place };
         let key_type = self.make(&place).await?;
         let plan = Plan { scenario: Scenario::Sign, ..args.plan(Vec::new()) };

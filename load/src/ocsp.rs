@@ -222,12 +222,9 @@ fn outcome(parts: &[Part]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::drive::Answered;
     use crate::histogram::Histogram;
-    use crate::proc::Cpu;
 
     /// The expected bytes are those of `openssl ocsp -no_nonce -reqout` for these hashes and this serial number.
     #[test]
@@ -268,16 +265,8 @@ mod tests {
         let part = |answered: u64| {
             let mut latencies = Histogram::default();
             (0..answered).for_each(|_| latencies.record(1));
-            let (timeline, errors) = Default::default();
-            let class = Answered { name: "any".to_owned(), clients: 1, latencies, timeline, errors };
-            let elapsed = Duration::from_secs(1);
-            let cpu = Cpu { server: None, postgres: None };
-            let classes = vec![class];
-            let samples = Vec::new();
-            Part {
-                figures: Figures { elapsed, classes, cpu, server_mib: None, samples, unsent: 0, interrupted: false },
-                used_again: None,
-            }
+            let class = Answered { latencies, ..Answered::default() };
+            Part { figures: Figures { classes: vec![class], ..Figures::default() }, used_again: None }
         };
         assert_eq!(outcome(&[part(1), part(1)]), Ok(()));
         assert_eq!(outcome(&[part(1), part(0)]), Err("some requests failed".to_owned()));

@@ -10,8 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::pace::Pace;
-use crate::plan::Plan;
-use crate::plan::Stock;
+use crate::plan::{Plan, Stock};
 use crate::report::Outputs;
 use crate::target::{DATA_DIR, Target};
 use crate::{CLIENTS, REQUESTS, Scenario};
@@ -151,10 +150,7 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
         key_bits: fields.whole("key_bits", 0, 8192)?.map_or(256, |bits| bits as u32),
         no_store: fields.flag("no_store")?,
         auto_rebuild: fields.flag("auto_rebuild")?,
-        role: None,
-        prepared: false,
-        quiet: false,
-        serials: Vec::new(),
+        ..Plan::default()
     };
     plan.check()?;
     let wanted = Stock {

@@ -17,7 +17,7 @@ const SHORT_TTL: &str = "24h";
 const TOKEN_BESIDE: u64 = 3600;
 
 /// Parameters of a run.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
     pub(crate) clients: usize,

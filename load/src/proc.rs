@@ -143,7 +143,7 @@ pub(crate) struct Watched {
 }
 
 /// CPU seconds of the watched processes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Cpu {
     pub(crate) server: Option<f64>,
     pub(crate) postgres: Option<f64>,

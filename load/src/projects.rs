@@ -15,8 +15,7 @@ use crate::client::{Client, Wire};
 use crate::drive::{Bounds, Class, Figures, Place, drive};
 use crate::pace::Pace;
 use crate::proc::Watched;
-use crate::run_context;
-use crate::run_context::is_interrupted;
+use crate::run_context::{self, is_interrupted};
 use crate::server::Started;
 
 /// Default number of projects, and of workspaces.

@@ -9,8 +9,7 @@ use crate::drive::{Answered, Figures};
 use crate::environment::{Facts, environment};
 use crate::format::number;
 use crate::html::{Page, Run};
-use crate::plan::Plan;
-use crate::plan::Stock;
+use crate::plan::{Plan, Stock};
 use crate::run_context::{INTERRUPTED, ServerFacts, servers};
 use crate::server::Start;
 use crate::timeline;
@@ -387,32 +386,23 @@ mod tests {
     use super::*;
     use crate::Scenario;
     use crate::histogram::Histogram;
-    use crate::pace::Pace;
     use crate::proc::Cpu;
-    use crate::timeline::Timeline;
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn figures(counts: &[usize]) -> Figures {
         let class = |count: &usize| Answered {
-            name: "any".to_owned(),
-            clients: 1,
             latencies: {
                 let mut latencies = Histogram::default();
                 (0..*count).for_each(|_| latencies.record(1000));
                 latencies
             },
-            timeline: Timeline::default(),
-            errors: BTreeMap::new(),
+            ..Answered::default()
         };
         Figures {
             elapsed: Duration::from_secs(10),
             classes: counts.iter().map(class).collect(),
             cpu: Cpu { server: Some(0.5), postgres: Some(0.25) },
-            server_mib: None,
-            samples: Vec::new(),
-            unsent: 0,
-            interrupted: false,
+            ..Figures::default()
         }
     }
 
@@ -429,22 +419,7 @@ mod tests {
             rsa_2048_keygen_ms: (scenario == Scenario::Mixed).then_some(50.0),
             cores: 2,
         };
-        let plan = Plan {
-            scenario,
-            clients: 1,
-            rsa_clients: 1,
-            requests: 1,
-            seconds: 1,
-            key_type: "ec".to_owned(),
-            key_bits: 256,
-            pace: Pace::default(),
-            no_store: false,
-            auto_rebuild: false,
-            role: None,
-            prepared: false,
-            quiet: true,
-            serials: Vec::new(),
-        };
+        let plan = Plan { scenario, ..Plan::default() };
         let store = None;
         let process = Some("bao (pid 7)".to_owned());
         let subject = Subject { plan: &plan, store, process, start: None, stock: None, anchors: &anchors };

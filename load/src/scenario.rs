@@ -57,16 +57,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
             let serials = if plan.serials.is_empty() { serials(plan, admin).await? } else { plan.serials.clone() };
             (token, vec![preload::revoking("revoke".to_owned(), clients, admin.mount, serials)])
         }
-        Scenario::Preload
-        | Scenario::Ocsp
-        | Scenario::Oversize
-        | Scenario::Crowd
-        | Scenario::Attack
-        | Scenario::Projects
-        | Scenario::Nodes
-        | Scenario::SignManaged => {
-            return Err(format!("{}: it has a command of its own", plan.scenario.name()));
-        }
+        other => return Err(format!("{}: it has a command of its own", other.name())),
     })
 }
 

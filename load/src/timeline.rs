@@ -6,8 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
-use crate::proc;
-use crate::proc::Watched;
+use crate::proc::{self, Watched};
 
 /// Maximum number of slots; beyond it, slots become twice as long.
 const SLOTS: usize = 600;

@@ -76,7 +76,8 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let short = short(args, &launch, requests).await?;
     let long = match long(args, &launch, revoked, requests).await {
         Err(cause) if is_interrupted() => {
-            print_short(short);
+            let Cost { p50_ms, cpu_us } = short;
+            println!("revoke by the timer with {FEW} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");
             return Err(cause);
         }
         long => long?,
@@ -189,10 +190,6 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
         },
         Line::new("server memory, MB", long.resident_mb, of_size(MAX_MEMORY_MB)),
     ]
-}
-
-fn print_short(Cost { p50_ms, cpu_us }: Cost) {
-    println!("revoke by the timer with {FEW} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");
 }
 
 fn print(long: &Long, lines: &[Line]) {

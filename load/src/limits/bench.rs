@@ -13,9 +13,7 @@ use crate::drive::{Class, Figures, Place, drive};
 use crate::floor::EmptyGet;
 use crate::format::number;
 use crate::ocsp::Asked;
-use crate::pace::Pace;
-use crate::plan::Plan;
-use crate::plan::Stock;
+use crate::plan::{Plan, Stock};
 use crate::preload;
 use crate::report::median;
 use crate::scenario;
@@ -102,15 +100,11 @@ impl Bench<'_> {
             rsa_clients: 8,
             requests: u64::MAX,
             seconds: self.args.seconds,
-            pace: Pace::default(),
             key_type: "ec".to_owned(),
             key_bits: 256,
-            no_store: false,
             auto_rebuild: true,
-            role: None,
-            prepared: false,
             quiet: self.args.quiet,
-            serials: Vec::new(),
+            ..Plan::default()
         }
     }
 

@@ -83,12 +83,8 @@ pub(super) fn print(row: &Row) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::drive::Answered;
-    use crate::proc::Cpu;
-    use crate::timeline;
 
     #[test]
     fn row_verdict_is_held_up_to_its_limit_and_missed_above() {
@@ -103,19 +99,9 @@ mod tests {
 
     #[test]
     fn row_with_errors_is_missed_regardless_of_its_value() {
-        let mut class = Answered {
-            name: String::new(),
-            clients: 1,
-            latencies: crate::histogram::Histogram::default(),
-            timeline: timeline::Timeline::default(),
-            errors: [("503".to_owned(), 4)].into(),
-        };
+        let mut class = Answered { errors: [("503".to_owned(), 4)].into(), ..Answered::default() };
         class.latencies.record(5);
-        let cpu = Cpu { server: None, postgres: None };
-        let elapsed = Duration::from_secs(1);
-        let samples = Vec::new();
-        let figures =
-            Figures { elapsed, classes: vec![class], cpu, server_mib: None, samples, unsent: 0, interrupted: false };
+        let figures = Figures { classes: vec![class], ..Figures::default() };
         let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);
         assert_eq!(row.verdict(), "missed");
         assert!(row.note.contains("4 × 503"), "{}", row.note);
