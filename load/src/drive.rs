@@ -182,9 +182,7 @@ struct Crowd {
     ramp: Duration,
     /// Schedule of the requests; `None` in a closed loop.
     pacer: Option<Pacer>,
-    latencies: RefCell<Histogram>,
-    timeline: RefCell<Timeline>,
-    errors: RefCell<BTreeMap<String, u64>>,
+    answered: RefCell<Answered>,
 }
 
 /// Runs the classes concurrently until a limit is reached. There must be at least one class.
@@ -252,7 +250,7 @@ pub(crate) async fn drive(
         false => pacer.schedule.all(),
     };
     let unsent = first.pacer.as_ref().map_or(0, |pacer| due(pacer).saturating_sub(first.begun.get()));
-    let classes = crowds.iter().map(|crowd| crowd.answered()).collect();
+    let classes = crowds.iter().map(|crowd| crowd.answered.take()).collect();
     let server_mib = watched.server.and_then(proc::resident_mib);
     Ok(Figures { elapsed, classes, cpu, server_mib, samples, unsent, interrupted })
 }
@@ -261,7 +259,7 @@ impl Crowd {
     fn new(class: Class, bounds: &Bounds, started: Instant, first: bool) -> Self {
         let max = if first { bounds.requests } else { u64::MAX };
         let rate = bounds.pace.rate.filter(|_| first);
-        let (latencies, timeline, errors) = Default::default();
+        let answered = Answered { name: class.name.clone(), clients: class.clients, ..Answered::default() };
         Self {
             class,
             begun: Cell::new(0),
@@ -271,9 +269,7 @@ impl Crowd {
             deadline: started + bounds.time,
             ramp: if rate.is_none() { bounds.pace.ramp } else { Duration::ZERO },
             pacer: rate.map(|rate| Pacer::start(Schedule::new(rate, bounds.pace.ramp, bounds.time, max))),
-            latencies,
-            timeline,
-            errors,
+            answered: RefCell::new(answered),
         }
     }
 
@@ -300,26 +296,17 @@ impl Crowd {
     fn succeeded(&self, latency: Duration) {
         if !self.over.get() {
             let micros = latency.as_micros().min(u128::from(u64::MAX)) as u64;
-            self.latencies.borrow_mut().record(micros);
-            self.timeline.borrow_mut().at(self.started.elapsed()).latencies.record(micros);
+            let mut answered = self.answered.borrow_mut();
+            answered.latencies.record(micros);
+            answered.timeline.at(self.started.elapsed()).latencies.record(micros);
         }
     }
 
     fn failed(&self, cause: String) {
-        if self.over.get() {
-            return;
-        }
-        *self.errors.borrow_mut().entry(cause).or_default() += 1;
-        self.timeline.borrow_mut().at(self.started.elapsed()).errors += 1;
-    }
-
-    fn answered(&self) -> Answered {
-        Answered {
-            name: self.class.name.clone(),
-            clients: self.class.clients,
-            latencies: self.latencies.take(),
-            timeline: self.timeline.take(),
-            errors: self.errors.take(),
+        if !self.over.get() {
+            let mut answered = self.answered.borrow_mut();
+            *answered.errors.entry(cause).or_default() += 1;
+            answered.timeline.at(self.started.elapsed()).errors += 1;
         }
     }
 }
@@ -340,7 +327,7 @@ fn bar(bounds: &Bounds) -> ProgressBar {
 
 async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
     while !bar.is_hidden() && !crowd.over.get() {
-        let done = crowd.latencies.borrow().count();
+        let done = crowd.answered.borrow().count();
         let since = crowd.started.elapsed();
         let time = crowd.deadline - crowd.started;
         let share = (done as f64 / crowd.max as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
@@ -402,7 +389,7 @@ mod tests {
         twice(&crowd);
         crowd.over.set(true);
         twice(&crowd);
-        let answered = crowd.answered();
+        let answered = crowd.answered.take();
         assert_eq!((answered.count(), answered.errors["503"]), (1, 1));
         assert_eq!(answered.timeline.slots.iter().map(|slot| slot.errors).sum::<u64>(), 1);
     }

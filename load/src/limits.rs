@@ -103,12 +103,10 @@ pub(crate) struct Args {
 
 impl Args {
     fn launch(&self) -> Launch<'_> {
-        let rsa_stock = self.rsa_stock;
-        let access_log = self.access_log;
         Launch {
             postgres: self.postgres.as_deref(),
-            rsa_stock,
-            access_log,
+            rsa_stock: self.rsa_stock,
+            access_log: self.access_log,
             ..Launch::new(&self.server, &self.data_dir)
         }
     }

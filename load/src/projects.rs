@@ -77,12 +77,9 @@ impl Tokens {
 }
 
 struct Part {
-    name: &'static str,
     sender: Sender,
-    method: Method,
-    /// Paths; a body follows after a line break.
-    requests: Vec<Bytes>,
-    plausible: fn(&Value) -> bool,
+    /// The requests. Their paths are in the bodies, and the number of clients is that of the run.
+    class: Class,
     /// `true`: the p99 limit applies. The other parts only report their cost.
     bounded: bool,
     /// `true`: a 503 is also valid, for lists that would read too many rows.
@@ -117,7 +114,7 @@ pub(crate) async fn bounded(
     server.settle()?;
     let tokens = Tokens::make(server).await?;
     for part in parts(there).into_iter().filter(|part| part.bounded && !is_interrupted()) {
-        show(part.name, measure(size, server, &tokens, &part).await?);
+        show(&part.class.name, measure(size, server, &tokens, &part).await?);
     }
     Ok(there)
 }
@@ -255,12 +252,14 @@ fn move_workspace(many: u64, n: u64) -> Bytes {
 fn parts(many: u64) -> Vec<Part> {
     let spread = |n: u64| 1 + (n * 7_919) % many;
     let list = format!("/api/v2/organizations/{ORGANIZATION}/projects");
-    let get = |name, path: &dyn Fn(u64) -> String| Part {
-        name,
+    let moves = (0..VARIETY * 10).map(|n| move_workspace(many, n)).collect();
+    let get = |name: &str, path: &dyn Fn(u64) -> String| Part {
         sender: Sender::Owner,
-        method: Method::GET,
-        requests: (0..VARIETY).map(|n| Bytes::from(path(n))).collect(),
-        plausible: |answer| answer["data"].is_array() || answer["data"].is_object(),
+        class: Class {
+            bodies: (0..VARIETY).map(|n| Bytes::from(path(n))).collect(),
+            plausible: |answer| answer["data"].is_array() || answer["data"].is_object(),
+            ..Class::get(name, 0, "")
+        },
         bounded: true,
         may_be_refused: false,
     };
@@ -280,11 +279,10 @@ fn parts(many: u64) -> Vec<Part> {
             })
         },
         Part {
-            name: "move of a workspace",
-            method: Method::POST,
-            requests: (0..VARIETY * 10).map(|n| move_workspace(many, n)).collect(),
-            plausible: |_| true,
-            ..get("", &|_| String::new())
+            sender: Sender::Owner,
+            class: Class::post("move of a workspace", 0, "", moves, |_| true),
+            bounded: true,
+            may_be_refused: false,
         },
         Part {
             bounded: false,
@@ -303,10 +301,7 @@ async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) ->
     let requests = size.requests.unwrap_or(if part.bounded { REQUESTS } else { REQUESTS / 100 });
     let bounds =
         Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };
-    let class = Class {
-        method: part.method.clone(),
-        ..Class::post(part.name, size.clients, "", part.requests.clone(), part.plausible)
-    };
+    let class = Class { clients: size.clients, ..part.class.clone() };
     let watched = Watched { server: Some(server.pid()), postgres: server.postgres_pid() };
     drive(&place, vec![class], &bounds, watched).await
 }
@@ -337,7 +332,7 @@ fn line(part: &Part, figures: &Figures) -> bool {
         };
         println!(
             "  {:<45}{done:>9}{:>9.0}{:>9.2}{:>9.2}{cpu:>11.0}  {verdict}",
-            part.name,
+            part.class.name,
             done as f64 / figures.elapsed.as_secs_f64(),
             class.percentile(50.0),
             class.percentile(99.0),
@@ -358,7 +353,7 @@ fn json_of(part: &Part, figures: &Figures) -> Value {
             "p99_ms": class.known(99.0),
         })
     });
-    json!({ "part": part.name, "bounded": part.bounded, "holds": holds(part, figures), "classes": classes.collect::<Vec<_>>() })
+    json!({ "part": part.class.name, "bounded": part.bounded, "holds": holds(part, figures), "classes": classes.collect::<Vec<_>>() })
 }
 
 #[cfg(test)]
@@ -383,8 +378,8 @@ mod tests {
     #[test]
     fn every_part_has_requests_and_bounded_ones_allow_no_refusal() {
         for part in parts(1_000) {
-            assert!(!part.requests.is_empty() && !part.name.is_empty());
-            assert!(!(part.bounded && part.may_be_refused), "{}", part.name);
+            assert!(!part.class.bodies.is_empty() && !part.class.name.is_empty());
+            assert!(!(part.bounded && part.may_be_refused), "{}", part.class.name);
         }
         assert_eq!(statements(1_000).len(), 7);
     }

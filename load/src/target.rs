@@ -144,7 +144,7 @@ impl Target {
             (None, None) => {
                 let peer = self.peer()?;
                 let watched = Watched { server: self.pid.or_else(|| found(&peer)), postgres: None };
-                self.at(peer, watched, None)?
+                self.at(peer, &self.token, watched, None)?
             }
         };
         if open.started.is_none() {
@@ -184,12 +184,12 @@ impl Target {
         Err(format!("mount: the mount {mount} exists already; use --prepared to use it"))
     }
 
-    fn at(&self, peer: Peer, watched: Watched, process: Option<Process>) -> Result<Open, String> {
-        let provisioner = Provisioner::new(&peer, &self.token, self.keep)?;
+    fn at(&self, peer: Peer, token: &str, watched: Watched, process: Option<Process>) -> Result<Open, String> {
+        let provisioner = Provisioner::new(&peer, token, self.keep)?;
         Ok(Open {
             provisioner,
             peer,
-            token: self.token.clone(),
+            token: token.to_owned(),
             mount: self.mount.clone().unwrap_or_else(|| MOUNT.to_owned()),
             store: self.store.clone(),
             watched,
@@ -202,12 +202,8 @@ impl Target {
         let started = Started::launch(launch).await?;
         let header = self.token_header.as_deref().unwrap_or(OWN_HEADER);
         let peer = Peer::new(&format!("http://{}", started.peer.host()), header, None)?;
-        let watched = started.watched();
-        let provisioner = Provisioner::new(&peer, &started.token, self.keep)?;
-        let token = started.token.clone();
-        let store = None;
-        let mount = self.mount.clone().unwrap_or_else(|| MOUNT.to_owned());
-        Ok(Open { provisioner, peer, token, mount, store, watched, started: Some(started), _process: None })
+        let open = self.at(peer, &started.token, started.watched(), None)?;
+        Ok(Open { started: Some(started), ..open })
     }
 
     async fn run(&self, command: &str) -> Result<Open, String> {
@@ -235,7 +231,7 @@ impl Target {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let server = self.pid.or_else(|| found(&peer)).or(Some(process.pid()));
-        self.at(peer, Watched { server, postgres: None }, Some(process))
+        self.at(peer, &self.token, Watched { server, postgres: None }, Some(process))
     }
 }
 
