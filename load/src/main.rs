@@ -277,14 +277,12 @@ impl Args {
     /// Validates the arguments before anything starts, and returns the run.
     fn order(&self) -> Result<Order, String> {
         order::ramp_within(self.ramp, self.seconds, ["--ramp", "--seconds"])?;
-        if self.revoked > self.preload {
-            return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
-        }
+        let wanted = self.wanted();
+        wanted.check("--")?;
         let plan = self.plan(Vec::new());
         plan.check()?;
         let name = self.scenario().name();
         let target = self.target.clone();
-        let wanted = self.wanted();
         target.check(self.scenario(), wanted, "--")?;
         if self.find_rate && !find_rate::takes(self.scenario()) {
             return Err(format!("--find-rate: cannot be used with {name}"));
@@ -327,12 +325,12 @@ async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result
 /// Reports log files and remaining objects, and returns the result of the command.
 fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) -> Result<(), String> {
     notes.logs().iter().for_each(|path| report::complain(&format!("server log: {}", path.display())));
-    notes.kept().iter().for_each(|what| report::complain(&format!("kept on the server: {what}")));
-    notes.left().iter().for_each(|what| report::complain(&format!("not removed from the server: {what}")));
+    notes.kept.iter().for_each(|what| report::complain(&format!("kept on the server: {what}")));
+    notes.left.iter().for_each(|what| report::complain(&format!("not removed from the server: {what}")));
     match result {
         Err(cause) if is_interrupted && cause != INTERRUPTED => Err(format!("{INTERRUPTED}: {cause}")),
         _ if is_interrupted => Err(INTERRUPTED.to_owned()),
-        Ok(()) if !notes.left().is_empty() => Err("some objects were not removed from the server".to_owned()),
+        Ok(()) if !notes.left.is_empty() => Err("some objects were not removed from the server".to_owned()),
         result => result,
     }
 }

@@ -157,9 +157,7 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
         certificates: fields.whole("preload", 0, MAX_STORED_CERTIFICATES)?.unwrap_or(0),
         revoked: fields.whole("revoked", 0, MAX_STORED_CERTIFICATES)?.unwrap_or(0),
     };
-    if wanted.revoked > wanted.certificates {
-        return Err("revoked: must not be more than preload, the certificates there are".to_owned());
-    }
+    wanted.check("")?;
     let own_name = fields.text("name")?.unwrap_or(name);
     let rounds = fields.whole("rounds", 1, 100)?;
     let at_once = fields.flag("at_once")?;

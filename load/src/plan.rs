@@ -93,6 +93,14 @@ impl Stock {
     pub(crate) fn is_empty(self) -> bool {
         self.certificates == 0 && self.revoked == 0
     }
+
+    /// Rejects more revoked certificates than certificates. `dashes` is the prefix of field names in errors.
+    pub(crate) fn check(self, dashes: &str) -> Result<(), String> {
+        if self.revoked <= self.certificates {
+            return Ok(());
+        }
+        Err(format!("{dashes}revoked: must not be more than {dashes}preload, the certificates there are"))
+    }
 }
 
 /// Returns a role that allows the names of the requests.

@@ -31,9 +31,7 @@ const ROLE_SUFFIX: &str = "-preload";
 /// Issues and revokes certificates until the mount holds `wanted`; returns what it then holds. Without a `role` it
 /// creates one for them.
 pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
-    if wanted.revoked > wanted.certificates {
-        return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
-    }
+    wanted.check("--")?;
     let mut client = admin.connect().await?;
     let there = leaves(&mut client, admin.mount).await?;
     if there < wanted.certificates {

@@ -14,7 +14,6 @@ use crate::Args;
 use crate::client::{Client, Wire};
 use crate::drive::{Bounds, Class, Figures, Place, drive};
 use crate::pace::Pace;
-use crate::proc::Watched;
 use crate::run_context::{self, is_interrupted};
 use crate::server::Started;
 
@@ -302,8 +301,7 @@ async fn measure(size: &Size, server: &Started, tokens: &Tokens, part: &Part) ->
     let bounds =
         Bounds { requests, time: Duration::from_secs(size.seconds.min(20)), pace: Pace::default(), quiet: size.quiet };
     let class = Class { clients: size.clients, ..part.class.clone() };
-    let watched = Watched { server: Some(server.pid()), postgres: server.postgres_pid() };
-    drive(&place, vec![class], &bounds, watched).await
+    drive(&place, vec![class], &bounds, server.watched()).await
 }
 
 fn holds(part: &Part, figures: &Figures) -> bool {

@@ -43,24 +43,16 @@ impl ServerFacts {
 pub(crate) struct Notes {
     servers: Vec<ServerFacts>,
     logs: BTreeSet<PathBuf>,
-    kept: Vec<String>,
-    left: Vec<String>,
+    /// Objects that the user asked to keep.
+    pub(crate) kept: Vec<String>,
+    /// Objects that could not be removed, with causes.
+    pub(crate) left: Vec<String>,
 }
 
 impl Notes {
     /// Returns the log files that still exist.
     pub(crate) fn logs(&self) -> Vec<&Path> {
         self.logs.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect()
-    }
-
-    /// Returns the objects that the user asked to keep.
-    pub(crate) fn kept(&self) -> &[String] {
-        &self.kept
-    }
-
-    /// Returns the objects that could not be removed, with causes.
-    pub(crate) fn left(&self) -> &[String] {
-        &self.left
     }
 }
 

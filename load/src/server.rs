@@ -187,7 +187,7 @@ impl Started {
 
     /// Returns the processes whose CPU time is measured.
     pub(crate) fn watched(&self) -> Watched {
-        Watched { server: Some(self.pid()), postgres: self.postgres_pid() }
+        Watched { server: Some(self.pid()), postgres: self.cluster.as_ref().map(Cluster::pid) }
     }
 
     /// Returns the server, the root token and the mount.
@@ -197,10 +197,6 @@ impl Started {
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
-    }
-
-    pub(crate) fn postgres_pid(&self) -> Option<u32> {
-        self.cluster.as_ref().map(Cluster::pid)
     }
 
     /// Runs a statement in its database. Returns the rows without headings.

@@ -428,7 +428,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
             let outcome = async { run(&order, &order.target).await?.outcome() };
             let (result, notes) = supervised(&double, None, outcome).await;
             assert_eq!(result.is_err(), expired && scenario == "revoke", "{scenario}: {result:?}");
-            assert_eq!((double.configured(), notes.left().len()), (before.clone(), 0), "{scenario}");
+            assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{scenario}");
         }
         let login = format!("signet-load login --requests 20 --clients 2 --quiet --token root --addr {}", double.addr);
         let cli = Cli::try_parse_from(login.split(' ')).unwrap();
@@ -459,7 +459,7 @@ async fn interrupted_run_reports_its_figures_and_removes_its_objects() {
         order.other.iter_mut().for_each(|other| "root".clone_into(&mut other.token));
         let (result, notes) = supervised(&double, Some("/issue/"), crate::run_order(&order, &outputs)).await;
         assert!(result.is_err_and(|cause| cause.contains(INTERRUPTED)), "{more}");
-        assert_eq!((double.configured(), notes.left().len()), (before.clone(), 0), "{more}");
+        assert_eq!((double.configured(), notes.left.len()), (before.clone(), 0), "{more}");
         let json = read_json(outputs.json.as_ref().unwrap());
         let figures = if order.other.is_some() { &json["runs"][0]["figures"] } else { &json };
         assert_eq!(figures["interrupted"], true, "{more}");
@@ -475,7 +475,7 @@ async fn objects_that_cannot_be_removed_are_named() {
     order.target.token = "root".to_owned();
     let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
-    let [left] = notes.left() else { panic!("{:?}", notes.left()) };
+    let [left] = &notes.left[..] else { panic!("{:?}", notes.left) };
     assert!(left.starts_with("the mount signet-load-") && left.ends_with(": 403 Forbidden"), "{left}");
     let concluded = crate::concluded(Ok(()), false, &notes);
     assert_eq!(concluded, Err("some objects were not removed from the server".to_owned()));
@@ -489,7 +489,7 @@ async fn objects_to_retain_stay_and_their_token_is_revoked() {
     order.target.token = "root".to_owned();
     let (result, notes) = supervised(&double, None, crate::run_order(&order, &Outputs::default())).await;
     assert_eq!(result, Ok(()));
-    assert_eq!(notes.kept().len(), 3, "mount, role and policy: {:?}", notes.kept());
+    assert_eq!(notes.kept.len(), 3, "mount, role and policy: {:?}", notes.kept);
     let configured = double.configured();
     assert!(configured[0]["ca"][0]["web"].is_object() && configured[3] == json!(["root"]), "{configured}");
     // The role exists now: the same run is rejected, and succeeds with `prepared`.
@@ -546,7 +546,7 @@ async fn rate_search_is_bounded_and_reports_each_step() {
         assert!(steps[0]["rate"].is_null() && steps[1]["rate"].as_f64().unwrap() > 0.0, "{steps:?}");
         let highest = steps[1..].iter().filter(|step| step["held"] == true).filter_map(|step| step["rate"].as_f64());
         assert_eq!(search["requests_per_second"].as_f64(), highest.reduce(f64::max), "{search}");
-        assert_eq!((result.is_ok(), notes.left().len()), (is_found, 0), "{search}");
+        assert_eq!((result.is_ok(), notes.left.len()), (is_found, 0), "{search}");
     }
     assert_eq!(double.configured()[0], json!({}));
 }
