@@ -52,10 +52,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
+    /// Returns a GET.
     pub(crate) fn get(name: &'static str, wire: Wire, path: impl Into<String>) -> Self {
         Self { name, wire, method: Method::GET, path: path.into(), body: Bytes::new(), gzip: false }
     }
 
+    /// Returns a POST.
     pub(crate) fn post(name: &'static str, wire: Wire, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { method: Method::POST, body: body.into(), ..Self::get(name, wire, path) }
     }

@@ -64,10 +64,12 @@ impl Default for Class {
 }
 
 impl Class {
+    /// Returns clients that repeat a GET.
     pub(crate) fn get(name: impl Into<String>, clients: usize, path: impl Into<String>) -> Self {
         Self { name: name.into(), clients, path: path.into(), ..Self::default() }
     }
 
+    /// Returns clients that send POST requests; `plausible` checks their responses.
     pub(crate) fn post(
         name: impl Into<String>,
         clients: usize,
@@ -137,6 +139,24 @@ pub(crate) struct Figures {
     pub(crate) unsent: u64,
     /// `true` if a signal ended the run early.
     pub(crate) interrupted: bool,
+}
+
+impl Figures {
+    /// Returns the only class.
+    pub(crate) fn only(&self) -> Result<&Answered, String> {
+        let [class] = &self.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
+        Ok(class)
+    }
+
+    /// Returns the only class. All of its requests must have succeeded; `name` is that of the requests in errors.
+    pub(crate) fn succeeded(&self, name: &str) -> Result<&Answered, String> {
+        let class = self.only()?;
+        if class.errors.is_empty() {
+            Ok(class)
+        } else {
+            Err(format!("{name}: some requests failed: {:?}", class.errors))
+        }
+    }
 }
 
 /// Results of a class.

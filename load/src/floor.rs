@@ -37,7 +37,7 @@ pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet
     let class = Class::get("empty GET", clients, "/");
     let bounds = Bounds { requests: u64::MAX, time, pace: Pace::default(), quiet: true };
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
-    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
+    let class = figures.only()?;
     let cpu_us = server.stop()? / class.count().max(1) as f64;
     Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
 }

@@ -90,6 +90,7 @@ impl Page<'_> {
 }
 
 impl Table {
+    /// Returns a table with these headings.
     pub(crate) fn new(title: impl Into<String>, head: &[&str], rows: Vec<Vec<String>>) -> Self {
         Self { title: title.into(), head: head.iter().copied().map(str::to_owned).collect(), rows }
     }

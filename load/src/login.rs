@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     // A login needs no token, and the server ignores one.
     let place = Place { token: "", ..open.place() };
     let figures = drive(&place, vec![class], &plan.bounds(), open.watched).await?;
-    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
+    let class = figures.only()?;
     if !class.errors.is_empty() || (class.count() == 0 && !figures.interrupted) {
         return Err(format!("some logins failed: {:?}", class.errors));
     }

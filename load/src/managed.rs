@@ -198,10 +198,7 @@ impl Issuer {
 
 /// Returns the results of the only class. All of its requests must have succeeded.
 fn part(figures: &Figures) -> Result<Part, String> {
-    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
-    if !class.errors.is_empty() {
-        return Err(format!("sign: some requests failed: {:?}", class.errors));
-    }
+    let class = figures.succeeded("sign")?;
     Ok(Part {
         rate: class.count() as f64 / figures.elapsed.as_secs_f64(),
         p50: class.percentile(50.0),

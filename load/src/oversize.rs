@@ -53,12 +53,13 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
         }
         return Err(INTERRUPTED.to_owned());
     }
-    let alone = only(alone)?;
-    let beside = only(beside?)?;
+    let alone = alone.succeeded("issue")?;
+    let beside = beside?;
+    let beside = beside.succeeded("issue")?;
     let ratio = beside.percentile(99.0) / alone.percentile(99.0);
     let store = server.store()?;
-    print(&store, [&alone, &beside], &answers, ratio);
-    let parts = [&alone, &beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.known(99.0) }));
+    print(&store, [alone, beside], &answers, ratio);
+    let parts = [alone, beside].map(|part| json!({ "requests": part.count(), "p99_ms": part.known(99.0) }));
     args.outputs.write_json(&json!({ "scenario": "oversize", "store": store, "alone": parts[0], "beside": parts[1],
         "p99_ratio": ratio, "at_most": MAX_P99_RATIO, "answers": answers }))?;
     let wrong: Vec<&str> =
@@ -77,15 +78,6 @@ fn refusal(answer: &str) -> bool {
 async fn issue(args: &Args, server: &Started) -> Result<Figures, String> {
     let plan = plan::Plan { scenario: Scenario::Issue, ..args.plan(Vec::new()) };
     scenario::run(&plan, &server.place(), server.watched()).await
-}
-
-/// Returns the only class. All of its requests must have succeeded.
-fn only(figures: Figures) -> Result<Answered, String> {
-    match <[Answered; 1]>::try_from(figures.classes) {
-        Ok([class]) if class.errors.is_empty() => Ok(class),
-        Ok([class]) => Err(format!("issue: some requests failed: {:?}", class.errors)),
-        Err(_) => Err("internal error: not exactly one class".to_owned()),
-    }
 }
 
 /// Threads that send oversized requests one after the other until `end`.

@@ -131,7 +131,7 @@ async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, 
     preload::auto_rebuild(&server.place(), true).await?;
     let bodies = preload::revocable(&mut client, MOUNT, requests).await?;
     let figures = revoke(args, server, bodies).await?;
-    let [class] = &figures.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
+    let class = figures.only()?;
     let cpu = figures.cpu.sum().ok_or("the server's CPU time is not known")?;
     Ok(Cost { p50_ms: class.percentile(50.0), cpu_us: cpu * 1e6 / requests as f64 })
 }
