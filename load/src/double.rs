@@ -184,6 +184,11 @@ fn serve(stream: TcpStream, state: &Mutex<State>, shape: &Shape) {
     }
 }
 
+/// Returns the response to a change that was made.
+fn done<T>(_change: T) -> (u16, Vec<u8>) {
+    (204, Vec::new())
+}
+
 fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &str, body: &Value) -> (u16, Vec<u8>) {
     let json = |status, value: Value| (status, value.to_string().into_bytes());
     let refused = |status, cause: &str| json(status, json!({ "errors": [cause] }));
@@ -212,18 +217,11 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
         ("POST", ["sys", "mounts", name @ ..]) if state.mounts.contains_key(&name.join("/")) => {
             return refused(400, "path is already in use");
         }
-        ("POST", ["sys", "mounts", name @ ..]) => {
-            state.mounts.insert(name.join("/"), Mount::default());
-            return (204, Vec::new());
-        }
+        ("POST", ["sys", "mounts", name @ ..]) => return done(state.mounts.insert(name.join("/"), Mount::default())),
         ("DELETE", ["sys", "mounts", ..]) if shape.keeps_mounts => return refused(403, "permission denied"),
-        ("DELETE", ["sys", "mounts", name @ ..]) => {
-            state.mounts.remove(&name.join("/"));
-            return (204, Vec::new());
-        }
+        ("DELETE", ["sys", "mounts", name @ ..]) => return done(state.mounts.remove(&name.join("/"))),
         ("POST", ["sys", "policies", "acl", name]) => {
-            state.policies.insert((*name).to_owned(), body.clone());
-            return (204, Vec::new());
+            return done(state.policies.insert((*name).to_owned(), body.clone()));
         }
         ("GET", ["sys", "policies", "acl", name]) => {
             return state
@@ -231,20 +229,12 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
                 .get(*name)
                 .map_or_else(|| refused(404, "nothing"), |policy| json(200, policy.clone()));
         }
-        ("DELETE", ["sys", "policies", "acl", name]) => {
-            state.policies.remove(*name);
-            return (204, Vec::new());
+        ("DELETE", ["sys", "policies", "acl", name]) => return done(state.policies.remove(*name)),
+        ("POST", ["sys", "auth", name]) => return done(state.methods.insert((*name).to_owned())),
+        ("DELETE", ["sys", "auth", name]) => return done(state.methods.remove(*name)),
+        ("POST", ["auth", method, "config"] | ["auth", method, "role", _]) if state.methods.contains(*method) => {
+            return done(());
         }
-        ("POST", ["sys", "auth", name]) => {
-            state.methods.insert((*name).to_owned());
-            return (204, Vec::new());
-        }
-        ("DELETE", ["sys", "auth", name]) => {
-            state.methods.remove(*name);
-            return (204, Vec::new());
-        }
-        ("POST", ["auth", method, "config"]) if state.methods.contains(*method) => return (204, Vec::new()),
-        ("POST", ["auth", method, "role", _]) if state.methods.contains(*method) => return (204, Vec::new()),
         ("POST", ["auth", method, "login"]) if state.methods.contains(*method) => {
             return json(200, json!({ "auth": { "client_token": "of a login" } }));
         }
@@ -254,8 +244,7 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
             return json(200, json!({ "auth": { "client_token": token, "accessor": "a-1" } }));
         }
         ("POST", ["auth", "token", "revoke"]) => {
-            state.tokens.remove(body["token"].as_str().unwrap_or_default());
-            return (204, Vec::new());
+            return done(state.tokens.remove(body["token"].as_str().unwrap_or_default()));
         }
         _ => {}
     }
@@ -284,17 +273,11 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
             mount.root = true;
             certified(mount)
         }
-        ("POST", ["roles", role]) => {
-            mount.roles.insert((*role).to_owned(), body.clone());
-            (204, Vec::new())
-        }
+        ("POST", ["roles", role]) => done(mount.roles.insert((*role).to_owned(), body.clone())),
         ("GET", ["roles", role]) => {
             mount.roles.get(*role).map_or_else(|| refused(404, "nothing"), |role| json(200, role.clone()))
         }
-        ("DELETE", ["roles", role]) => {
-            mount.roles.remove(*role);
-            (204, Vec::new())
-        }
+        ("DELETE", ["roles", role]) => done(mount.roles.remove(*role)),
         ("POST", ["issue" | "sign", role]) if !mount.roles.contains_key(*role) => refused(400, "unknown role"),
         ("POST", ["issue", _]) if mount.root => certified(mount),
         ("POST", ["sign", _]) if mount.root && body["csr"].is_string() => certified(mount),
