@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Divisor of the per-key limit: a key has at most the unreserved amount divided by this.
+/// Divisor of the per-key limit: one key may reserve at most the unreserved amount divided by this.
 const KEY_LIMIT_DIVISOR: usize = 4;
 
 /// A budget. Clones share it.

@@ -127,7 +127,7 @@ async fn beside(
         let figures = measure(args, server, &place, &class, rate).await?;
         let quiet = figures.answered.known(99.0);
         let answers = Answers::new();
-        done(Part { attack: "nobody", victim: victim.clone(), connections: 0, quiet, figures, answers });
+        done(Part { attack: "none", victim: victim.clone(), connections: 0, quiet, figures, answers });
         for Attack { kind, has_token } in attacks {
             let token = if has_token { attacker } else { "" };
             for connections in sizes.iter().copied() {

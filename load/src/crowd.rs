@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let others = token(&server).await?;
     let kinds = kinds(&server).await?;
     let alone = looked_up(args, &server, &others).await?;
-    let mut parts = vec![Part { name: "nobody", others: alone, answers: Answers::new() }];
+    let mut parts = vec![Part { name: "none", others: alone, answers: Answers::new() }];
     for kind in kinds {
         if is_interrupted() {
             break;

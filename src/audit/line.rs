@@ -447,7 +447,8 @@ mod tests {
 
     #[test]
     fn cached_caller_is_written_like_a_new_one_by_each_device() {
-        let form = |key: u8, clear_accessors| EntryFormat::new(Mask::new(&[key; 32], false, clear_accessors), false);
+        let form =
+            |key: u8, unmasked_accessors| EntryFormat::new(Mask::new(&[key; 32], false, unmasked_accessors), false);
         let forms = [form(1, false), form(2, false), form(2, true)];
         let policies = ["web".to_owned()];
         let derived = DerivedValues::default();

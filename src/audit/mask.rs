@@ -59,7 +59,7 @@ pub(super) struct Mask {
     /// `true` to keep texts as they are.
     raw: bool,
     /// `true` to keep accessors as they are.
-    clear_accessors: bool,
+    unmasked_accessors: bool,
 }
 
 /// Values that are treated differently.
@@ -78,9 +78,9 @@ pub(super) struct Exceptions<'a> {
 impl Mask {
     pub(super) const PREFIX: &str = "hmac-sha256:";
 
-    pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
+    pub(super) fn new(key: &[u8], raw: bool, unmasked_accessors: bool) -> Self {
         let key = Hmac::new_from_slice(key).expect("a key may have any length");
-        Self { key, kept: ArcSwap::default(), raw, clear_accessors }
+        Self { key, kept: ArcSwap::default(), raw, unmasked_accessors }
     }
 
     pub(super) fn is_raw(&self) -> bool {
@@ -114,7 +114,7 @@ impl Mask {
     }
 
     pub(super) fn accessor(&self, out: &mut Vec<u8>, accessor: &str) {
-        if self.clear_accessors { json(out, accessor) } else { self.text(out, accessor) }
+        if self.unmasked_accessors { json(out, accessor) } else { self.text(out, accessor) }
     }
 
     pub(super) fn value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {

@@ -52,7 +52,7 @@ impl Auth {
         (!quotas.is_empty()).then(|| Arc::clone(&quotas))
     }
 
-    /// Returns the role of a login to `mount`, as far as the request names it; `""` for none.
+    /// Returns the role that a login request to `mount` names; `""` if it names none.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
         self.logins.any(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
     }

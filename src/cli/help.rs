@@ -13,7 +13,7 @@ const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Other", &["explain", "completions", "man", "help"]),
 ];
 
-/// The text of clap's own command, which is not in the definition yet.
+/// Description of the `help` command. clap adds this command later, so its description cannot be looked up here.
 const HELP_ABOUT: &str = "Print this message or the help of a command";
 
 /// Documentation of one command.

@@ -307,7 +307,7 @@ impl ImportFolder {
                 label if label.ends_with("PRIVATE KEY") => {
                     self.keys.push((path.clone(), Secret::new(pem::encode(label, &der))));
                 }
-                label => report_skipped(&path, &format!("{label} is not for import")),
+                label => report_skipped(&path, &format!("{label} cannot be imported")),
             }
         }
         Ok(())

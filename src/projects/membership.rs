@@ -219,13 +219,13 @@ pub async fn list_own(
     caller: &ProjectsCaller,
     page: PageRequest,
 ) -> WorkResult<ResultPage<(Member, Membership)>> {
-    const OWN: ListSource =
+    const WITH_ORGANIZATION: ListSource =
         ListSource { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
     const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
     let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
     let mut filter = Filter::new("m.user_id = {} AND o.user_tokens_enabled", user);
     filter.join(organization::NOT_ENDED);
-    let (ids, matching) = page::find_ids_and_count(tx, OWN, filter, ORDER, page).await?;
+    let (ids, matching) = page::find_ids_and_count(tx, WITH_ORGANIZATION, filter, ORDER, page).await?;
     let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
     let mut membership_of: HashMap<i64, i64> = HashMap::new();

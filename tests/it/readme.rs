@@ -18,7 +18,7 @@ fn readme_first_certificate_verifies_and_is_renewed() {
     let script = block("A first certificate")
         .replace("http://127.0.0.1:8200", "$ADDRESS")
         .replace("SIGNET_TOKEN=…", &format!("SIGNET_TOKEN={}", dev.token));
-    let (_, text) = README.split_once("Then `signet renew web.example.test.pem").unwrap();
+    let (_, text) = README.split_once("\n    signet renew web.example.test.pem --exec ").unwrap();
     assert!(text.contains("`signet who web.example.test.pem`") && text.contains("`signet status`"));
     let more = "signet renew web.example.test.pem --force --exec 'echo reloaded'\nsignet who web.example.test.pem\n\
                 signet status\nopenssl verify -x509_strict -CAfile ca.pem web.example.test.pem\n";

@@ -534,7 +534,7 @@ fn invalid_setup_is_rejected_and_leaves_no_files() {
             &["--domain", "example.test", "--role", "listener"],
             "--role: listener is the role of this server's own",
         ),
-        ("mine", &["--domain", "example.test", "--role", "a/b"], "--role: must be a name of letters"),
+        ("mine", &["--domain", "example.test", "--role", "a/b"], "--role: must consist of letters"),
         (
             "mine",
             &["--domain", "example.test", "--admin-token-file", "absent/token"],

@@ -50,7 +50,10 @@ impl AuthorityFile {
         }
         match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::persist) {
             Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
-            Err(error) => issued.warnings.push(format!("{error}; a new authority is missing there and must be added")),
+            Err(error) => {
+                let missing = format!("{} lacks a new CA certificate: add it by hand", file.display());
+                issued.warnings.push(format!("{error}; {missing}"));
+            }
         }
     }
 }

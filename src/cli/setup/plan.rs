@@ -80,8 +80,8 @@ impl SetupPlan {
             return Err(Error::invalid(format!("--role: {LISTENER_ROLE} {rule}")));
         }
         if !is_name(&wanted.role) || wanted.role.len() > MAX_NAME_LEN {
-            let rule = format!("letters, digits and '_', inside also '-' and '.', at most {MAX_NAME_LEN}");
-            return Err(Error::invalid(format!("--role: must be a name of {rule}, such as web")));
+            let rule = "must consist of letters, digits and '_', and of '-' and '.' except at either end";
+            return Err(Error::invalid(format!("--role: {rule}, and have at most {MAX_NAME_LEN} characters")));
         }
         if let Some(file) = &wanted.signed {
             require_file("--signed", file)?;
@@ -225,8 +225,8 @@ mod tests {
             ("--intermediate-ttl: must not be longer", refusal(|w| w.root_ttl = "100h".to_owned())),
             ("--role-ttl: three times", refusal(|w| w.role_ttl = "43800h".to_owned())),
             ("--root-mount: must be another", refusal(|w| w.root_mount = "/pki/".to_owned())),
-            ("--role: must be a name of letters", refusal(|w| w.role = "a/b".to_owned())),
-            ("--role: must be a name of letters", refusal(|w| w.role = String::new())),
+            ("--role: must consist of letters", refusal(|w| w.role = "a/b".to_owned())),
+            ("--role: must consist of letters", refusal(|w| w.role = String::new())),
             ("--mount: must be a path", refusal(|w| w.mount = "p ki".to_owned())),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("https://pki.test".to_owned()))),
             ("--public-url: must be plain http", refusal(|w| w.public_url = Some("http://pki.test/x".to_owned()))),

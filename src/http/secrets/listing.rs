@@ -24,7 +24,7 @@ use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.
 pub(super) const NAMES_PER_PAGE: usize = 1_000;
-/// Page size of lists with details, in rows: some hundred kilobytes.
+/// Page size of lists with details, in rows. A page takes a few hundred kilobytes.
 const DETAILED_ROWS_PER_PAGE: usize = 250;
 /// Rows that are rendered on the HTTP worker; more are rendered in the CPU queue.
 const MAX_ROWS_RENDERED_INLINE: usize = 200;

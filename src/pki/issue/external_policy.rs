@@ -78,8 +78,8 @@ struct PolicySubjectKey {
     private: Option<Arc<PrivateKey>>,
 }
 
-/// Calls the engine and signs its template. After the call, which may take long, the state of the mount is loaded
-/// again, so that issuers disabled or revoked since do not sign.
+/// Calls the external policy engine and signs the certificate template that it returns. After the call, which may take
+/// long, the state of the mount is loaded again, so that issuers disabled or revoked since do not sign.
 ///
 /// # Errors
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine

@@ -18,7 +18,7 @@ use crate::pki::store::{CertificateRow, RecordedResponseRow, StoredCertificate};
 use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
-/// Name of the header in error messages.
+/// The header's name, as error messages spell it.
 pub const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
 /// Length of the time prefix of a stored key in bytes: milliseconds since 1970, as in UUID version 7.
 const TIME_PREFIX_BYTES: usize = 6;

@@ -40,8 +40,9 @@ pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers
     }
 }
 
-/// Returns the key of an issuer that may sign certificates now, and the time to date them with: the mount has the key,
-/// the usage allows it, the certificate is neither revoked nor expired, and some chain verifies.
+/// Returns the issuer's key and the time to date certificates with, if the issuer may sign certificates now. It may if
+/// its key is in the mount, its usage allows it, its certificate is neither revoked nor expired, and at least one chain
+/// verifies.
 ///
 /// # Errors
 /// `Invalid` naming the reason; those of [`Clock::synchronized_now`].

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn client_returns_a_refusal_sent_before_its_request() {
+    fn client_reports_an_error_sent_before_it_sent_its_request() {
         let (_folder, mut client) = client(|mut stream| {
             stream.get_mut().write_all(b"{\"error\":\"too many\"}\n").unwrap();
         });

@@ -67,7 +67,7 @@ impl PostgresUrl {
             // Reached only if the text was split differently here than by tokio-postgres.
             return Err(url_error("must be of the form postgres://user:password@host:5432/database"));
         }
-        if own.get("target_session_attrs").is_some_and(|text| !ACCEPTED_TARGETS.contains(&text)) {
+        if own.get("target_session_attrs").is_some_and(|text| !ACCEPTED_SESSION_ATTRS.contains(&text)) {
             return Err(url_error(
                 "target_session_attrs: must be read-write: a node writes, and reads what was written",
             ));
@@ -113,8 +113,8 @@ impl PostgresUrl {
 /// Prefix of error messages.
 pub(super) const ERROR_PREFIX: &str = "database URL";
 
-/// Equivalent values: every server that a node can use takes writes.
-const ACCEPTED_TARGETS: [&str; 3] = ["read-write", "primary", "any"];
+/// Accepted values of `target_session_attrs`. They are equivalent, because a node uses only servers that accept writes.
+const ACCEPTED_SESSION_ATTRS: [&str; 3] = ["read-write", "primary", "any"];
 
 fn url_error(rule: &str) -> Error {
     Error::invalid(format!("{ERROR_PREFIX}: {rule}"))

@@ -6,9 +6,9 @@ mod commits;
 mod cubbyhole;
 mod data_keys;
 mod identity;
+mod leases_and_metadata;
 mod pki;
 mod recorded_responses;
-mod records;
 mod sealed;
 mod secret_ids;
 mod tidy;
@@ -176,16 +176,16 @@ macro_rules! contract {
             pki::a_certificate_reads_back_with_its_revocation,
             pki::dropping_a_mount_removes_everything_of_that_mount_only,
             pki::writes_to_a_mount_that_is_gone_are_refused,
-            records::a_lease_is_stored_with_its_certificate_or_neither_is,
-            records::a_lease_of_a_token_that_is_gone_or_used_up_is_refused,
-            records::units_of_a_mount_that_is_gone_fail_alone_in_their_batch,
-            records::the_leases_of_a_token_that_ends_end_with_it,
-            records::leases_are_found_by_id_and_prefix_until_they_end,
-            records::leases_are_swept_by_their_end,
-            records::a_lease_and_the_end_of_its_token_in_one_batch,
-            records::metadata_reads_back_by_serial_and_in_pages,
-            records::metadata_is_sealed_to_its_row,
-            records::dropping_a_mount_removes_its_records,
+            leases_and_metadata::a_lease_is_stored_with_its_certificate_or_neither_is,
+            leases_and_metadata::a_lease_of_a_token_that_is_gone_or_used_up_is_refused,
+            leases_and_metadata::units_of_a_mount_that_is_gone_fail_alone_in_their_batch,
+            leases_and_metadata::the_leases_of_a_token_that_ends_end_with_it,
+            leases_and_metadata::leases_are_found_by_id_and_prefix_until_they_end,
+            leases_and_metadata::leases_are_swept_by_their_end,
+            leases_and_metadata::a_lease_and_the_end_of_its_token_in_one_batch,
+            leases_and_metadata::metadata_reads_back_by_serial_and_in_pages,
+            leases_and_metadata::metadata_is_sealed_to_its_row,
+            leases_and_metadata::dropping_a_mount_removes_its_records,
             recorded_responses::a_key_is_taken_by_one_unit_until_it_expires,
             recorded_responses::only_one_of_many_units_with_the_same_key_is_stored,
             recorded_responses::answered_requests_are_swept_by_their_end,

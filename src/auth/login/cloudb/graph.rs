@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
 use crate::secret::{Secret, sealed};
 
-const GRAPH_API_NAME: &str = "cloudb: the directory's applications";
+const GRAPH_API_NAME: &str = "cloudb: the directory API";
 
 /// The API, authenticated with one of the application's secrets.
 pub(super) struct GraphClient<'p> {

@@ -67,7 +67,7 @@ const IGNORED_INCLUDES: &[&str] = &[
     "readme",
 ];
 /// Maximum length of a name pattern, in characters. Names have at most 90.
-const MAX_WILDCARD_CHARACTERS: usize = 256;
+const MAX_NAME_PATTERN_CHARACTERS: usize = 256;
 
 struct WorkspaceView {
     member: Member,
@@ -150,10 +150,10 @@ fn render_list(WorkspacePage { list_request, member, listed, included_rows }: Wo
 fn read_wildcard(query: &Query) -> Result<Option<String>, ApiRejection> {
     const NAME: &str = "search[wildcard-name]";
     let pattern = query.text(NAME);
-    if pattern.is_some_and(|pattern| pattern.chars().nth(MAX_WILDCARD_CHARACTERS).is_some()) {
+    if pattern.is_some_and(|pattern| pattern.chars().nth(MAX_NAME_PATTERN_CHARACTERS).is_some()) {
         return Err(ApiRejection::parameter(
             NAME,
-            format!("{NAME} may have at most {MAX_WILDCARD_CHARACTERS} characters"),
+            format!("{NAME} may have at most {MAX_NAME_PATTERN_CHARACTERS} characters"),
         ));
     }
     Ok(pattern.map(str::to_owned))

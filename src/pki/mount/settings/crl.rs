@@ -52,23 +52,23 @@ resource! {
     #[serde(default)]
     pub struct CrlConfig {
         /// Lifetime of a CRL.
-        duration expiry = written("72h");
+        duration expiry = duration_text("72h");
         /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
         flag disable = false;
         /// OCSP responds `unauthorized` to every request.
         flag ocsp_disable = false;
         /// Lifetime of an OCSP response.
-        duration ocsp_expiry = written("12h");
+        duration ocsp_expiry = duration_text("12h");
         /// OCSP status of serial numbers that are not stored.
         value ocsp_unknown_serial: UnknownSerial = UnknownSerial::Unknown;
         /// Builds CRLs by timer instead of on every revocation.
         flag auto_rebuild = false;
         /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
-        duration auto_rebuild_grace_period = written("12h");
+        duration auto_rebuild_grace_period = duration_text("12h");
         /// Publishes new revocations in delta CRLs between complete CRLs.
         flag enable_delta = false;
         /// Interval of delta CRLs, with `enable_delta`.
-        duration delta_rebuild_interval = written("15m");
+        duration delta_rebuild_interval = duration_text("15m");
         /// Permits revocation of expired certificates.
         flag allow_expired_cert_revocation = false;
         /// Stored and returned only: all nodes of a database form one cluster.
@@ -83,7 +83,8 @@ resource! {
     }
 }
 
-fn written(text: &str) -> DurationText {
+/// Returns a duration from text that is known to be valid.
+fn duration_text(text: &str) -> DurationText {
     DurationText::new(text).expect("a duration")
 }
 
@@ -216,12 +217,12 @@ mod tests {
         let default = CrlConfig::default;
         let auto = || CrlConfig { auto_rebuild: true, ..default() };
         for (config, field) in [
-            (CrlConfig { expiry: written("0"), ..default() }, "expiry"),
-            (CrlConfig { ocsp_expiry: written("200000d"), ..default() }, "ocsp_expiry"),
-            (CrlConfig { auto_rebuild_grace_period: written("72h"), ..auto() }, "auto_rebuild_grace_period"),
+            (CrlConfig { expiry: duration_text("0"), ..default() }, "expiry"),
+            (CrlConfig { ocsp_expiry: duration_text("200000d"), ..default() }, "ocsp_expiry"),
+            (CrlConfig { auto_rebuild_grace_period: duration_text("72h"), ..auto() }, "auto_rebuild_grace_period"),
             (CrlConfig { enable_delta: true, ..default() }, "enable_delta"),
             (
-                CrlConfig { enable_delta: true, delta_rebuild_interval: written("72h"), ..auto() },
+                CrlConfig { enable_delta: true, delta_rebuild_interval: duration_text("72h"), ..auto() },
                 "delta_rebuild_interval",
             ),
             (CrlConfig { cross_cluster_revocation: true, ..default() }, "cross_cluster_revocation"),

@@ -110,7 +110,7 @@ async fn session_does_not_write_on_an_unsuitable_server() {
 }
 
 #[tokio::test]
-async fn key_lost_with_the_previous_server_seals_nothing() {
+async fn data_key_lost_in_a_failover_is_no_longer_used() {
     let early = Instant::now();
     let (fixture, storage, mount) = node().await;
     let of_another = Timeline { system: 1, timeline: 1 };
