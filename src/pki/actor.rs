@@ -31,6 +31,7 @@ use crate::fair_queue::{CallerId, FairQueue, QueueCaller, QueueFull};
 use crate::keys::pool::CallerGuard;
 use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, MountCrlMetrics, MountCrls};
 use crate::pki::engine_deps::EngineDeps;
+use crate::pki::issue::external_policy::ExternalPolicyRequest;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::operation::IssuingOperation;
 use crate::pki::issue::request::{CertificateRequest, IssueContext};
@@ -84,9 +85,7 @@ impl ControlThread {
         let builds = Arc::new(Semaphore::new(MAX_CONCURRENT_BUILDS));
         Self { arbiter: Arbiter::new().handle(), shared: ControlShared { builds, summaries: Arc::default(), clock } }
     }
-}
 
-impl ControlThread {
     /// Returns figures about the published CRLs of every mount.
     pub fn summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.shared.summaries.all()
@@ -122,14 +121,14 @@ impl ControlLink {
             builder: Some(builder),
             wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
-            look: None,
-            pace: BuildThrottle::of(arrivals.clone()),
-            pausing: None,
+            early_check: None,
+            throttle: BuildThrottle::of(arrivals.clone()),
+            pause: None,
         };
-        let addr = ControlActor::start_in_arbiter(&thread.arbiter, |_| control);
+        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), arrivals };
         // Not awaited: a request that needs a missing CRL builds it.
-        addr.do_send(BuildCrls { wanted: CrlBuildRequest::DUE, reply: BuildRequester::NoReply, coming: None });
-        Self { control: addr, arrivals }
+        link.build_in_background(CrlBuildRequest::DUE);
+        link
     }
 
     /// Runs one change; returns when it is stored and published, with warnings about CRLs that could not be built.
@@ -137,9 +136,8 @@ impl ControlLink {
     /// # Errors
     /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: ChangePlan) -> Result<Warnings> {
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(MountChange { caller: Some(QueueCaller::current().caller_id()), plan, reply });
-        done.await.map_err(mount_stopping_error)?
+        let caller = QueueCaller::current().caller_id();
+        self.request(move |actor, ctx, reply| actor.queue_change(caller, MountChange { plan, reply }, ctx)).await
     }
 
     /// Reads the stored documents again and publishes them.
@@ -147,9 +145,7 @@ impl ControlLink {
     /// # Errors
     /// `Unavailable` or `Internal` when they cannot be read.
     pub async fn reload(&self) -> Result<()> {
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(ReloadDocuments { reply });
-        done.await.map_err(mount_stopping_error)?.map(drop)
+        self.request(ControlActor::reload).await.map(drop)
     }
 
     /// Announces a revocation that is being stored; a build waits a short time for it.
@@ -159,12 +155,16 @@ impl ControlLink {
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
     pub fn follow_crls(&self) {
-        self.control.do_send(BuildCrls { wanted: FOLLOW_OTHER_NODES, reply: BuildRequester::NoReply, coming: None });
+        self.build_in_background(FOLLOW_OTHER_NODES);
     }
 
     /// Requests a build that reads everything from storage again, as after a start. Does not wait.
     pub fn rebuild_crls_from_storage(&self) {
-        self.control.do_send(BuildCrls { wanted: FROM_STORAGE, reply: BuildRequester::NoReply, coming: None });
+        self.build_in_background(FROM_STORAGE);
+    }
+
+    fn build_in_background(&self, wanted: CrlBuildRequest) {
+        self.send(move |actor, ctx| actor.build(wanted, BuildRequester::NoReply, ctx));
     }
 
     /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
@@ -173,8 +173,24 @@ impl ControlLink {
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
     pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
+        self.request(move |actor, ctx, reply| {
+            drop(coming);
+            actor.build(wanted, BuildRequester::Caller(reply), ctx);
+        })
+        .await
+    }
+
+    fn send(&self, work: impl FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send + 'static) {
+        self.control.do_send(ControlWork(Box::new(work)));
+    }
+
+    /// Sends work that replies, and waits for the reply.
+    async fn request(
+        &self,
+        work: impl FnOnce(&mut ControlActor, &mut Context<ControlActor>, ChangeReply) + Send + 'static,
+    ) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(BuildCrls { wanted, reply: BuildRequester::Caller(reply), coming });
+        self.send(move |actor, ctx| work(actor, ctx, reply));
         done.await.map_err(mount_stopping_error)?
     }
 }
@@ -183,12 +199,13 @@ fn mount_stopping_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync
     Error::unavailable("the mount is stopping", cause)
 }
 
-/// Runs a change; `reply` receives the result once it is stored and published, or the error.
+/// Work for the control actor, which runs it between its other work.
 #[derive(Message)]
 #[rtype(result = "()")]
+struct ControlWork(Box<dyn FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send>);
+
+/// A queued change; `reply` receives the result once it is stored and published, or the error.
 struct MountChange {
-    /// Caller of the change; `None` for the server itself, whose changes run first.
-    caller: Option<CallerId>,
     plan: ChangePlan,
     reply: ChangeReply,
 }
@@ -218,22 +235,6 @@ impl BuildRequester {
     }
 }
 
-/// Requests CRLs with everything stored before this message was sent; `reply` receives the outcome.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct BuildCrls {
-    wanted: CrlBuildRequest,
-    reply: BuildRequester,
-    coming: Option<PendingRevocation>,
-}
-
-/// Reports a change by another node; `reply` receives the result once the stored state is published.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct ReloadDocuments {
-    reply: ChangeReply,
-}
-
 const FOLLOW_OTHER_NODES: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
 
 const FROM_STORAGE: CrlBuildRequest = CrlBuildRequest { from_storage: true, ..CrlBuildRequest::DUE };
@@ -258,13 +259,40 @@ struct ControlActor {
     wanted: CrlBuildRequest,
     waiting: Vec<BuildRequester>,
     /// Timer of the extra check before the next tick.
-    look: Option<SpawnHandle>,
-    pace: BuildThrottle,
+    early_check: Option<SpawnHandle>,
+    throttle: BuildThrottle,
     /// Timer of the pause before the next build.
-    pausing: Option<SpawnHandle>,
+    pause: Option<SpawnHandle>,
 }
 
 impl ControlActor {
+    fn queue_change(&mut self, caller: CallerId, change: MountChange, ctx: &mut Context<Self>) {
+        let refuse = |change: MountChange| {
+            let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
+            drop(change.reply.send(Err(busy)));
+        };
+        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
+            Ok(displaced) => displaced.refused.map_or((), refuse),
+            Err(QueueFull) => return refuse(change),
+        }
+        self.changes.push(caller, change);
+        self.next_change(ctx);
+    }
+
+    /// Reads the stored state, which another node changed, before the next change. `reply` receives the result once it
+    /// is published.
+    fn reload(&mut self, ctx: &mut Context<Self>, reply: ChangeReply) {
+        self.reload_needed = true;
+        self.queue_empty_change(reply, ctx);
+    }
+
+    /// Queues a change that writes nothing and runs before those of callers.
+    fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
+        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false });
+        self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
+        self.next_change(ctx);
+    }
+
     fn next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
@@ -318,8 +346,7 @@ impl ControlActor {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            actor.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
-            actor.next_change(ctx);
+            actor.queue_empty_change(reply, ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
                     Self::schedule_reload(ctx);
@@ -331,7 +358,7 @@ impl ControlActor {
     fn build(&mut self, wanted: CrlBuildRequest, waiter: BuildRequester, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
-        self.pace.request_arrived(Instant::now());
+        self.throttle.record_request(Instant::now());
         self.next_build(ctx);
     }
 
@@ -339,22 +366,22 @@ impl ControlActor {
         if self.waiting.is_empty() || self.builder.is_none() {
             return;
         }
-        if let Some(pause) = self.pausing.take() {
+        if let Some(pause) = self.pause.take() {
             // The request that arrived now may be the last one the pause was for.
             ctx.cancel_future(pause);
         }
-        if let Some(pause) = self.pace.wait(Instant::now()) {
-            self.pausing = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
+        if let Some(pause) = self.throttle.remaining_pause(Instant::now()) {
+            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
             return;
         }
         let Some(builder) = self.builder.take() else { return };
-        self.pace.record_start();
+        self.throttle.record_start();
         let served = std::mem::take(&mut self.waiting);
         let wanted = std::mem::take(&mut self.wanted);
         let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
         let done = work.into_actor(self).map(move |(builder, result, took), actor, ctx| {
             actor.builder = Some(builder);
-            actor.pace.ended(Instant::now(), took);
+            actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
                 // The next build, at the latest at the next tick, retries what this one was asked for.
                 actor.wanted = actor.wanted.and(wanted);
@@ -370,23 +397,21 @@ impl ControlActor {
         });
         ctx.spawn(done);
     }
-}
 
-impl ControlActor {
     /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
     fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
-        if let Some(earlier) = self.look.take() {
+        if let Some(earlier) = self.early_check.take() {
             ctx.cancel_future(earlier);
         }
         let Some(at) = at else { return };
         let left = Duration::from_secs((at - self.shared.clock.now().unix_timestamp()).max(0) as u64);
         if left < CRL_CHECK_INTERVAL {
-            let look = |actor: &mut Self, ctx: &mut Context<Self>| {
+            let check = |actor: &mut Self, ctx: &mut Context<Self>| {
                 if ctx.connected() {
                     actor.build(CrlBuildRequest::DUE, BuildRequester::NoReply, ctx);
                 }
             };
-            self.look = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), look));
+            self.early_check = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), check));
         }
     }
 }
@@ -409,48 +434,12 @@ impl Actor for ControlActor {
     }
 }
 
-impl Handler<MountChange> for ControlActor {
+impl Handler<ControlWork> for ControlActor {
     type Result = ();
 
-    fn handle(&mut self, change: MountChange, ctx: &mut Self::Context) {
-        let Some(caller) = change.caller else {
-            self.own_changes.push_back(change);
-            return self.next_change(ctx);
-        };
-        let refuse = |change: MountChange| {
-            let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
-            drop(change.reply.send(Err(busy)));
-        };
-        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
-            Ok(displaced) => displaced.refused.map_or((), refuse),
-            Err(QueueFull) => return refuse(change),
-        }
-        self.changes.push(caller, change);
-        self.next_change(ctx);
+    fn handle(&mut self, ControlWork(work): ControlWork, ctx: &mut Self::Context) {
+        work(self, ctx);
     }
-}
-
-impl Handler<BuildCrls> for ControlActor {
-    type Result = ();
-
-    fn handle(&mut self, BuildCrls { wanted, reply, coming }: BuildCrls, ctx: &mut Self::Context) {
-        drop(coming);
-        self.build(wanted, reply, ctx);
-    }
-}
-
-impl Handler<ReloadDocuments> for ControlActor {
-    type Result = ();
-
-    fn handle(&mut self, ReloadDocuments { reply }: ReloadDocuments, ctx: &mut Self::Context) {
-        self.reload_needed = true;
-        self.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
-        self.next_change(ctx);
-    }
-}
-
-fn no_op_plan() -> ChangePlan {
-    Box::new(|view| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
 fn panic_error() -> Error {
@@ -472,11 +461,8 @@ impl ReplicaLink {
     ///
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
-    pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
-        // The message outlives a sender that disconnects; the key it waits for must not.
-        let presence = CallerGuard::default();
-        origin.requester.watch = presence.watch();
-        self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
+    pub async fn run(&self, origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
+        self.send(origin, request).await
     }
 
     /// Runs a request that the mount's external policy engine decides on.
@@ -485,22 +471,26 @@ impl ReplicaLink {
     /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
     pub async fn run_external(
         &self,
-        mut origin: IssueContext,
-        request: external_policy::ExternalPolicyRequest,
+        origin: IssueContext,
+        request: ExternalPolicyRequest,
     ) -> Result<IssuedCertificate> {
+        self.send(origin, request).await
+    }
+
+    async fn send<R: Send + 'static>(&self, mut origin: IssueContext, request: R) -> Result<IssuedCertificate>
+    where
+        ReplicaActor: Handler<IssueWork<R>>,
+    {
+        // The message outlives a sender that disconnects; the key it waits for must not.
         let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
-        self.0.send(ExternalPolicyWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
+        self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
     }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<IssuedCertificate>")]
-struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
-
-#[derive(Message)]
-#[rtype(result = "Result<IssuedCertificate>")]
-struct ExternalPolicyWork(QueueCaller, IssueContext, external_policy::ExternalPolicyRequest);
+struct IssueWork<R>(QueueCaller, IssueContext, R);
 
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
@@ -525,10 +515,25 @@ impl Actor for ReplicaActor {
     }
 }
 
-impl Handler<IssueWork> for ReplicaActor {
+impl Handler<IssueWork<ExternalPolicyRequest>> for ReplicaActor {
     type Result = ResponseFuture<Result<IssuedCertificate>>;
 
-    fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, work: IssueWork<ExternalPolicyRequest>, _: &mut Self::Context) -> Self::Result {
+        let IssueWork(caller, origin, request) = work;
+        let operation = IssuingOperation::ExternalPolicy;
+        let stages = self.stages[operation as usize].clone();
+        let views = Arc::clone(&self.view);
+        let tools = self.tools.clone();
+        let mount = origin.mount.clone();
+        run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
+    }
+}
+
+impl Handler<IssueWork<CertificateRequest>> for ReplicaActor {
+    type Result = ResponseFuture<Result<IssuedCertificate>>;
+
+    fn handle(&mut self, work: IssueWork<CertificateRequest>, _: &mut Self::Context) -> Self::Result {
+        let IssueWork(caller, origin, request) = work;
         let view = self.view.load_full();
         let tools = self.tools.clone();
         let mount = origin.mount.clone();
@@ -551,23 +556,6 @@ impl Handler<IssueWork> for ReplicaActor {
                 run_guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
             }
         }
-    }
-}
-
-impl Handler<ExternalPolicyWork> for ReplicaActor {
-    type Result = ResponseFuture<Result<IssuedCertificate>>;
-
-    fn handle(
-        &mut self,
-        ExternalPolicyWork(caller, origin, request): ExternalPolicyWork,
-        _: &mut Self::Context,
-    ) -> Self::Result {
-        let operation = IssuingOperation::ExternalPolicy;
-        let stages = self.stages[operation as usize].clone();
-        let views = Arc::clone(&self.view);
-        let tools = self.tools.clone();
-        let mount = origin.mount.clone();
-        run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
 
