@@ -40,7 +40,7 @@ mod tests {
     fn trust_roots_must_be_only_certificates() {
         let (key, certificate) = testing::root("ec", 256);
         let certificate = pem::encode("CERTIFICATE", certificate.der());
-        let key = pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let key = pem::encode("PRIVATE KEY", &key.pkcs8());
         assert_eq!(certificates("ca_pem", "").unwrap().len(), 0);
         assert_eq!(certificates("ca_pem", &format!("{certificate}\n{certificate}")).unwrap().len(), 2);
         for (text, rule) in [

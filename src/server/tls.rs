@@ -215,7 +215,7 @@ mod tests {
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let (key, root) = x509::testing::root("ec", 256);
         let certificate = x509::pem::encode("CERTIFICATE", root.der());
-        let key = x509::pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let key = x509::pem::encode("PRIVATE KEY", &key.pkcs8());
         for (chain, key) in [
             (format!("\u{feff}{}", certificate.replace('\n', "\r\n")), format!("\u{feff}{key}")),
             (format!("{certificate}{certificate}"), format!("{certificate}{key}")),

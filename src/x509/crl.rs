@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::x509::certificate::Certificate;
     use crate::x509::tbs::encode_signed;
-    use crate::x509::testing::{ISSUER_KEY_KINDS, OpenSsl, root};
+    use crate::x509::testing::{ISSUER_KEY_KINDS, OpenSsl, TestSigner, root};
     use crate::x509::{extension, name, oid, pem};
 
     fn list(root: &Certificate, algorithm: SignatureAlgorithm, entries: &[u8], delta: bool) -> Vec<u8> {
@@ -422,7 +422,7 @@ mod tests {
             let (key, root) = root(key_type, *bits);
             let algorithm = root.signature_algorithm().unwrap();
             let tbs = list(&root, algorithm, &entries, true);
-            let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+            let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
             let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
             let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
             let output = openssl.try_run(&["crl", "-in", &file, "-verify", "-CAfile", &ca, "-noout", "-text"]);
@@ -451,7 +451,7 @@ mod tests {
         let (key, root) = root("ec", 256);
         let algorithm = root.signature_algorithm().unwrap();
         let tbs = list(&root, algorithm, &[], false);
-        let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+        let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
         let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
         assert!(openssl.text(&["crl", "-in", &file, "-noout", "-text"]).contains("No Revoked Certificates"));
         assert!(Crl::parse(&der).unwrap().entries().is_empty());

@@ -230,7 +230,7 @@ impl ServerCertVerifier for EngineTlsTrust {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x509::testing;
+    use crate::keys::testing;
 
     #[derive(Default)]
     struct Members {
