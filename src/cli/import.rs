@@ -380,14 +380,7 @@ struct FolderCrl {
 fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;
-    let mut at = 0;
-    loop {
-        let (page, next) = head.page(at, ENTRIES_AT_ONCE)?;
-        if page.is_empty() {
-            break;
-        }
-        at = next;
-    }
+    head.pages(ENTRIES_AT_ONCE).try_for_each(|page| page.map(drop))?;
     let issuers = authorities.iter().map(|(_, certificate)| certificate);
     let mut issuers = issuers.filter(|certificate| certificate.subject().matches(head.issuer())).peekable();
     if issuers.peek().is_some() && !issuers.any(|issuer| head.is_signed_by(issuer.key())) {

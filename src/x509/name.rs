@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use super::oid::oid_text;
 use super::pieces::{Name, Rdns};
 use super::reader::{DerError, DerReader, DerResult};
-use super::writer::{DerWriter, IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, build};
+use super::writer::{
+    BMP_STRING, DerWriter, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING,
+    UNIVERSAL_STRING, UTF8_STRING, VISIBLE_STRING, build,
+};
 use crate::error::Result;
-
-const NUMERIC_STRING: u8 = 0x12;
 
 /// Maximum number of attributes in the subject of a request, and of any name that is signed.
 pub const MAX_ATTRIBUTES: usize = 1000;
@@ -211,12 +212,12 @@ impl Name {
 
     /// `true` if an attribute value is empty.
     pub(crate) fn has_empty_value(&self) -> bool {
-        let mut some = false;
+        let mut has_empty_value = false;
         let read = for_each_attribute(self.as_der(), |_, _, content| {
-            some |= content.is_empty();
+            has_empty_value |= content.is_empty();
             Ok(())
         });
-        read.is_ok() && some
+        read.is_ok() && has_empty_value
     }
 
     /// Formats the name for messages and logs, in order: `C=DE, O=Example, CN=a.example`. Commas in values are
@@ -267,12 +268,12 @@ pub fn is_empty(name_der: &[u8]) -> bool {
 
 /// `true` if the name has no value with a character, or is not a valid name.
 pub fn is_nameless(name_der: &[u8]) -> bool {
-    let mut says = false;
+    let mut has_character = false;
     let read = for_each_attribute(name_der, |_, _, content| {
-        says |= !content.is_empty();
+        has_character |= !content.is_empty();
         Ok(())
     });
-    read.is_err() || !says
+    read.is_err() || !has_character
 }
 
 /// A name in canonical form: equal for names that match by RFC 5280 7.1. An unreadable name matches only itself.
@@ -384,21 +385,20 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // 0x1a is VisibleString. Characters outside PrintableString, such as '*', '@' and '&', are common in it, so
-        // any ASCII is accepted.
-        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
-        // TeletexString, which issuers use for Latin-1.
-        0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
-        // UniversalString and BMPString.
-        0x1c if content.len().is_multiple_of(4) => content
+        // Characters that are not allowed in PrintableString, such as '*', '@' and '&', are common in it, so any ASCII
+        // is accepted.
+        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
+        // Issuers use it for Latin-1.
+        TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
+        UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
             .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
             .collect(),
-        0x1e if content.len().is_multiple_of(2) => content
+        BMP_STRING if content.len().is_multiple_of(2) => content
             .chunks_exact(2)
             .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
             .collect(),
-        0x1c | 0x1e => Err(WRONG),
+        UNIVERSAL_STRING | BMP_STRING => Err(WRONG),
         _ => return Ok(None),
     };
     text.map(Some)

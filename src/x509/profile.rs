@@ -22,12 +22,11 @@ pub(crate) use self::text::{
 };
 
 use super::oid::{self, check_size};
-use super::reader::{DerError, DerReader, DerResult, check_bits, check_der};
+use super::reader::{DerError, DerReader, DerResult, check_bits, check_der, check_integer};
 use super::time;
 use super::usage::KeyUsage;
 use super::writer::{
-    BIT_STRING, DerWriter, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context,
-    context_constructed,
+    BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context, context_constructed,
 };
 use super::{general_name as names_of, raw_extension};
 use crate::error::Result;
@@ -194,7 +193,7 @@ fn authority_key_id(value: &[u8]) -> DerResult<()> {
         issuer.is_some() == serial.is_some(),
         "issuer and serial number must be both present or both absent (RFC 5280 4.2.1.1)",
     )?;
-    serial.map_or(Ok(()), |serial| integer(serial.content))?;
+    serial.map_or(Ok(()), |serial| check_integer(serial.content))?;
     issuer.map_or(Ok(()), |issuer| validate_names(issuer.reader()))
 }
 
@@ -253,23 +252,13 @@ fn purposes(value: &[u8]) -> DerResult<()> {
 
 /// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
 fn skip_certificates(value: &[u8]) -> DerResult<()> {
-    let mut value = DerReader::new(value);
-    value.small()?;
-    value.done()
+    DerReader::whole(value, DerReader::small).map(drop)
 }
 
 /// RFC 5280 5.2.3: non-negative, at most 20 bytes.
 fn number(value: &[u8]) -> DerResult<()> {
-    let mut value = DerReader::new(value);
-    let octets = value.unsigned()?;
-    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")?;
-    value.done()
-}
-
-/// Checks the content of an INTEGER of any sign.
-fn integer(content: &[u8]) -> DerResult<()> {
-    let whole = !matches!(content, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]);
-    require(whole, "INTEGER is not minimal")
+    let octets = DerReader::whole(value, DerReader::unsigned)?;
+    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")
 }
 
 /// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
@@ -290,20 +279,13 @@ fn directory_attributes(value: &[u8]) -> DerResult<()> {
 fn period(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let mut at = |tag| -> DerResult<Option<i64>> {
-        fields.optional(context(tag))?.map(|time| read_generalized_time(time.content)).transpose()
+        fields.optional(context(tag))?.map(|at| time::parse(GENERALIZED_TIME, at.content)).transpose()
     };
     let start = at(0)?;
     let end = at(1)?;
     fields.done()?;
     require(start.is_some() || end.is_some(), "must not be empty (RFC 3280 4.2.1.4)")?;
     require(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
-}
-
-/// Reads the content of a GeneralizedTime as epoch seconds.
-fn read_generalized_time(content: &[u8]) -> DerResult<i64> {
-    let mut whole = DerWriter::with_capacity(content.len() + 4);
-    whole.tlv(GENERALIZED_TIME, content);
-    time::read(&mut DerReader::new(&whole.finish()))
 }
 
 /// RFC 7633: numbers of TLS extensions. Readers support only the two that are in use.
@@ -360,7 +342,7 @@ fn reason(value: &[u8]) -> DerResult<()> {
 
 /// RFC 5280 5.3.2.
 fn date(value: &[u8]) -> DerResult<()> {
-    read_generalized_time(DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
+    time::parse(GENERALIZED_TIME, DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
 }
 
 #[cfg(test)]

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 
 use super::{name, read_nonempty_list, read_oid, require};
 use crate::x509::oid;
-use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context};
+use crate::x509::reader::{DerError, DerReader, DerResult, check_integer};
+use crate::x509::writer::{BMP_STRING, IA5_STRING, SEQUENCE, UTF8_STRING, VISIBLE_STRING, context};
 
 const MAX_POLICIES: usize = 1000;
 /// Maximum length of the text of a notice, in characters.
 const MAX_NOTICE_CHARS: usize = 200;
-const VISIBLE_STRING: u8 = 0x1a;
-const BMP_STRING: u8 = 0x1e;
 
 /// certificatePolicies: not empty, without duplicates, with known qualifiers only.
 pub(super) fn read(value: &[u8]) -> DerResult<()> {
@@ -100,7 +98,7 @@ pub(super) fn constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {
         if let Some(number) = fields.optional(context(tag))? {
-            super::integer(number.content)?;
+            check_integer(number.content)?;
             let small = number.content[0] < 0x80 && number.content.len() <= 4;
             require(small, "a number of certificates is negative or too large (RFC 5280 4.2.1.11)")?;
         }

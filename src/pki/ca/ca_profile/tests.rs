@@ -79,6 +79,7 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
 #[test]
 fn tolerated_rules_are_rules_of_the_profile() {
     let sources = [
+        include_str!("../../../x509/general_name.rs"),
         include_str!("../../../x509/profile.rs"),
         include_str!("../../../x509/profile/general_name.rs"),
         include_str!("../../../x509/profile/points.rs"),
