@@ -219,6 +219,6 @@ impl CaKey {
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<(CaKeyInfo, Warnings)> {
-    let order = CaKeySource::new(request, &authority.view(), &mut Warnings::default())?;
-    order.obtain(authority).await?.store(authority).await
+    let source = CaKeySource::new(request, &authority.view(), &mut Warnings::default())?;
+    source.obtain(authority).await?.store(authority).await
 }
