@@ -12,7 +12,7 @@ use crate::x509::writer::{
 const MAX_TEXT_BYTES: usize = 128;
 
 /// AdmissionSyntax: the admission authority and a list of admissions.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     if fields.next_tag().is_some_and(|tag| tag != SEQUENCE) {
         validate_name(&fields.any()?, text::validate_location_uri)?;

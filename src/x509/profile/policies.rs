@@ -12,7 +12,7 @@ const MAX_POLICIES: usize = 1000;
 const MAX_NOTICE_CHARS: usize = 200;
 
 /// certificatePolicies: not empty, without duplicates, with known qualifiers only.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut policies = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.4)")?;
     let mut seen = HashSet::new();
     while !policies.is_empty() {
@@ -80,7 +80,7 @@ fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()
 }
 
 /// policyMappings: pairs of OIDs without anyPolicy.
-pub(super) fn mappings(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_mappings(value: &[u8]) -> DerResult<()> {
     let mut mappings = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.5)")?;
     while !mappings.is_empty() {
         let mut pair = mappings.sequence()?;
@@ -94,7 +94,7 @@ pub(super) fn mappings(value: &[u8]) -> DerResult<()> {
 }
 
 /// policyConstraints: one or both of two numbers of certificates.
-pub(super) fn constraints(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {
         if let Some(number) = fields.optional(context(tag))? {
