@@ -201,11 +201,6 @@ impl Certificate {
         self.signed.is_signed_by_any_hash(key)
     }
 
-    /// `true` if this server can verify signatures of this algorithm, including SHA-1.
-    pub fn has_verifiable_signature(&self) -> bool {
-        self.signed.algorithm().is_ok() || self.signed.sha1_algorithm().is_some()
-    }
-
     /// `true` if subject and issuer are equal, and an authority key identifier, if present, is its own.
     pub fn is_own_issuer(&self) -> bool {
         let names_another = self.authority_key_id.is_some() && self.authority_key_id != self.subject_key_id;
@@ -215,7 +210,8 @@ impl Certificate {
     /// `true` if the certificate is its own issuer by names and signature. A signature that cannot be verified here
     /// counts as valid, because the signature of a root is not relied on.
     pub fn certifies_itself(&self) -> bool {
-        let unverifiable = || !self.has_verifiable_signature() && self.is_own_issuer();
+        let is_known_algorithm = || self.signed.algorithm().is_ok() || self.signed.sha1_algorithm().is_some();
+        let unverifiable = || !is_known_algorithm() && self.is_own_issuer();
         self.issuer.matches(&self.subject) && (self.was_signed_by(&self.key) || unverifiable())
     }
 

@@ -54,23 +54,7 @@ pub enum Attribute {
 impl Attribute {
     /// The attribute type's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
-        match self {
-            Self::CommonName => &[0x55, 4, 3],
-            Self::Surname => &[0x55, 4, 4],
-            Self::SerialNumber => &[0x55, 4, 5],
-            Self::Country => &[0x55, 4, 6],
-            Self::Locality => &[0x55, 4, 7],
-            Self::Province => &[0x55, 4, 8],
-            Self::StreetAddress => &[0x55, 4, 9],
-            Self::Organization => &[0x55, 4, 10],
-            Self::OrganizationalUnit => &[0x55, 4, 11],
-            Self::Title => &[0x55, 4, 12],
-            Self::PostalCode => &[0x55, 4, 17],
-            Self::GivenName => &[0x55, 4, 42],
-            Self::UserId => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1],
-            Self::DomainComponent => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25],
-            Self::EmailAddress => &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1],
-        }
+        ATTRIBUTES[self as usize].1
     }
 
     /// The string type in which this server encodes a value.
@@ -82,6 +66,25 @@ impl Attribute {
         }
     }
 }
+
+/// Attribute types in the order of [`Attribute`], with their OIDs and the short names of those that have one.
+static ATTRIBUTES: [(Attribute, &[u8], &str); 15] = [
+    (Attribute::CommonName, &[0x55, 4, 3], "CN"),
+    (Attribute::Surname, &[0x55, 4, 4], ""),
+    (Attribute::SerialNumber, &[0x55, 4, 5], "SERIALNUMBER"),
+    (Attribute::Country, &[0x55, 4, 6], "C"),
+    (Attribute::Locality, &[0x55, 4, 7], "L"),
+    (Attribute::Province, &[0x55, 4, 8], "ST"),
+    (Attribute::StreetAddress, &[0x55, 4, 9], "STREET"),
+    (Attribute::Organization, &[0x55, 4, 10], "O"),
+    (Attribute::OrganizationalUnit, &[0x55, 4, 11], "OU"),
+    (Attribute::Title, &[0x55, 4, 12], ""),
+    (Attribute::PostalCode, &[0x55, 4, 17], "POSTALCODE"),
+    (Attribute::GivenName, &[0x55, 4, 42], ""),
+    (Attribute::UserId, &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
+    (Attribute::DomainComponent, &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
+    (Attribute::EmailAddress, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "EMAIL"),
+];
 
 /// `true` for characters of a PrintableString (X.680 41.4).
 pub(crate) fn is_printable(b: u8) -> bool {
@@ -404,25 +407,10 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
     text.map(Some)
 }
 
+/// Returns the short name of an attribute type, or its dotted OID.
 fn short_name(attribute: &[u8]) -> String {
-    const NAMES: [(Attribute, &str); 12] = [
-        (Attribute::CommonName, "CN"),
-        (Attribute::SerialNumber, "SERIALNUMBER"),
-        (Attribute::Country, "C"),
-        (Attribute::Locality, "L"),
-        (Attribute::Province, "ST"),
-        (Attribute::StreetAddress, "STREET"),
-        (Attribute::Organization, "O"),
-        (Attribute::OrganizationalUnit, "OU"),
-        (Attribute::PostalCode, "POSTALCODE"),
-        (Attribute::UserId, "UID"),
-        (Attribute::DomainComponent, "DC"),
-        (Attribute::EmailAddress, "EMAIL"),
-    ];
-    NAMES
-        .iter()
-        .find(|(known, _)| known.oid() == attribute)
-        .map_or_else(|| oid_text(attribute), |(_, short)| (*short).to_owned())
+    let known = ATTRIBUTES.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
+    known.map_or_else(|| oid_text(attribute), |(.., short)| (*short).to_owned())
 }
 
 #[cfg(test)]
@@ -457,6 +445,13 @@ mod tests {
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
         );
+    }
+
+    #[test]
+    fn attribute_types_are_in_the_order_of_their_table() {
+        for (at, (attribute, oid, _)) in ATTRIBUTES.iter().enumerate() {
+            assert_eq!((*attribute as usize, attribute.oid()), (at, *oid));
+        }
     }
 
     #[test]
