@@ -37,7 +37,7 @@ use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
-/// Longest file that is read, in bytes.
+/// Largest configuration file, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A validated configuration.
@@ -207,9 +207,9 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             Some(_) => {}
         }
     }
-    let mut of_rules = Vec::new();
-    let config = rules::validate(&collect_values(&file, &env), &mut of_rules);
-    problems.extend(name_variables(of_rules, env, describe));
+    let mut rule_problems = Vec::new();
+    let config = rules::validate(&collect_values(&file, &env), &mut rule_problems);
+    problems.extend(name_variables(rule_problems, env, describe));
     fail_on_problems(problems).map(|()| config)
 }
 
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_clash_that_one_address_is_of() {
+    fn listeners_overlap_if_one_address_covers_the_other() {
         let clash = |one: &str, other: &str| listeners_overlap(one.parse().unwrap(), other.parse().unwrap());
         for (one, other) in [("127.0.0.1:1", "127.0.0.1:1"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "192.0.2.1:1")] {
             assert!(clash(one, other) && clash(other, one), "{one} {other}");

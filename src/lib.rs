@@ -28,7 +28,7 @@
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
 //! fair_queue      fair queues, and the queue for CPU work
-//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates
+//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates tls
 //!                 users
 //! ```
 //!
@@ -172,5 +172,6 @@ pub mod sql;
 pub mod storage;
 pub mod telemetry;
 pub mod templates;
+pub mod tls;
 pub mod users;
 pub mod x509;

@@ -63,6 +63,7 @@ use store::Store;
 const USAGE_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Options for opening a store.
+#[derive(Clone)]
 pub struct StorageOptions {
     /// The location of the data.
     pub database: Database,

@@ -328,8 +328,8 @@ async fn body(
     payload: Payload,
     caller: &ProjectsCaller,
 ) -> Result<Bytes, ApiRejection> {
-    let takes = matches!(*route.method, Method::POST | Method::PATCH);
-    if takes {
+    let has_body = matches!(*route.method, Method::POST | Method::PATCH);
+    if has_body {
         require_media_type(headers)?;
     }
     let limit = state.settings.max_body;
@@ -341,12 +341,12 @@ async fn body(
         discard(headers, payload, limit, state.settings.body_timeout).await?;
         return Err(ApiRejection::new(Kind::UnsupportedMedia, ENCODED_BODY_ERROR));
     }
-    let share = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
-    let body = read_truncated(headers, payload, limit, share, state.settings.body_timeout).await?;
+    let budget = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let body = read_truncated(headers, payload, limit, budget, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());
     }
-    if !takes && !body.is_empty() && *route.method == Method::DELETE {
+    if !has_body && !body.is_empty() && *route.method == Method::DELETE {
         require_media_type(headers)?;
     }
     Ok(body)
@@ -356,9 +356,9 @@ async fn body(
 fn require_media_type(headers: &HeaderMap) -> Result<(), ApiRejection> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = given.split(';').map(str::trim);
-    let right = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
+    let is_json_api = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
         && parts.all(|one| ["charset=utf-8", "charset=\"utf-8\""].iter().any(|utf8| one.eq_ignore_ascii_case(utf8)));
-    if right {
+    if is_json_api {
         return Ok(());
     }
     Err(ApiRejection::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
@@ -404,7 +404,7 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
     };
     match current {
         None => unmet("If-Match: the resource has no entity tag"),
-        Some(tag) if demanded.name(&tag) => Ok(()),
+        Some(tag) if demanded.contains(&tag) => Ok(()),
         Some(_) => unmet("If-Match: the resource has changed since"),
     }
 }

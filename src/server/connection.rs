@@ -222,7 +222,7 @@ impl Connection {
         self.waker.register(cx.waker());
     }
 
-    /// Returns when it was asked to close, or completed its last response since.
+    /// The time at which it was asked to close, or at which it completed its last response after that.
     pub(super) fn close_requested_at(&self) -> Option<u64> {
         Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
@@ -243,7 +243,7 @@ impl Connection {
         self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
     }
 
-    /// `true` if it was asked to close longer than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
+    /// `true` if it was asked to close more than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
         self.close_requested_at().is_some_and(|at| at + CLOSE_TIMEOUT_MILLIS <= self.now())
             && self.closable_since().is_some()

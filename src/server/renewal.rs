@@ -213,15 +213,7 @@ fn encode_key(key: &Secret) -> Secret {
 }
 
 fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, requested: &'r Value) -> AuditRequest<'r> {
-    AuditRequest {
-        id,
-        trace_id: None,
-        operation: "update",
-        path,
-        mount: Some(mount),
-        remote_address: None,
-        token: None,
-        caller: Some(AuditCaller::named(REQUESTER)),
-        data: AuditData::Json(requested),
-    }
+    let caller = Some(AuditCaller::named(REQUESTER));
+    let data = AuditData::Json(requested);
+    AuditRequest { id, operation: "update", path, mount: Some(mount), caller, data, ..AuditRequest::default() }
 }

@@ -178,8 +178,8 @@ impl ConnectionStream {
         polled
     }
 
-    /// Notes if writes make progress, and aborts the connection when they do not.
-    fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Notes if a write waits for the client, and aborts the connection if the wait is too long.
+    fn note_blocking<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let connection = self.slot.connection();
         if polled.is_pending() {
             self.blocked = true;
@@ -260,19 +260,19 @@ impl AsyncWrite for ConnectionStream {
         if let Poll::Ready(Ok(written)) = &polled {
             this.written += *written as u64;
         }
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_flush(cx);
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 }
 

@@ -242,8 +242,8 @@ fn metric_names_are_in_the_catalogue_only_and_all_are_recorded() {
         }
     }
     let constants = catalogue[0].code.lines().filter_map(|line| {
-        let (name, value) = line.strip_prefix("pub const ")?.split_once(": &str = \"")?;
-        Some((name, value.trim_end_matches("\";")))
+        let (constant, rest) = line.trim_start().split_once(" = \"")?;
+        Some((constant, rest.split_once("\":")?.0))
     });
     let constants: Vec<_> = constants.collect();
     assert_eq!(constants.len(), CATALOGUE.len());

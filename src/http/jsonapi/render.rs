@@ -99,7 +99,7 @@ pub(super) fn not_modified(
     rate: Option<RemainingRate>,
 ) -> Option<HttpResponse> {
     let sent = EntityTags::of(request_headers, IF_NONE_MATCH)?;
-    let known = sent.known(written.tag.as_deref()?)?;
+    let known = sent.matching_tag(written.tag.as_deref()?)?;
     let mut response = HttpResponse::NotModified().finish();
     let headers = response.headers_mut();
     set_header(headers, ETAG, known);

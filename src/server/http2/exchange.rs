@@ -30,7 +30,7 @@ pub(super) struct IncomingRequest {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) handled: HandlerGuard,
-    pub(super) taken: Option<RequestPermit>,
+    pub(super) permit: Option<RequestPermit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ where
     S::Error: Into<Response<BoxBody>>,
     B: MessageBody,
 {
-    let IncomingRequest { request, mut respond, handled, taken: _taken } = incoming;
+    let IncomingRequest { request, mut respond, handled, permit: _permit } = incoming;
     let (parts, body) = request.into_parts();
     let (body, mut rest) = body::split_body(&parts.headers, body, &activity);
     let mut request = match request::convert_request(parts, body, peer) {

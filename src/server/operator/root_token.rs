@@ -35,14 +35,14 @@ pub(super) fn run<'a>(
         let token = token.expose_text().unwrap_or_default();
         let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
         if answer["taken"] == true {
-            context.shared.reach.begin();
+            context.shared.reach.note_initialized();
         }
         Ok(answer)
     }
     .boxed_local()
 }
 
-/// Creates a root token if the caller has `verify_proof` possession of the seal key. `path` is the audit path.
+/// Creates a root token if the caller `proved` possession of the seal key. `path` is the audit path.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit fails; the errors of the store.

@@ -36,7 +36,7 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Creates a token for the user with this name or email address, if the caller has `verify_proof` possession of the
+/// Creates a token for the user with this name or email address, if the caller `proved` possession of the
 /// seal key. It expires after two years, the default of the projects API.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
             let why = format!("a connection to the database was lost: {}", reason(&error, false));
-            telemetry::outage::STORE_OUTAGE.fails(&why);
+            telemetry::outage::STORE_OUTAGE.record_failure(&why);
         }
     });
     client.batch_execute(SESSION_SETTINGS).await.map_err(connection_error)?;
