@@ -192,10 +192,10 @@ struct ImportData {
 }
 
 fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Result<ImportResponse> {
-    let answer: ImportResponse = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let answer: ImportResponse = reply.json();
     let hint = match reply.status {
         200 => return Ok(answer),
-        403 => reply.denial_hint(&source.shown()),
+        403 => reply.denial_hint(&source.source_name()),
         404 => " (is --mount right?)".to_owned(),
         _ => String::new(),
     };
