@@ -35,6 +35,7 @@ use actix_web::App;
 use actix_web::dev;
 use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::middleware::{Condition, DefaultHeaders};
+use actix_web::web::ServiceConfig;
 use futures_util::FutureExt as _;
 use futures_util::future::join;
 use ipnet::IpNet;
@@ -286,15 +287,11 @@ impl Server {
     /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
     fn bind_public(&self) -> Result<Option<BoundListener<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
-        let shared = self.shared.clone();
-        let app = move || {
-            let state = WorkerState::new(shared.clone());
-            App::new().configure(|app| http::public::configure(app, state)).wrap_fn(listener::track_request)
-        };
         let connections = Connections::new("public", caps, self.exempt());
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
-        listener::bind(ListenerSetup { address, setting, tls: None, workers, connections }, app).map(Some)
+        let setup = ListenerSetup { address, setting, tls: None, workers, connections };
+        self.bind_open(setup, http::public::configure).map(Some)
     }
 
     /// Networks that count only against the total limit, not against the limit per address.
@@ -303,13 +300,23 @@ impl Server {
     }
 
     fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
-        let shared = self.shared.clone();
         let connections = Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec());
+        let setup = ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections };
+        self.bind_open(setup, http::configure_metrics)
+    }
+
+    /// Binds a listener whose routes need no token.
+    fn bind_open(
+        &self,
+        setup: ListenerSetup,
+        configure: fn(&mut ServiceConfig, WorkerState),
+    ) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
+        let shared = self.shared.clone();
         let app = move || {
             let state = WorkerState::new(shared.clone());
-            App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::track_request)
+            App::new().configure(|app| configure(app, state)).wrap_fn(listener::track_request)
         };
-        listener::bind(ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections }, app)
+        listener::bind(setup, app)
     }
 
     /// Closes the store of a server that does not serve.
