@@ -158,7 +158,7 @@ async fn record_on_device(device: &dyn Device, request_part: &[u8], entry: &Audi
         Ok(Err(_)) => "the device panicked".to_owned(),
         Err(_) => "timeout".to_owned(),
     };
-    if !device.missed() {
+    if !device.note_missed() {
         return false;
     }
     let what = format!("audit device {}", device.name());
@@ -250,7 +250,7 @@ mod tests {
             pending().boxed()
         }
 
-        fn missed(&self) -> bool {
+        fn note_missed(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
             true
         }

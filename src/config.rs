@@ -264,7 +264,7 @@ fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) ->
 pub fn cloud_settings_from_environment(
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<(CloudSettings, CloudbSettings)> {
-    read_from_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
+    read_from_environment(env, |read| (cloud::read_settings(read), cloudb::read_settings(read)))
 }
 
 /// Reads the sizes of the RSA key stock from the environment, for a server without a file.

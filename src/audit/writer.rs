@@ -251,7 +251,7 @@ impl Device for AuditWriter {
         async move { self.write(&self.format.line(request_part, entry)).await }.boxed()
     }
 
-    fn missed(&self) -> bool {
+    fn note_missed(&self) -> bool {
         self.shared.failed.increment(1);
         // During an outage and the trial after it, the thread does the logging.
         self.shared.queue.lock().health.is_up()
@@ -355,7 +355,7 @@ impl AuditQueue {
     }
 
     /// Ends the exclusive use of the output, after a write of this duration.
-    fn done(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
+    fn end_write(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
         batch.lines.clear();
         // Frees memory after a burst of large entries.
         batch.lines.shrink_to(MAX_QUEUED_BYTES / 16);
@@ -449,7 +449,7 @@ impl AuditWriterShared {
                     if let Err(error) = output.sink.reopen() {
                         tracing::error!(device = self.name, "the audit device was not reopened: {error}");
                     }
-                    self.done(&output, AuditBatch::default(), begun);
+                    self.end_write(&output, AuditBatch::default(), begun);
                 }
                 AuditWriterTask::Probe => self.probe(),
                 AuditWriterTask::Recovered(after) => {
@@ -465,8 +465,8 @@ impl AuditWriterShared {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
-        self.queue.done(batch, begun.elapsed(), output.sink.is_brief());
+    fn end_write(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
+        self.queue.end_write(batch, begun.elapsed(), output.sink.is_brief());
     }
 
     /// Writes a batch and sends the result to all of its entries.
@@ -481,13 +481,13 @@ impl AuditWriterShared {
             output.since = self.clock.now();
             self.fail_pending(why, waiting);
         }
-        self.count(written.is_ok(), waiting);
+        self.count_results(written.is_ok(), waiting);
         for QueuedEntry { since, reply, .. } in waiting.drain(..) {
             self.waited.record(begun.saturating_duration_since(since).as_secs_f64());
             let _ = reply.send(written.clone());
         }
         self.queued.set(0);
-        self.done(&output, batch, begun);
+        self.end_write(&output, batch, begun);
     }
 
     /// Handles a failed write; entries that arrived since then fail, too.
@@ -514,12 +514,12 @@ impl AuditWriterShared {
                 tracing::debug!("audit device {}: still accepts no entries: {why}", self.name);
             }
         }
-        self.done(&output, AuditBatch::default(), begun);
+        self.end_write(&output, AuditBatch::default(), begun);
     }
 
     /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
     /// Failures are counted by [`Device::missed`], except for entries on trial whose requests do not wait.
-    fn count(&self, written: bool, waiting: &[QueuedEntry]) {
+    fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let alone = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
             self.written.increment(waiting.iter().filter(|one| one.trial || !one.reply.is_closed()).count() as u64);
@@ -631,7 +631,7 @@ mod tests {
         assert!(begun.elapsed() < 2 * SLOW, "who came during the write waits for no other one: {:?}", begun.elapsed());
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.missed(), "the thread has logged it");
+        assert!(!writer.note_missed(), "the thread has logged it");
         bad.store(false, Ordering::Relaxed);
         let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(SOON).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");

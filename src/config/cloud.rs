@@ -6,7 +6,7 @@ use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
 use crate::outbound::EgressPolicy;
 
 /// Parses the settings; missing ones get their defaults. The caller sets `reach`.
-pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
+pub(super) fn read_settings(read: &mut SettingReader<'_>) -> CloudSettings {
     let azure = AzureSettings::default();
     let google = GoogleSettings::default();
     let settings = CloudSettings {

@@ -5,7 +5,7 @@ use super::reader::SettingReader;
 use crate::auth::{CloudbSettings, CloudbUrls};
 use crate::fields::Fields;
 
-pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudbSettings {
+pub(super) fn read_settings(read: &mut SettingReader<'_>) -> CloudbSettings {
     let mut url = |name| read.optional(name, Fields::text, "a URL");
     let urls = CloudbUrls {
         authority: url("cloudb.authority_url"),

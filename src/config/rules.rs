@@ -23,16 +23,16 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let mut read = SettingReader { fields, problems };
     let listen = read.listen();
     let store = read.store();
-    let (max_body, max_bodies_in_flight) = read.bodies();
-    let tls = tls::files(&mut read, listen);
+    let (max_body, max_bodies_in_flight) = read.body_limits();
+    let tls = tls::read_files(&mut read, listen);
     let reach = EgressPolicy { loopback: read.flag("outbound_loopback") };
     Config {
         listen,
-        tls_renewal: tls::renewal(&mut read, tls.as_ref()),
+        tls_renewal: tls::read_renewal(&mut read, tls.as_ref()),
         tls,
         metrics_listen: read.metrics_listen(listen),
         public_listen: read.public_listen(listen),
-        seal_key: seal::source(&mut read, &store),
+        seal_key: seal::read_source(&mut read, &store),
         store,
         workers: read.number("workers", 0, 1024),
         max_connections: read.number("max_connections", 0, 1_000_000),
@@ -60,9 +60,9 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         },
         audit: audit::read_devices(&mut read),
         log: read.log(),
-        pkcs11_libraries: read.libraries(),
-        cloud: CloudSettings { reach, ..cloud::settings(&mut read) },
-        logins: LoginSettings { reach, cloudb: cloudb::settings(&mut read) },
+        pkcs11_libraries: read.pkcs11_libraries(),
+        cloud: CloudSettings { reach, ..cloud::read_settings(&mut read) },
+        logins: LoginSettings { reach, cloudb: cloudb::read_settings(&mut read) },
     }
 }
 
@@ -83,7 +83,7 @@ impl SettingReader<'_> {
     }
 
     /// Returns the size limit of one request body and of all bodies in memory, which must not be smaller.
-    fn bodies(&mut self) -> (usize, usize) {
+    fn body_limits(&mut self) -> (usize, usize) {
         let one = self.number("max_request_size", 1024, 64 << 20);
         let all = self.number("max_bodies_in_flight", 1 << 20, 1 << 40);
         if all < one {
@@ -183,7 +183,7 @@ impl SettingReader<'_> {
         self.parsed("log_format", "text or json", parse).unwrap_or_default()
     }
 
-    fn libraries(&mut self) -> BTreeMap<String, PathBuf> {
+    fn pkcs11_libraries(&mut self) -> BTreeMap<String, PathBuf> {
         let rule = "names of a-z, 0-9, _ and -, each once, with the absolute path of a library";
         let given = self.optional("pkcs11_libraries", Fields::map, rule).unwrap_or_default();
         let libraries: BTreeMap<_, _> = given.into_iter().map(|(name, path)| (name, PathBuf::from(path))).collect();

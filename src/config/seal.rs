@@ -30,7 +30,7 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the given source; by default the file `seal.key` in the data folder.
-pub(super) fn source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
+pub(super) fn read_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
     let other_settings: [&[&str]; 2] = match kind.as_str() {
         "file" => [PKCS11_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
@@ -106,7 +106,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     if library.is_empty() {
         read.report("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
     }
-    let pin = secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
+    let pin = read_secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
         read.report("seal.pin_file", "must be given with a seal of type pkcs11, or SIGNET_SEAL_PIN");
         SecretSource::File(PathBuf::new())
     });
@@ -127,7 +127,7 @@ fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
         region: text(read, "seal.region").unwrap_or_default(),
         endpoint: text(read, "seal.endpoint").unwrap_or_default(),
         access_key: text(read, "seal.access_key").unwrap_or_default(),
-        secret_key: secret(read, "seal.secret_key", "seal.secret_key_file"),
+        secret_key: read_secret(read, "seal.secret_key", "seal.secret_key_file"),
     };
     for (name, rule) in settings.problems() {
         read.report(name, &rule);
@@ -136,7 +136,7 @@ fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
 }
 
 /// Returns a secret, given directly or by its file.
-fn secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
+fn read_secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
     let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
     let path = read.path(file, "the path of a file").map(SecretSource::File);
     if given.is_some() && path.is_some() {

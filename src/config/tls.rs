@@ -11,7 +11,7 @@ const MAX_RENEWAL_NAMES: usize = 100;
 /// Longest host name, in bytes (RFC 1035, 2.3.4).
 const MAX_HOST_NAME_BYTES: usize = 253;
 
-pub(super) fn files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
+pub(super) fn read_files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
     let names = ["tls_certificate_file", "tls_key_file"];
     match names.map(|name| read.path(name, "the path of a file")) {
         [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
@@ -28,7 +28,7 @@ pub(super) fn files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Option<
 }
 
 /// Returns the renewal settings; all members of the table must be given, or none.
-pub(super) fn renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
+pub(super) fn read_renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
     let [mount, role] = texts.map(|name| read.optional(name, Fields::text, "a text"));
     let names = read.optional("tls_renew.names", Fields::list, "a list of names");

@@ -75,7 +75,7 @@ impl AccessLogEntry {
     }
 
     /// Sets the caller of a request of the projects API.
-    pub fn subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
+    pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.is_logged, caller) {
             self.who = RequestCaller::Subject(caller.name());
         }

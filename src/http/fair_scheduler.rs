@@ -110,7 +110,7 @@ impl CpuAccount {
 
     /// Sets the client's address. The request's jobs join the queues of that address until the caller is identified.
     pub fn set_address(&self, address: Option<IpAddr>) {
-        self.caller.set(Sender::at(address).queue_caller());
+        self.caller.set(Sender::of_address(address).queue_caller());
     }
 
     /// Polls the response body on behalf of the request's caller.
@@ -122,7 +122,7 @@ impl CpuAccount {
     pub async fn begin(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
-            self.set_sender(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
+            self.set_sender(&Sender::of_address(request.peer_addr().map(|peer| peer.ip())));
             self.wait_for_slice().await;
         }
     }

@@ -77,7 +77,7 @@ async fn respond(
     let payload = times.pace_body(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = state.limits.uncounted();
+    let mut rate = state.limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
@@ -144,7 +144,7 @@ async fn run_pipeline(
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
         let ReadOutcome { caller, left, answer } = read?;
-        line.subject(caller.as_ref());
+        line.set_subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
         times.set_sender(&sender);
@@ -160,7 +160,7 @@ async fn run_pipeline(
         Err(refusal) => Err(refusal),
     };
     trail.known(caller.as_ref().ok());
-    line.subject(caller.as_ref().ok());
+    line.set_subject(caller.as_ref().ok());
     match state.limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
@@ -316,7 +316,7 @@ async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result
 async fn identify_in_session(tx: &mut Tx<'_>, senders: &SenderCache, token: &Secret) -> WorkResult<ProjectsCaller> {
     let caller = ProjectsCaller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await;
     if !matches!(caller, Err(WorkError::Store(_))) {
-        senders.note(token, caller.as_ref().ok());
+        senders.remember(token, caller.as_ref().ok());
     }
     caller
 }

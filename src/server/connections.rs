@@ -222,7 +222,7 @@ impl ConnectionTable {
         let sources = one.into_iter().chain(all.into_iter().flatten());
         let staying =
             sources.flat_map(|source| source.connections.values()).filter(|c| c.close_requested_at().is_none());
-        staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
+        staying.filter_map(|c| c.client_wait().map(|(phase, since)| (phase, since, c))).collect()
     }
 
     /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting

@@ -35,7 +35,7 @@ impl StoreOutage {
 
     /// Records a failure with its reason. Call it for every failure.
     pub fn record_failure(&self, why: &str) {
-        if self.0.note(Instant::now()) {
+        if self.0.record(Instant::now()) {
             tracing::error!("store unavailable: {why}; requests that need it get 503; not logged again until recovery");
         } else {
             tracing::debug!("store unavailable: {why}");

@@ -316,7 +316,7 @@ mod tests {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
             ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
         };
-        Ok(ReadPermission::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
+        Ok(ReadPermission::new(lists.begin([0; 32], Sender::of_address(None))?, Box::new(may_read)))
     }
 
     /// Counts the pages read, and selects the failures of a source.

@@ -194,13 +194,13 @@ where
         if activity.take_progress() {
             *idle = activity.connection.now();
         }
-        let (phase, since) = match (activity.phase(), activity.partial()) {
+        let (phase, since) = match (activity.phase(), activity.partial_frame_since()) {
             (Some(phase), _) => (phase, *idle),
             // The client gets its full time after the last response, too.
             (None, Some(since)) => (ConnectionPhase::Opening, since.max(*idle)),
             (None, None) => (ConnectionPhase::Idle, *idle),
         };
-        activity.connection.set(phase, since);
+        activity.connection.set_phase(phase, since);
     }
 }
 
@@ -218,7 +218,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.activity.connection.watch(cx);
+        this.activity.connection.register_task(cx);
         let mut progress = Poll::Pending;
         if this.activity.time_slice.begin(cx) {
             progress = this.make_progress(cx);

@@ -64,7 +64,7 @@ where
                 .await;
         }
     };
-    request.extensions_mut().insert(activity.connection.known());
+    request.extensions_mut().insert(activity.connection.identified_flag());
     let only_head = request.method() == Method::HEAD;
     let wanted = expects_continue(&request).then(|| {
         let (payload, wanted) = flag_reads(request.take_payload());
@@ -90,7 +90,7 @@ where
         .await
     };
     drop(handled);
-    activity.connection.answered();
+    activity.connection.note_response();
     let date = &*date;
     match answered {
         None => ExchangeEnd::Reset,
@@ -110,7 +110,7 @@ where
 
 /// Sends the response while the rest of the body is discarded.
 async fn finish_response(sent: impl Future<Output = Result<(), h2::Error>>, rest: UnreadBodyRest) -> ExchangeEnd {
-    try_join(sent, rest.ended().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
+    try_join(sent, rest.discard_rest().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
 }
 
 /// `true` if the client waits for a 100 before it sends the body (RFC 9110, 10.1.1).

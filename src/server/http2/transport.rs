@@ -71,7 +71,7 @@ impl Http2Activity {
         self.receiving.get()
     }
 
-    pub(super) fn partial(&self) -> Option<u64> {
+    pub(super) fn partial_frame_since(&self) -> Option<u64> {
         self.partial.get()
     }
 

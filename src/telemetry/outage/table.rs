@@ -32,7 +32,7 @@ impl OutageTable {
 
     /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
     pub fn record_failure(&self, what: &str, why: String) -> Option<String> {
-        match self.note(what, Instant::now()) {
+        match self.record(what, Instant::now()) {
             Some(OutageEntryKind::Separate) => Some(format!("{why}; not logged again until recovery")),
             Some(OutageEntryKind::Shared) => Some(format!(
                 "{SHARED_OUTAGE_NAME} fails: {why}; too many outages, further ones are not logged until recovery"
@@ -53,18 +53,18 @@ impl OutageTable {
     }
 
     /// Counts a failure; returns how to name the outage if this is its first failure.
-    fn note(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
+    fn record(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_outages.store(true, Ordering::Relaxed);
         if let Some(outage) = outages.get(what) {
-            return outage.note(now).then_some(OutageEntryKind::Separate);
+            return outage.record(now).then_some(OutageEntryKind::Separate);
         }
         let (what, named) = if outages.len() < MAX_SEPARATE_OUTAGES {
             (what, OutageEntryKind::Separate)
         } else {
             (SHARED_OUTAGE_NAME, OutageEntryKind::Shared)
         };
-        outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now).then_some(named)
+        outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(named)
     }
 
     /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
@@ -106,7 +106,7 @@ mod tests {
         for second in 0..800 {
             let now = start + Duration::from_secs(second);
             if second < 600 {
-                lines.extend(failing(second).into_iter().filter(|what| others.note(what, now).is_some()));
+                lines.extend(failing(second).into_iter().filter(|what| others.record(what, now).is_some()));
             }
             if second % 5 == 0 {
                 lines.extend(others.take_ended(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
