@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_networks_or_addresses() {
+    fn trusted_proxies_are_networks_or_addresses() {
         let networks = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"].map(|network| network.parse().unwrap());
         let list = "data_dir = \"d\"\ntrusted_proxies = [\"10.1.2.3/8\", \"192.0.2.7\", \"2001:db8::/32\"]";
         assert_eq!(parse(list, none).ok().unwrap().http.trusted_proxies, networks);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_between_settings() {
+    fn contradicting_settings_are_refused() {
         let good = "data_dir = \"d\"\n";
         for (text, problem) in [
             ("listen = \"0.0.0.0:8200\"", "listen: plain HTTP is for the loopback only"),
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_explained() {
+    fn setting_names_are_unique_and_explained() {
         assert_eq!(SETTINGS[3].env(), "SIGNET_TLS_RENEW_MOUNT");
         for setting in SETTINGS {
             assert!(setting.help.ends_with('.'));
@@ -683,12 +683,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,80}") {
+        fn configuration_parser_never_panics(text in "\\PC{0,80}") {
             let _ = parse(&text, none);
         }
 
         #[test]
-        fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
+        fn config_value_never_panics_and_is_never_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
             let name = SETTINGS[n].env();
             if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_counted_by_mount_and_status() {
+    fn responses_are_counted_by_mount_and_status() {
         install_metrics().unwrap();
         let meter = RouteMeter::new("test", "read", "kind/:name".to_owned());
         let mount = MountMeter::of("counted/");

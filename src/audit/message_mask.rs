@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_looked_through_as_json_or_as_text() {
+    fn raw_body_is_searched_as_json_or_as_text() {
         let mask = Mask::new(&[7; 32], false, false);
         for bytes in [&br#"{"a":"hun\u0074er2"}"#[..], b"hunter2 or not json"] {
             let said =

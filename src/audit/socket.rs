@@ -136,7 +136,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     #[test]
-    fn lines_arrive_and_a_collector_that_comes_back_is_found() {
+    fn socket_sink_reconnects_to_a_restarted_collector() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();

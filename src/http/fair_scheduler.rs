@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn unknown_sender_never_waits() {
+    async fn scheduler_never_delays_an_unknown_sender() {
         let passes = FairScheduler::default();
         let time = passes.run_charged(async |times| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);

@@ -511,7 +511,7 @@ mod tests {
     use super::*;
 
     #[actix_web::test]
-    async fn a_panic_or_a_long_run_costs_its_own_request_only() {
+    async fn panic_or_timeout_ends_only_its_own_request() {
         let long = Instant::now() + std::time::Duration::from_secs(5);
         assert!(run_guarded(long, || async { Ok(HandlerResponse::empty()) }).await.is_ok());
         let panicked = run_guarded::<HandlerResponse, _>(long, || async { panic!("hunter2") }).await.err().unwrap();

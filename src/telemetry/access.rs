@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_and_begin_no_line_of_their_own() {
+    fn names_in_access_lines_are_truncated_and_escaped() {
         let name = "a\"b\\c\n2026 ERROR\u{1b}[2J\u{202e}\u{1f600}é";
         for json in [false, true] {
             let line = line(json, "p/", name);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_grow() {
+    fn histogram_bounds_grow() {
         for metric in CATALOGUE {
             if let MetricKind::Histogram(bounds) = metric.kind {
                 assert!(bounds.is_sorted_by(|a, b| a < b), "{}", metric.name);
