@@ -83,21 +83,26 @@ impl Outbound {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Fetches a published JSON document; `who` is the subject of errors.
+    /// Fetches a published JSON document; errors begin with `service`.
     ///
     /// # Errors
-    /// `Unavailable` for any failure, because the caller who waits for the document is not to blame.
-    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: RetryPolicy, who: &str) -> Result<T> {
+    /// `Unavailable` for any failure, because the caller that waits for the document did not cause it.
+    pub(crate) async fn published<T: DeserializeOwned>(
+        &self,
+        url: &str,
+        tries: RetryPolicy,
+        service: &str,
+    ) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
         };
-        let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(who)))?;
-        let reply = call.header("Accept", "application/json").send(tries, who).await.map_err(unavailable)?;
+        let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(service)))?;
+        let reply = call.header("Accept", "application/json").send(tries, service).await.map_err(unavailable)?;
         if reply.status() != 200 {
-            return Err(Error::new(Kind::Unavailable, format!("{who}: answered with status {}", reply.status())));
+            return Err(Error::new(Kind::Unavailable, format!("{service}: answered with status {}", reply.status())));
         }
-        reply.read(who).map_err(unavailable)
+        reply.read(service).map_err(unavailable)
     }
 }
 

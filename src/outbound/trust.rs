@@ -5,10 +5,10 @@ use reqwest::Certificate;
 use crate::error::{Error, Result};
 use crate::x509::pem;
 
-/// Longest PEM text, in bytes.
+/// Maximum length of the PEM text, in bytes.
 const MAX_PEM_BYTES: usize = 256 * 1024;
 
-/// Parses the certificates of a PEM text, which must not contain anything else. An empty text has none.
+/// Parses the certificates of a PEM text, which must not contain other blocks. An empty text has no certificates.
 ///
 /// # Errors
 /// `Invalid` with `field` and the rule, without quoting the text.
@@ -26,7 +26,7 @@ pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> 
     let certificates: Vec<_> =
         pem::parse_blocks(text).map_err(|error| error.within(field))?.into_iter().map(read).collect::<Result<_>>()?;
     if certificates.is_empty() && !text.trim().is_empty() {
-        return Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE")));
+        return Err(Error::invalid(format!("{field}: must contain PEM blocks of type CERTIFICATE")));
     }
     Ok(certificates)
 }

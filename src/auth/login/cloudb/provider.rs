@@ -67,7 +67,7 @@ impl Provider {
             client_secret,
             resource,
             tries: self.at.tries,
-            who: METHOD_NAME,
+            error_prefix: METHOD_NAME,
         };
         let token = credential.fetch().await;
         record_call("token", begun, result_label(&token.as_ref().map(|_| 200).map_err(Error::kind)));
