@@ -50,7 +50,7 @@
 //! one atomic operation. Policies and the mount table are published in the same way. Tokens are indexed rows behind a
 //! bounded cache.
 //!
-//! RSA keys come from three low-priority threads, with queues by key size, or from a stock ([`keys::pool`]). CPU work
+//! RSA keys come from two low-priority threads, one per class of key sizes, or from a stock ([`keys::pool`]). CPU work
 //! of more than 0.5 ms runs in the CPU queue, CRL builds run on blocking threads. Only the calling request waits for a
 //! remote signer: no actor, thread or build permit waits with it. Permits or fixed lengths limit each queue; actix
 //! mailboxes do not.

@@ -141,7 +141,7 @@ pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 pub const PKI_POLICY_CALL_SECONDS: &str = "signet_pki_policy_call_seconds";
 /// External policy engines that are not called at present because of repeated failures.
 pub const PKI_POLICY_BREAKERS: &str = "signet_pki_policy_breakers_open";
-/// RSA keys that wait for a generator thread, by lane (small, medium, large).
+/// RSA keys that wait for a generator thread, by lane (small, large).
 pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
 /// Time that an RSA key waited for a generator thread, by lane.
 pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
@@ -440,11 +440,7 @@ pub const CATALOGUE: &[Metric] = &[
         &[],
         "External policy engines that are not called at present, because of repeated failures.",
     ),
-    gauge(
-        KEY_GENERATION_QUEUE,
-        &["lane"],
-        "RSA keys that wait for a thread, by lane: small (2048 bits), medium (to 4096), large.",
-    ),
+    gauge(KEY_GENERATION_QUEUE, &["lane"], "RSA keys that wait for a thread, by lane: small (to 2048 bits) and large."),
     histogram(
         KEY_GENERATION_WAIT_SECONDS,
         &["lane"],

@@ -101,7 +101,7 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
                 ending_leases metadata metadata_serials certificates tidy";
             writes.into_iter().chain(reads.split(' ')).map(str::to_owned).collect()
         }
-        "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
+        "lane" => ["small", "large"].map(str::to_owned).to_vec(),
         "bits" => ["2048", "3072", "4096"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
         // Paths where operators mounted engines and methods, and `none`.

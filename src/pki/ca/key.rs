@@ -134,8 +134,7 @@ impl CaKeySource {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
                 let pool = &authority.tools().pool;
-                let mount = authority.mount();
-                let key = pool.generate(spec, mount, &CallerWatch::ALWAYS).await?;
+                let key = pool.generate(spec, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
             Self::Managed { named, name } => {

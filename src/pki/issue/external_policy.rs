@@ -19,7 +19,6 @@ use super::issued::IssuedCertificate;
 use super::request::IssueContext;
 use super::stages::IssuanceStages;
 use super::{csr, signer};
-use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::CallerWatch;
@@ -99,8 +98,7 @@ pub async fn run(
         Some(reference) => Some(signer::find_signer(&view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject =
-        prepare_subject_key(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
+    let subject = prepare_subject_key(&engine, &tools, &mode, &origin.requester.watch, &stages, started).await?;
     let uuid = crate::random::uuid();
     let who = who.as_ref();
     let context =
@@ -122,7 +120,6 @@ async fn prepare_subject_key(
     tools: &EngineDeps,
     mode: &PolicyOperation,
     watch: &CallerWatch,
-    mount: MountId,
     stages: &IssuanceStages,
     started: Instant,
 ) -> Result<PolicySubjectKey> {
@@ -143,7 +140,7 @@ async fn prepare_subject_key(
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
     let started = stages.rules(started);
     engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec, mount, watch).await?);
+    let key = Arc::new(tools.pool.generate(spec, watch).await?);
     stages.key(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })

@@ -63,7 +63,7 @@ pub async fn issue(
         draft.check_with_placeholder(&stand_in)?;
     }
     let started = stages.rules(started);
-    let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
+    let key = tools.pool.generate(spec, &origin.requester.watch).await?;
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
     Ok(IssuedCertificate { key: Some(Arc::new(key)), ..issued.with_warnings(warnings) })

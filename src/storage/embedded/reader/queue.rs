@@ -231,7 +231,7 @@ impl ReadQueueState {
 
     /// `true` if a thread would find a job.
     fn has_work(&self) -> bool {
-        self.reads.waiting() > 0 || self.sessions.has_one()
+        self.reads.waiting() > 0 || self.sessions.has_startable_job()
     }
 
     /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
