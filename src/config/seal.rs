@@ -115,7 +115,7 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
 
 fn key_id(read: &mut SettingReader<'_>) -> Option<Vec<u8>> {
     let key_id = text(read, "seal.key_id")?;
-    Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.id().unwrap_or_else(|_| {
+    Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.key_id_bytes().unwrap_or_else(|_| {
         read.problem("seal.key_id", "must be the identifier in hexadecimal");
         None
     })

@@ -45,7 +45,7 @@ impl BlockingBackend for Pkcs11Key {
         Pkcs11Key::offer(self, candidates);
     }
 
-    fn lane(self: Arc<Self>, meter: KeyMetrics) -> Box<dyn BackendSession> {
-        Box::new(worker::Pkcs11Worker::new(self, meter))
+    fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession> {
+        Box::new(worker::Pkcs11Worker::new(self, key_metrics))
     }
 }

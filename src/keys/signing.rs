@@ -160,7 +160,7 @@ impl ManagedKey {
     ) -> Result<SignatureFuture> {
         let signer = signers.signer(self)?;
         if *signer.public() != self.public {
-            return Err(self.replaced());
+            return Err(self.replaced_key_error());
         }
         let input = match (signer.wants(algorithm)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => {
@@ -172,29 +172,33 @@ impl ManagedKey {
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let signature = async move { key.answer(&*signer, (algorithm, input, low_priority), SIGN_TIMEOUT).await };
-        Ok(signature.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
+        let signature = async move {
+            let signed = async {
+                if low_priority {
+                    signer.sign_last(algorithm, input).await
+                } else {
+                    signer.sign(algorithm, input).await
+                }
+            };
+            key.limit_signing(signed, SIGN_TIMEOUT).await
+        };
+        Ok(signature.map(|signed| signed.map(VerifiedSignature::into_signature)).boxed())
     }
 
     /// Applies the time limit and catches panics of the signer.
-    async fn answer(
+    async fn limit_signing(
         &self,
-        signer: &dyn RemoteSigner,
-        (algorithm, input, low_priority): (SignatureAlgorithm, SigningInput, bool),
-        patience: Duration,
+        signed: impl Future<Output = Result<VerifiedSignature>>,
+        time_limit: Duration,
     ) -> Result<VerifiedSignature> {
-        let signed = async {
-            if low_priority { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
-        };
-        let answer = AssertUnwindSafe(signed).catch_unwind();
-        match tokio::time::timeout(patience, answer).await {
-            Ok(Ok(answer)) => answer,
+        match tokio::time::timeout(time_limit, AssertUnwindSafe(signed).catch_unwind()).await {
+            Ok(Ok(signed)) => signed,
             Ok(Err(_)) => Err(Error::internal("a signer panicked")),
             Err(_) => Err(Error::new(Kind::Unavailable, format!("managed key {:?} did not sign in time", self.name))),
         }
     }
 
-    fn replaced(&self) -> Error {
+    fn replaced_key_error(&self) -> Error {
         let why = "the backend has a different key than before";
         let mount = telemetry::mount_path(self.mount.0);
         tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
@@ -324,10 +328,11 @@ mod tests {
         let managed = managed(key.public());
         let input = || SigningInput::Message(Vec::new());
         let hangs = double(|_, _, _| std::future::pending().boxed());
-        let late = managed.answer(&hangs, (P256, input(), false), Duration::from_millis(20)).await.unwrap_err();
+        let late = managed.limit_signing(hangs.sign(P256, input()), Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(late.kind(), Kind::Unavailable);
         for panics in [double(|_, _, _| panic!("a defect")), double(|_, _, _| async { panic!("a defect") }.boxed())] {
-            let error = managed.answer(&panics, (P256, input(), false), SIGN_TIMEOUT).await.unwrap_err();
+            let signed = async { panics.sign(P256, input()).await };
+            let error = managed.limit_signing(signed, SIGN_TIMEOUT).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Internal);
         }
     }

@@ -68,7 +68,7 @@ impl ManagedKeys {
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
-        let moved = |record: &ManagedKeyRecord| record.backend.is_moved(&before, &now);
+        let moved = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
         self.publish(self.view().with_reopened(moved, &now));
     }
 

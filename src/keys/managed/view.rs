@@ -15,7 +15,7 @@ use crate::telemetry;
 pub(super) struct ManagedKeyEntry {
     pub(super) record: Arc<ManagedKeyRecord>,
     pub(super) version: u64,
-    /// `Err` if this server lacks what the configuration names.
+    /// `Err` if the configuration names a library that this server does not have, or breaks a rule.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }

@@ -89,7 +89,7 @@ impl Libraries {
 
 pub(super) struct Library {
     pub(super) module: Module,
-    pub(super) renewals: ReinitializationBackoff,
+    pub(super) reinitializations: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
     /// Labels of all tokens whose information was read.
     seen_labels: Mutex<HashSet<String>>,
@@ -128,7 +128,7 @@ impl Library {
         }
         let library = Arc::new(Self {
             module: Module::new(real.clone()),
-            renewals: ReinitializationBackoff::default(),
+            reinitializations: ReinitializationBackoff::default(),
             tokens: Mutex::default(),
             seen_labels: Mutex::default(),
             generation: Mutex::default(),

@@ -151,8 +151,8 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
             RecoveryScope::Module => {
                 drop(session);
                 let module = &key.library.module;
-                let epoch = module.enter().map(|pass| pass.epoch);
-                epoch.and_then(|epoch| module.renew(epoch)).map_err(|failure| failure.error.within("seal"))?;
+                let epoch = module.acquire_pass().map(|pass| pass.epoch);
+                epoch.and_then(|epoch| module.reinitialize(epoch)).map_err(|failure| failure.error.within("seal"))?;
             }
         }
     }

@@ -229,7 +229,7 @@ impl Pkcs11Token {
         let mut state = self.lock();
         loop {
             let is_full = state.limit.is_some_and(|limit| state.open >= limit);
-            let (longest, failure) = if state.is_of_another(&own) {
+            let (max_wait, failure) = if state.is_of_another(&own) {
                 (LOGIN_WAIT, other_pin_error())
             } else if is_full {
                 (
@@ -239,15 +239,15 @@ impl Pkcs11Token {
             } else {
                 break;
             };
-            let left = longest.saturating_sub(since.elapsed());
+            let left = max_wait.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(failure);
             }
             // Counts only for lack of a session: sessions are not closed for another PIN.
-            let wants = usize::from(is_full);
-            state.waiting += wants;
+            let waiting = usize::from(is_full);
+            state.waiting += waiting;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            state.waiting -= wants;
+            state.waiting -= waiting;
         }
         state.open += 1;
         let generation = self.generation.load(Ordering::Acquire);

@@ -41,7 +41,7 @@ impl ProbeSignature {
 /// A session, which is opened on demand.
 pub(super) struct Pkcs11Worker {
     key: Arc<Pkcs11Key>,
-    meter: KeyMetrics,
+    key_metrics: KeyMetrics,
     session: Option<Pkcs11Session>,
     /// The key, with its handle in `session`.
     found: Option<Pkcs11KeyPair>,
@@ -71,12 +71,12 @@ impl BackendSession for Pkcs11Worker {
                 }
                 return Err(failure.error);
             }
-            if row.word.is_empty() {
+            if row.metric_label.is_empty() {
                 tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
             } else {
                 let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
-                self.meter.count_recovery(row.word);
+                self.key_metrics.count_recovery(row.metric_label);
             }
             healed.push(failure.cause);
             rebuilt?;
@@ -95,8 +95,8 @@ impl BackendSession for Pkcs11Worker {
 }
 
 impl Pkcs11Worker {
-    pub(super) fn new(key: Arc<Pkcs11Key>, meter: KeyMetrics) -> Self {
-        Self { key, meter, session: None, found: None }
+    pub(super) fn new(key: Arc<Pkcs11Key>, key_metrics: KeyMetrics) -> Self {
+        Self { key, key_metrics, session: None, found: None }
     }
 
     fn close(&mut self) {
@@ -114,27 +114,27 @@ impl Pkcs11Worker {
         self.close();
         match (rebuild, epoch) {
             (RecoveryScope::Module, Some(epoch)) => {
-                self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+                self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
             }
             // The failure occurred while a session was being opened.
-            (RecoveryScope::Module, None) => self.renew(),
+            (RecoveryScope::Module, None) => self.reinitialize_module(),
             _ => Ok(()),
         }
     }
 
-    fn renew(&self) -> Result<()> {
-        let epoch = match self.key.library.module.enter() {
+    fn reinitialize_module(&self) -> Result<()> {
+        let epoch = match self.key.library.module.acquire_pass() {
             Ok(pass) => pass.epoch,
             Err(failure) => return Err(failure.error),
         };
-        self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+        self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
     }
 
     /// Rejects calls from now on, except for occasional attempts.
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
         if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
-            self.key.library.renewals.retry_now(now);
+            self.key.library.reinitializations.retry_now(now);
         }
     }
 
@@ -148,24 +148,24 @@ impl Pkcs11Worker {
             return Ok(());
         }
         let now = Instant::now();
-        let looks = match self.key.trouble.admit(now) {
-            BackoffAdmission::Usual => false,
+        let retries = match self.key.trouble.admit(now) {
+            BackoffAdmission::NoBackoff => false,
             // An error without recovery, because recovery has failed already.
             BackoffAdmission::Refused(error) if !is_test => return Err(error.into()),
-            BackoffAdmission::Looks | BackoffAdmission::Refused(_) => true,
+            BackoffAdmission::Retries | BackoffAdmission::Refused(_) => true,
         };
         let key = match request {
             BackendRequest::Sign { key, .. } => Some(&key.public),
             BackendRequest::Find { .. } | BackendRequest::TestSign(_) => None,
         };
         let mut reached = self.reach(key);
-        if looks
+        if retries
             && matches!(&reached, Err(failure) if failure.cause.is_of_token())
-            && self.key.library.renewals.admit(now)
+            && self.key.library.reinitializations.admit(now)
         {
             self.close();
             // If another call hangs in the module, the first result is returned.
-            if self.renew().is_ok() {
+            if self.reinitialize_module().is_ok() {
                 reached = self.reach(key);
             }
         }
