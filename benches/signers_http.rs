@@ -96,7 +96,7 @@ struct SingleKeySigners(SignerActor);
 
 impl Signers for SingleKeySigners {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.0.signer(key.known()))
+        Ok(self.0.signer(key.identity()))
     }
 
     fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
@@ -353,8 +353,8 @@ fn compare(alone: &Times, during: &Times) {
 async fn hanging(server: &BenchServer, max_parallel: usize) {
     let alone = server.others().await;
     server.sleeper.hangs.store(true, Ordering::SeqCst);
-    let own = server.calls("pki", CALLERS_PER_CONCURRENT_CALL * max_parallel, FLOOD_PAUSE);
-    let (responses, during) = tokio::join!(own, server.others());
+    let hanging_calls = server.calls("pki", CALLERS_PER_CONCURRENT_CALL * max_parallel, FLOOD_PAUSE);
+    let (responses, during) = tokio::join!(hanging_calls, server.others());
     server.sleeper.hangs.store(false, Ordering::SeqCst);
     let longest = responses.iter().map(|(_, time)| *time).max().unwrap_or_default();
     let refused = responses.iter().all(|(status, _)| *status == 503);

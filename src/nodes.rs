@@ -184,13 +184,13 @@ fn is_unseen(state: &FollowerState, change: &LoggedMountChange) -> bool {
 }
 
 impl Follower {
-    fn last(&self) -> std::sync::MutexGuard<'_, LastReads> {
+    fn last_reads(&self) -> std::sync::MutexGuard<'_, LastReads> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `true` if the log must be read before a decision.
     fn is_stale(&self) -> bool {
-        self.last().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
+        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
     }
 
     async fn catch_up(&self) -> Result<()> {
@@ -199,7 +199,7 @@ impl Follower {
         if !self.is_stale() {
             return Ok(());
         }
-        let failed = self.last().failed.clone();
+        let failed = self.last_reads().failed.clone();
         if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
             return Err(error);
         }
@@ -218,7 +218,7 @@ impl Follower {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
         });
-        let mut last = self.last();
+        let mut last = self.last_reads();
         match &result {
             Ok(()) => *last = LastReads { succeeded: started, failed: None },
             Err(error) => last.failed = Some((Instant::now(), error.clone())),

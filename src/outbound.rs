@@ -87,7 +87,7 @@ impl Outbound {
     ///
     /// # Errors
     /// `Unavailable` for any failure, because the caller that waits for the document did not cause it.
-    pub(crate) async fn published<T: DeserializeOwned>(
+    pub(crate) async fn fetch_published<T: DeserializeOwned>(
         &self,
         url: &str,
         tries: RetryPolicy,

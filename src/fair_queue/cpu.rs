@@ -56,7 +56,7 @@ pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() 
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
     // A process that was started with a lower priority, such as a backup, may not raise that of its threads.
-    if rustix::process::getpriority_process(None).is_ok_and(|own| own >= nice) {
+    if rustix::process::getpriority_process(None).is_ok_and(|current| current >= nice) {
         return;
     }
     if let Err(error) = rustix::process::setpriority_process(None, nice) {

@@ -74,7 +74,7 @@ impl SignerActor {
     /// # Errors
     /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
     pub async fn key(&self, create: bool) -> Result<KeyIdentity> {
-        self.0.key(create).await
+        self.0.find_key(create).await
     }
 
     /// Signs random bytes as specified by `test` and verifies the signature. Generates a missing

@@ -300,12 +300,12 @@ impl PrivateKey {
 /// left do not change the signature.
 fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
     let bytes = digest.as_ref();
-    let own = curve.hash();
-    let mut fitting = vec![0; own.digest_len() as usize];
+    let expected_hash = curve.hash();
+    let mut fitting = vec![0; expected_hash.digest_len() as usize];
     let shared = bytes.len().min(fitting.len());
     let from = fitting.len() - shared;
     fitting[from..].copy_from_slice(&bytes[..shared]);
-    Digest::import_less_safe(&fitting, own.algorithm()).map_err(|_| Error::internal("signing failed"))
+    Digest::import_less_safe(&fitting, expected_hash.algorithm()).map_err(|_| Error::internal("signing failed"))
 }
 
 fn export_error() -> Error {
@@ -350,9 +350,9 @@ fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
         return Err(wrong());
     }
     let key = p224::ecdsa::SigningKey::from_slice(parts.scalar).map_err(|_| wrong())?;
-    let own = key.verifying_key().to_encoded_point(false);
+    let derived_public = key.verifying_key().to_encoded_point(false);
     match parts.public {
-        Some(public) if public != own.as_bytes() => Err(wrong()),
+        Some(public) if public != derived_public.as_bytes() => Err(wrong()),
         _ => Ok(key),
     }
 }

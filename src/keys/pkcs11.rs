@@ -38,7 +38,7 @@ use crate::x509::public_key::PublicKey;
 
 impl BlockingBackend for Pkcs11Key {
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
-        mechanism::MechanismPlan::of(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
+        mechanism::MechanismPlan::for_signature(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
     }
 
     fn offer(&self, candidates: &[PublicKey]) {

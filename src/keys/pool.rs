@@ -111,7 +111,7 @@ impl KeyPool {
     /// displaces this one; `Internal` when the crypto library fails.
     pub async fn generate(&self, spec: KeySpec, caller: &CallerWatch) -> Result<PrivateKey> {
         let Some(lane) = PoolLane::of(spec.kind()) else { return PrivateKey::generate(spec) };
-        if let Some(key) = self.0.0.take(spec, lane) {
+        if let Some(key) = self.0.0.take_stocked(spec, lane) {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
@@ -154,7 +154,7 @@ impl KeyPoolQueue {
         self.changed.notify_all();
     }
 
-    fn take(&self, spec: KeySpec, lane: PoolLane) -> Option<PrivateKey> {
+    fn take_stocked(&self, spec: KeySpec, lane: PoolLane) -> Option<PrivateKey> {
         let mut state = self.lock();
         let was_full = state.stock.missing(lane).is_none();
         let key = state.stock.take(spec);

@@ -140,7 +140,7 @@ pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
     /// The key as its backend had it when the mount started to use it.
-    pub fn known(&self) -> KeyIdentity {
+    pub fn identity(&self) -> KeyIdentity {
         KeyIdentity { public: self.public.clone(), locator: self.locator.clone() }
     }
 
@@ -151,7 +151,7 @@ impl ManagedKey {
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From
     /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
-    pub(crate) fn ask<'m>(
+    pub(crate) fn request_signature<'m>(
         self: &Arc<Self>,
         signers: &dyn Signers,
         algorithm: SignatureAlgorithm,
@@ -279,7 +279,7 @@ mod tests {
 
     async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
-        key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
+        key.request_signature(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
     }
 
     #[tokio::test]
@@ -342,7 +342,7 @@ mod tests {
         let key = SigningKey::Managed(managed(local("ec").public()));
         assert!(key.local().is_none() && key.kind() == KeyKind::Ec(Curve::P256));
         let SigningKey::Managed(key) = key else { unreachable!() };
-        let refused = key.ask(&NoSigners, P256, std::iter::empty(), false).map(drop).unwrap_err();
+        let refused = key.request_signature(&NoSigners, P256, std::iter::empty(), false).map(drop).unwrap_err();
         assert_eq!((refused.kind(), refused.text()), (Kind::Invalid, "managed keys are not supported"));
     }
 }

@@ -48,7 +48,7 @@ impl ClockSkew {
         if large && !self.warned.load(Ordering::Relaxed) {
             tracing::warn!(
                 ahead_seconds = ahead.as_seconds_f64(),
-                "the clocks of this machine and of the database differ; this node decides by its own clock what has expired"
+                "the clocks of this machine and of the database differ; this machine's clock decides what has expired"
             );
         }
         self.warned.store(large, Ordering::Relaxed);

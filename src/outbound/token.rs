@@ -118,7 +118,7 @@ impl<T: Clone> SharedCredential<T> {
 pub(crate) struct AccessTokenCache {
     credential: SharedCredential<AccessToken>,
     /// Time at which a new token was rejected; `None` once a token is accepted.
-    refused: Mutex<Option<Instant>>,
+    rejected_at: Mutex<Option<Instant>>,
 }
 
 impl AccessTokenCache {
@@ -137,7 +137,7 @@ impl AccessTokenCache {
         let token = self.get(None, fetch()).await?;
         let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
         if reply.status() != 401 {
-            self.note(None);
+            self.set_rejection(None);
             return Ok(reply);
         }
         if self.is_paused() {
@@ -145,16 +145,16 @@ impl AccessTokenCache {
         }
         let token = self.get(Some(&token), fetch()).await?;
         let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
-        self.note((reply.status() == 401).then(Instant::now));
+        self.set_rejection((reply.status() == 401).then(Instant::now));
         Ok(reply)
     }
 
-    fn note(&self, refused: Option<Instant>) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    fn set_rejection(&self, refused: Option<Instant>) {
+        *self.rejected_at.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     fn is_paused(&self) -> bool {
-        self.refused
+        self.rejected_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some_and(|at| at.elapsed() < REJECTED_TOKEN_PAUSE)

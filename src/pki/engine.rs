@@ -182,7 +182,7 @@ impl Engine {
         for authority in self.authorities() {
             let view = authority.view();
             let managed = view.signers().filter_map(|signer| signer.key.as_ref()?.signing.managed());
-            keys.extend(managed.filter(|key| key.uuid == uuid).map(ManagedKey::known));
+            keys.extend(managed.filter(|key| key.uuid == uuid).map(ManagedKey::identity));
         }
         keys
     }

@@ -51,11 +51,11 @@ impl KeyMetrics {
         for cause in ["session", "login", "token", "module", "device"] {
             counter!(telemetry::SIGNER_RECOVERIES, "key" => label(), "cause" => cause).increment(0);
         }
-        key_metrics.show(SignQueueCounts::default());
+        key_metrics.set_gauges(SignQueueCounts::default());
         key_metrics
     }
 
-    pub(super) fn show(&self, counts: SignQueueCounts) {
+    pub(super) fn set_gauges(&self, counts: SignQueueCounts) {
         let SignQueueCounts { waiting, workers, running, stuck } = counts;
         self.queue.set(waiting as f64);
         self.running.set(running as f64);

@@ -61,7 +61,7 @@ impl QueueHandle {
         outcome.inspect_err(|error| queue.key_metrics().count_failure(error.kind()))
     }
 
-    pub(super) async fn key(&self, create: bool) -> Result<KeyIdentity> {
+    pub(super) async fn find_key(&self, create: bool) -> Result<KeyIdentity> {
         match self.request(BackendRequest::Find { create }, JobPriority::Lookup).await? {
             BackendResponse::Key(key) => Ok(key),
             _ => Err(unexpected_response()),

@@ -330,7 +330,7 @@ impl SignQueue {
 
     fn update_gauges(&self, state: &SignQueueState) {
         let now = Instant::now();
-        self.key_metrics.show(SignQueueCounts {
+        self.key_metrics.set_gauges(SignQueueCounts {
             waiting: state.waiting.len(),
             workers: state.workers,
             running: state.running.len(),

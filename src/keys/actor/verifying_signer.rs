@@ -116,7 +116,7 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
 /// Returns the error for a wrong signature, after a check whether the backend has another key.
 async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
     link.queue().key_metrics().count_wrong_signature();
-    match link.key(false).await {
+    match link.find_key(false).await {
         Ok(now) if now.public != *key => changed_key_error(link),
         _ => {
             tracing::error!(key = link.queue().name(), "a signature of a managed key does not verify");

@@ -131,9 +131,9 @@ impl<S: CloudKeyService> CloudKey<S> {
         let mut running_lookup = self.running_lookup.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
-            let own = Arc::clone(self);
+            let this = Arc::clone(self);
             // A panic would affect all current and later callers.
-            let look = AssertUnwindSafe(async move { own.find().await }).catch_unwind();
+            let look = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
             let look = look
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
             let look = look.boxed().shared();
@@ -154,9 +154,9 @@ impl<S: CloudKeyService> CloudKey<S> {
         if !self.generate {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
-        let own = Arc::clone(self);
+        let this = Arc::clone(self);
         let caller = QueueCaller::current().must_run();
-        tokio::spawn(caller.scope(async move { own.generate_key().await })).await.map_err(Error::internal)?
+        tokio::spawn(caller.scope(async move { this.generate_key().await })).await.map_err(Error::internal)?
     }
 
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
@@ -285,7 +285,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         }
     }
 
-    async fn test(self: &Arc<Self>, test: TestSign) -> Result<BackendResponse> {
+    async fn make_test_signature(self: &Arc<Self>, test: TestSign) -> Result<BackendResponse> {
         let found = self.find_or_generate().await?;
         let algorithm = self.test_algorithm(found.public.kind(), test)?;
         let hash = algorithm.hash().ok_or_else(|| Error::internal("a cloud service signs digests, not messages"))?;
@@ -341,7 +341,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
         async move {
             self.check_pause()?;
-            let answer = self.answer(request).await;
+            let answer = self.process(request).await;
             answer.inspect_err(|error| self.store_pause(error))
         }
         .boxed()
@@ -349,7 +349,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
 }
 
 impl<S: CloudKeyService> CloudKey<S> {
-    async fn answer(self: &Arc<Self>, request: BackendRequest) -> Result<BackendResponse> {
+    async fn process(self: &Arc<Self>, request: BackendRequest) -> Result<BackendResponse> {
         match request {
             BackendRequest::Find { create: false } => {
                 let found = self.find_shared().await?.ok_or_else(missing_key_error)?;
@@ -359,7 +359,7 @@ impl<S: CloudKeyService> CloudKey<S> {
                 self.find_or_generate().await.map(|found| BackendResponse::Key(KeyIdentity::clone(&found)))
             }
             BackendRequest::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
-            BackendRequest::TestSign(test) => self.test(test).await,
+            BackendRequest::TestSign(test) => self.make_test_signature(test).await,
         }
     }
 }

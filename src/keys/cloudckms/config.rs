@@ -54,7 +54,7 @@ impl CloudCkmsConfig {
         if generate && self.version() != FIRST_VERSION {
             return Err(Error::invalid("crypto_key_version must be 1 when allow_generate_key is true"));
         }
-        CredentialFile::of(&self.credentials, &services.settings.google).map(drop)
+        CredentialFile::resolve(&self.credentials, &services.settings.google).map(drop)
     }
 
     /// The resource names of the key ring and the key.

@@ -82,7 +82,7 @@ impl CkmsKeyClient {
         let (ring, key) = config.resource_names(&services)?;
         Ok(Self {
             tokens: AccessTokenCache::default(),
-            file: CredentialFile::of(&config.credentials, &services.settings.google)?,
+            file: CredentialFile::resolve(&config.credentials, &services.settings.google)?,
             algorithm: config.algorithm()?,
             version: format!("{key}/cryptoKeyVersions/{}", config.version()),
             key_id: config.crypto_key.clone(),
@@ -103,7 +103,7 @@ impl CkmsKeyClient {
     }
 
     /// Looks the configured version up; `None` when the key does not exist.
-    async fn look(&self) -> Result<Option<CkmsKeyVersion>> {
+    async fn find_version(&self) -> Result<Option<CkmsKeyVersion>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
@@ -164,7 +164,7 @@ impl CloudKeyService for CkmsKeyClient {
     }
 
     async fn find(&self) -> Result<Option<KeyIdentity>> {
-        let Some(version) = self.look().await? else { return Ok(None) };
+        let Some(version) = self.find_version().await? else { return Ok(None) };
         self.check_version(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
@@ -197,7 +197,7 @@ impl CloudKeyService for CkmsKeyClient {
             _ => return Err(rejection_error(&reply)),
         }
         for _ in 0..MAX_GENERATION_CHECKS {
-            match self.look().await? {
+            match self.find_version().await? {
                 Some(version) if version.state == "PENDING_GENERATION" => {
                     tokio::time::sleep(GENERATION_CHECK_PAUSE).await
                 }

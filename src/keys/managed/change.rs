@@ -45,7 +45,7 @@ impl ManagedKeys {
             // Nothing can fail after the commit.
             let entry = ManagedKeyEntry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
-            self.publish(view.with(entry));
+            self.publish(view.with_entry(entry));
             Ok(written)
         };
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await

@@ -115,7 +115,8 @@ impl ManagedKeys {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
         entry.record.check_usage(ManagedKeyUsage::Verify)?;
-        let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
+        let actor =
+            entry.actor_for_use().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         match entry.record.location() {
             Some(location) if self.may_be_missing(&actor).await? => {
                 let actor = actor.clone();

@@ -74,14 +74,14 @@ impl KeyBackoff {
     }
 
     /// Records that no session could be opened. Returns `true` for the first failure after a success.
-    pub(super) fn begin(&self, now: Instant, error: &Error) -> bool {
+    pub(super) fn record_failure(&self, now: Instant, error: &Error) -> bool {
         let mut state = lock(&self.0);
         let pause = state.pause.take().map_or_else(|| BackoffPause::first(now), |(pause, _)| pause);
         state.pause = Some((pause, error.clone()));
         std::mem::take(&mut state.worked)
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn record_success(&self) {
         *lock(&self.0) = KeyBackoffState { pause: None, worked: true };
     }
 }
@@ -120,36 +120,36 @@ mod tests {
         Error::invalid("away")
     }
 
-    fn is_refused(trouble: &KeyBackoff, now: Instant, text: &str) -> bool {
-        matches!(trouble.admit(now), BackoffAdmission::Refused(error) if error.text() == text)
+    fn is_refused(backoff: &KeyBackoff, now: Instant, text: &str) -> bool {
+        matches!(backoff.admit(now), BackoffAdmission::Refused(error) if error.text() == text)
     }
 
     #[test]
     fn one_call_retries_at_intervals_growing_to_30_seconds() {
-        let trouble = KeyBackoff::default();
+        let backoff = KeyBackoff::default();
         let mut now = Instant::now();
-        assert!(matches!(trouble.admit(now), BackoffAdmission::NoBackoff));
+        assert!(matches!(backoff.admit(now), BackoffAdmission::NoBackoff));
         for step in [1, 2, 4, 8, 16, 30, 30] {
-            trouble.begin(now, &away());
-            assert!(is_refused(&trouble, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
+            backoff.record_failure(now, &away());
+            assert!(is_refused(&backoff, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
             now += Duration::from_secs(step);
-            assert!(matches!(trouble.admit(now), BackoffAdmission::Retries), "{step}");
-            assert!(is_refused(&trouble, now, "away"), "{step}");
+            assert!(matches!(backoff.admit(now), BackoffAdmission::Retries), "{step}");
+            assert!(is_refused(&backoff, now, "away"), "{step}");
         }
-        trouble.end();
-        assert!(matches!(trouble.admit(now), BackoffAdmission::NoBackoff));
+        backoff.record_success();
+        assert!(matches!(backoff.admit(now), BackoffAdmission::NoBackoff));
     }
 
     #[test]
     fn refused_caller_gets_the_error_of_the_last_lookup() {
-        let trouble = KeyBackoff::default();
+        let backoff = KeyBackoff::default();
         let now = Instant::now();
-        assert!(!trouble.begin(now, &away()), "it has never worked");
-        trouble.begin(now, &Error::invalid("the key is missing"));
-        assert!(is_refused(&trouble, now, "the key is missing"));
-        trouble.end();
-        assert!(trouble.begin(now, &away()) && !trouble.begin(now, &away()));
-        assert!(is_refused(&trouble, now, "away"));
+        assert!(!backoff.record_failure(now, &away()), "it has never worked");
+        backoff.record_failure(now, &Error::invalid("the key is missing"));
+        assert!(is_refused(&backoff, now, "the key is missing"));
+        backoff.record_success();
+        assert!(backoff.record_failure(now, &away()) && !backoff.record_failure(now, &away()));
+        assert!(is_refused(&backoff, now, "away"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const KEY_ID_BYTES: usize = 20;
 ///
 /// # Errors
 /// `Invalid` when a key may not be generated, or not of this type.
-pub(super) fn key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
+pub(super) fn generate_missing_key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
     let config = &key.config;
     let Some(kind) = config.generate else {
         return Err(Error::invalid("key does not exist in backend and allow_generate_key is false").into());

@@ -128,7 +128,7 @@ async fn sign_with_managed_key(
     caller: &CallerWatch,
 ) -> Result<Vec<u8>> {
     let LintedTbs { tbs, algorithm, low_priority, .. } = prepared;
-    let requested = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
+    let requested = key.request_signature(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(client_disconnected_error()),
@@ -165,7 +165,9 @@ impl<'a> LintedCrlTbs<'a> {
     pub(crate) async fn sign(self, signers: &dyn Signers, outside: &SignatureWaiter) -> Result<Vec<u8>> {
         match self.key {
             SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
-            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces(), false)?).await,
+            SigningKey::Managed(key) => {
+                outside.wait(key.request_signature(signers, self.algorithm, self.tbs.pieces(), false)?).await
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ impl KeySetSource {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {
                 let document: DiscoveryDocument =
-                    outbound.published(url, tries, &format!("{who}: the issuer's configuration")).await?;
+                    outbound.fetch_published(url, tries, &format!("{who}: the issuer's configuration")).await?;
                 if document.issuer.is_empty() || document.issuer.len() > MAX_ISSUER_BYTES {
                     return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration has no issuer")));
                 }
@@ -54,7 +54,7 @@ impl KeySetSource {
             }
         };
         let who = format!("{who}: the issuer's key set");
-        let published: PublishedKeySet = outbound.published(&url, tries, &who).await?;
+        let published: PublishedKeySet = outbound.fetch_published(&url, tries, &who).await?;
         Ok(FetchedKeySet { keys: KeySet::published(published, &who)?, issuer })
     }
 }

@@ -65,7 +65,7 @@ fn idle_pool_fills_its_stock_and_refills_it() {
     pool.stock(sizes(1, 0, 1));
     assert_eq!(ready(&pool), [1, 0, 1]);
     // Not through `generate`, which would get a cheap key immediately.
-    assert!(pool.0.0.take(KeySpec::RSA_3072, PoolLane::Large).is_none());
+    assert!(pool.0.0.take_stocked(KeySpec::RSA_3072, PoolLane::Large).is_none());
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Actors {
 
 impl Signers for Actors {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.find(&key.uuid)?.signer(key.known()))
+        Ok(self.find(&key.uuid)?.signer(key.identity()))
     }
 
     fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
