@@ -50,7 +50,10 @@ impl QueueHandle {
         }) {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
-                Ok(Ok(outcome)) => outcome,
+                Ok(Ok(outcome)) => {
+                    queue.yield_to_worker();
+                    outcome
+                }
                 Ok(Err(_)) => Err(stopped_error(queue.name())),
                 Err(_) => {
                     queue.refresh_gauges();

@@ -230,6 +230,15 @@ impl SignQueue {
         }
     }
 
+    /// Yields the processor to a worker that has not started its next call yet. Called by a caller that has just
+    /// received its response: the scheduler may run it before the worker that sent the response. Without this, the
+    /// backend would idle while the caller builds a certificate.
+    pub(super) fn yield_to_worker(&self) {
+        if self.lock().has_unstarted_job() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Returns the next call of a task. Without a call, the task ends.
     pub(super) fn next_task_call(&self) -> Option<BackendCall> {
         self.take(&mut self.lock())
@@ -380,6 +389,11 @@ impl SignQueueState {
     fn pop(&mut self) -> Option<SigningJob> {
         self.waiting.pop(self.free_lookups())
     }
+
+    /// `true` if a job waits and an awake worker has not started a call.
+    fn has_unstarted_job(&self) -> bool {
+        self.ready() > 0 && self.running.len() + self.idle < self.workers
+    }
 }
 
 impl RunningCall {
@@ -462,5 +476,9 @@ mod tests {
         queue.lock().idle = 1;
         queue.lock().workers = 1;
         assert_eq!([push(), push(), push(), push()], [1, 2, 3, 3]);
+        let mut state = queue.lock();
+        assert!(state.has_unstarted_job(), "two workers are awake");
+        state.idle = 3;
+        assert!(!state.has_unstarted_job(), "all workers wait");
     }
 }
