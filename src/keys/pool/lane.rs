@@ -42,7 +42,7 @@ impl PoolLane {
     pub(super) fn max_queued(self) -> usize {
         match self {
             Self::Small => 1024,
-            Self::Large => 32,
+            Self::Large => 64,
         }
     }
 
@@ -50,7 +50,7 @@ impl PoolLane {
     pub(super) fn max_queued_per_caller(self) -> usize {
         match self {
             Self::Small => 64,
-            Self::Large => 8,
+            Self::Large => 16,
         }
     }
 }

@@ -59,7 +59,7 @@ async fn abandoned_rsa_8192_requests_do_not_delay_smaller_keys() {
     dev.kill();
 }
 
-/// A lane has few slots, and further requests are rejected immediately.
+/// A caller has few slots in the lane, and further requests are rejected immediately.
 #[actix_web::test]
 async fn rsa_8192_request_is_503_if_the_lane_is_full() {
     let dev = dev(&[]);
@@ -80,7 +80,7 @@ async fn rsa_8192_request_is_503_if_the_lane_is_full() {
             assert!(answer.contains("too many RSA keys of this size"), "{answer}");
             busy += 1;
         }
-        if busy >= 40 - 9 {
+        if busy >= 40 - 17 {
             break;
         }
         assert!(Instant::now() < deadline, "{busy} are told that it is busy");
