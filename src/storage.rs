@@ -20,6 +20,7 @@ pub mod inspection;
 mod keyring;
 mod keys;
 mod managed_keys;
+mod migrations;
 mod pki;
 mod postgres;
 mod progress;
