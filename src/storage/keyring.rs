@@ -47,7 +47,7 @@ impl DataKeys {
     /// The errors of the store.
     pub(super) async fn count_older(&self) -> Result<u64> {
         let (term, _, _) = self.keys.status().await?;
-        reseal::count(&self.sessions, term).await
+        reseal::count_old_values(&self.sessions, term).await
     }
 
     async fn step(&self) -> Result<ResealOutcome> {
@@ -58,7 +58,7 @@ impl DataKeys {
         if self.shared && self.keys.now() < made_at + KEY_PROPAGATION_TIME {
             return Ok(ResealOutcome::Later);
         }
-        let stored = reseal::progress(&self.sessions).await?;
+        let stored = reseal::read_progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
             // Values sealed with the newest key must not be reachable with an earlier one, so the handover ends first.
@@ -129,7 +129,7 @@ impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
             let (term, made_at, sealed) = self.keys.status().await?;
-            let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
+            let progress = reseal::read_progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
             Ok(DataKey { term, made_at, sealed, older })

@@ -41,10 +41,10 @@ impl StoreSessions {
     }
 }
 
-type ResultSlot<T> = Arc<Mutex<Option<T>>>;
+pub(super) type ResultSlot<T> = Arc<Mutex<Option<T>>>;
 
 /// Wraps work so that its result is stored in a slot.
-fn capture_result<T: Send + 'static>(
+pub(super) fn capture_result<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
 ) -> (SqlWork, ResultSlot<T>) {
     let slot: ResultSlot<T> = Arc::default();
@@ -73,6 +73,11 @@ fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> 
         }
         Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("constraint violated: {name}"))),
     }
+    take_captured(slot)
+}
+
+/// Takes the result of work that ran.
+pub(super) fn take_captured<T>(slot: &ResultSlot<T>) -> Result<T> {
     let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     found.ok_or_else(|| Error::internal("work that did not run"))
 }
