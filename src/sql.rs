@@ -29,7 +29,8 @@ pub enum SqlValue {
     Ints(Vec<i64>),
     /// A list of texts, for `= ANY($n)`; never in a row.
     Texts(Vec<String>),
-    /// A list of byte strings, for PostgreSQL only; never in a row.
+    /// A list of byte strings, for `= ANY($n)`; never in a row. SQLite runs the statement once for each, so it must not
+    /// order, limit or aggregate.
     ByteStrings(Vec<Vec<u8>>),
 }
 
@@ -60,6 +61,12 @@ impl From<String> for SqlValue {
 impl From<Vec<u8>> for SqlValue {
     fn from(value: Vec<u8>) -> Self {
         Self::Bytes(value)
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for SqlValue {
+    fn from(value: [u8; N]) -> Self {
+        Self::Bytes(value.to_vec())
     }
 }
 

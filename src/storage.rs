@@ -16,6 +16,7 @@ mod database;
 pub mod disk_space;
 mod documents;
 mod embedded;
+mod engine;
 pub mod inspection;
 mod keyring;
 mod keys;

@@ -30,9 +30,9 @@ impl ProjectStore for Store<SqliteReaderPool> {
         work: SqlWork,
     ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         // The commit cannot transport the outcome of the work, so it is returned through a slot.
-        let told = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&told);
-        let told_work: SqlWork = Arc::new(move |session| {
+        let reported = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&reported);
+        let reporting_work: SqlWork = Arc::new(move |session| {
             let work = Arc::clone(&work);
             let slot = Arc::clone(&slot);
             async move {
@@ -43,10 +43,10 @@ impl ProjectStore for Store<SqliteReaderPool> {
             }
             .boxed_local()
         });
-        let submitted = self.commits.submit(WriteUnit::Work(caller_id, told_work));
+        let submitted = self.commits.submit(WriteUnit::Work(caller_id, reporting_work));
         async move {
             submitted.outcome().await.map_err(SqlError::Engine)?;
-            let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let outcome = reported.lock().unwrap_or_else(PoisonError::into_inner).take();
             outcome.unwrap_or_else(|| Err(SqlError::Engine(Error::internal("work that did not run"))))
         }
         .boxed_local()

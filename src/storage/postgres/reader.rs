@@ -14,15 +14,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::connect;
 use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
+use super::{certificates, connect, revocations, tokens};
+use crate::auth::store::{TokenHash, TokenRow};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{CallerId, FairSemaphore, Permit};
+use crate::pki::store::{SerialStatus, StoredCertificate, StoredRevocation};
 use crate::storage::backend::{Fact, SealedDocument, StoreReader};
+use crate::storage::engine::{ReadConnection, TableReader};
 use crate::storage::tables::{documents, facts};
 use crate::telemetry;
+use crate::x509::serial::Serial;
 
 const READ_CONNECTIONS: usize = 4;
 /// Number of connections for sessions.
@@ -53,7 +57,7 @@ pub(crate) struct PostgresReaderPool {
 /// The task that listens for other nodes, and the signal that it sends.
 pub(super) struct ChangeListener {
     pub(super) task: AbortHandle,
-    pub(super) told: Arc<Notify>,
+    pub(super) signal: Arc<Notify>,
 }
 
 /// A connection borrowed for one read.
@@ -112,9 +116,9 @@ enum ConnectionUse {
 impl ConnectionUse {
     async fn connect(self, url: &PostgresUrl) -> Result<PostgresClient> {
         match self {
-            Self::Reads => connect::client(url).await.map(|(client, driver)| PostgresClient::new(client, driver)),
+            Self::Reads => connect::open_client(url).await.map(|(client, driver)| PostgresClient::new(client, driver)),
             Self::Sessions => {
-                let session = connect::session(url).await?;
+                let session = connect::open_session(url).await?;
                 session.batch_execute(SESSION_SETTINGS).await.map_err(connect::connection_error)?;
                 Ok(session)
             }
@@ -157,17 +161,8 @@ impl PostgresReaderPool {
         Ok(Self { connections, sessions, entrance, home, url: url.clone(), node, listener: Arc::default() })
     }
 
-    /// Runs `work` on a connection. A lost connection is replaced once: reads are safe to repeat, and after a restart
-    /// of the server all idle connections are lost.
-    pub(super) fn read<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        work: impl for<'a> Fn(&'a PostgresClient) -> BoxFuture<'a, Result<T, PostgresError>> + Send + Sync + 'static,
-    ) -> BoxFuture<'static, Result<T>> {
-        self.read_with_age(name, move |db, _| work(db))
-    }
-
-    /// As [`PostgresReaderPool::read`], for work that needs the creation time of its connection.
+    /// Runs `work` on a connection, with the creation time of the connection. A lost connection is replaced once: reads
+    /// are safe to repeat, and after a restart of the server all idle connections are lost.
     pub(super) fn read_with_age<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -233,11 +228,11 @@ impl PostgresReaderPool {
 
 impl StoreReader for PostgresReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.read("meta", |db| facts::all(db).boxed())
+        self.read_tables("meta", |db| facts::all(db).boxed())
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.read("documents", move |db| documents::list(db, mount, kind).boxed())
+        self.read_tables("documents", move |db| documents::list(db, mount, kind).boxed())
     }
 
     fn close(&self) {
@@ -248,6 +243,49 @@ impl StoreReader for PostgresReaderPool {
             pool.close();
             drop(pool.manager().take_spare());
         }
+    }
+}
+
+impl TableReader for PostgresReaderPool {
+    type Connection = PostgresClient;
+
+    fn read_tables<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'c> Fn(&'c PostgresClient) -> BoxFuture<'c, Result<T, PostgresError>> + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        self.read_with_age(name, move |db, _| work(db))
+    }
+}
+
+impl ReadConnection for PostgresClient {
+    fn token(&self, sql: &'static str, hash: TokenHash) -> BoxFuture<'_, Result<Option<TokenRow>, PostgresError>> {
+        tokens::by_hash(self, sql, hash).boxed()
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'_, Result<Vec<TokenRow>, PostgresError>> {
+        tokens::page(self, after, limit).boxed()
+    }
+
+    fn certificate(
+        &self,
+        mount: MountId,
+        serial: Serial,
+    ) -> BoxFuture<'_, Result<Option<StoredCertificate>, PostgresError>> {
+        certificates::get(self, mount, serial).boxed()
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'_, Result<SerialStatus, PostgresError>> {
+        certificates::status(self, mount, serial).boxed()
+    }
+
+    fn revocations(
+        &self,
+        mount: MountId,
+        after: i64,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Vec<StoredRevocation>, PostgresError>> {
+        revocations::by_sequence(self, mount, after, limit).boxed()
     }
 }
 

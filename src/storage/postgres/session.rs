@@ -16,7 +16,7 @@ use super::reader::{PooledConnection, PostgresReaderPool, READ_TIMEOUT};
 use crate::error::Error;
 use crate::fair_queue::CallerId;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
-use crate::storage::tables::{TableConnection, TableResult};
+use crate::storage::engine::{TableConnection, TableResult};
 use crate::telemetry;
 
 /// Maximum number of retries after a conflict.
@@ -40,8 +40,8 @@ impl PostgresSession<'_> {
     /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
     async fn ask<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
         let given = if std::mem::take(&mut self.fit) {
-            let (told, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
-            told.map_err(PostgresError::from).and(given)
+            let (planned, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
+            planned.map_err(PostgresError::from).and(given)
         } else {
             statement.await
         };

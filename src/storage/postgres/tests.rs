@@ -74,7 +74,7 @@ async fn changes(storage: &Storage, point: LogPosition) -> (LogPosition, Vec<Log
 async fn change_committed_after_later_ones_is_not_skipped() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     let early = "UPDATE mount SET version = version + 1, changed_by = pg_current_xact_id()::text::bigint WHERE id =";
     client.batch_execute(&format!("BEGIN; {early} {}", mount.0)).await.unwrap();
     let other = MountId::random();
@@ -305,7 +305,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 async fn lock_of_another_session_fails_instead_of_waiting() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; LOCK TABLE certificate").await.unwrap();
     let started = Instant::now();
@@ -554,7 +554,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
     storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
     // Locks token rows as a commit of their leases does.
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
     let keyring = storage.keyring();
@@ -700,7 +700,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
     };
     node.auth().commit(vec![token(1, None)]).await.unwrap();
     node.auth().commit((2..702).map(|n| token(n, Some(1))).collect()).await.unwrap();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     let remove = "BEGIN; DELETE FROM token WHERE hash IN (SELECT hash FROM token WHERE parent IS NOT NULL LIMIT 1)";
     client.batch_execute(remove).await.unwrap();
     let revoke = async {
@@ -727,7 +727,7 @@ async fn deadlock_between_nodes_is_retried() {
     let low = mount.min(other);
     let high = mount.max(other);
     // A client that locks the rows in the opposite order, and lets the server detect the deadlock.
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
     let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
     client.batch_execute(&lock(high)).await.unwrap();

@@ -143,7 +143,7 @@ struct PostgresCertVerifier {
 }
 
 impl PostgresCertVerifier {
-    fn chain(
+    fn verify_chain(
         &self,
         shown: &CertificateDer<'_>,
         certificate: &ParsedCertificate<'_>,
@@ -189,7 +189,7 @@ impl ServerCertVerifier for PostgresCertVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         if self.verify != CertVerification::Nothing {
             let certificate = ParsedCertificate::try_from(shown)?;
-            self.chain(shown, &certificate, intermediates, now)?;
+            self.verify_chain(shown, &certificate, intermediates, now)?;
             if self.verify == CertVerification::ChainAndName {
                 verify_server_name(&certificate, name)?;
             }

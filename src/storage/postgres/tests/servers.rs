@@ -68,7 +68,7 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let ask = async |server: &Arc<cluster::Cluster>, point: LogPosition| {
-        let (client, driver) = connect::client(&on(server)).await.unwrap();
+        let (client, driver) = connect::open_client(&on(server)).await.unwrap();
         let made = Instant::now();
         changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
     };
