@@ -145,10 +145,10 @@ impl KeyringStore for DataKeys {
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unnoted) = ring.unrecorded();
+            let (term, unrecorded_uses) = ring.unrecorded();
             let of = i64::from(term);
-            let added = i64::try_from(unnoted).unwrap_or(i64::MAX);
-            let noted = match added {
+            let added = i64::try_from(unrecorded_uses).unwrap_or(i64::MAX);
+            let recorded_uses = match added {
                 0 => {
                     self.sessions
                         .read("data_key_use", move |session| {
@@ -161,7 +161,7 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
-            ring.set_recorded(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
+            ring.set_recorded(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
             Ok(())
         }
         .boxed_local()

@@ -47,8 +47,8 @@ fn creation_fact(term: u32, at: Time) -> Fact {
 }
 
 fn creation_time(facts: &[Fact], term: u32) -> Option<Time> {
-    let (_, noted) = facts.iter().find(|(name, _)| *name == creation_fact_name(term))?;
-    Time::from_unix_timestamp(std::str::from_utf8(noted).ok()?.parse().ok()?).ok()
+    let (_, recorded) = facts.iter().find(|(name, _)| *name == creation_fact_name(term))?;
+    Time::from_unix_timestamp(std::str::from_utf8(recorded).ok()?.parse().ok()?).ok()
 }
 
 impl StoreKeys {
@@ -283,7 +283,7 @@ impl StoreKeys {
         let root = Arc::new(Root::new(&root, generation)?);
         writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
         self.change(writes).await?;
-        self.ring.meet(&root);
+        self.ring.adopt_root(&root);
         self.seal_status().await
     }
 

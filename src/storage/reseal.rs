@@ -289,7 +289,7 @@ pub(super) async fn reseal_page(
 ) -> Result<u64> {
     let Some(table) = SEALED_TABLES.get(progress.table) else { return Ok(0) };
     let rows = read_page(sessions, table, &progress).await?;
-    let is_full = rows.len() as i64 == table.few;
+    let is_full = rows.len() as i64 == table.page_rows;
     progress.advance(rows.last().map(|row| &row.key[..]).filter(|_| is_full));
     let changes = reseal_rows(keys, table, rows).await?;
     let tried = changes.len() as u64;
@@ -334,7 +334,7 @@ async fn read_page(
     progress: &ResealProgress,
 ) -> Result<Vec<ResealRow>> {
     let sql = table.page_query(!progress.after.is_empty());
-    let values = page_parameters(progress, table.few);
+    let values = page_parameters(progress, table.page_rows);
     let read = sessions.read("re_seal", move |session| {
         let sql = sql.clone();
         let values = values.clone();
