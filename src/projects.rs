@@ -71,7 +71,7 @@ pub struct Projects {
     admission: StoreAdmission,
     token_seal: Arc<dyn ApiTokenSeal>,
     clock: Clock,
-    noted: RecentTokenUses,
+    recent_uses: RecentTokenUses,
 }
 
 impl SessionAccess {
@@ -84,12 +84,12 @@ impl SessionAccess {
 impl Projects {
     /// Creates the API on a store.
     pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn ApiTokenSeal>, clock: Clock) -> Self {
-        Self { admission: StoreAdmission::new(store), token_seal, clock, noted: RecentTokenUses::default() }
+        Self { admission: StoreAdmission::new(store), token_seal, clock, recent_uses: RecentTokenUses::default() }
     }
 
     /// Records in the background that a caller's token is in use. The next attempt is a minute later.
     pub fn note_use(&self, caller: &ProjectsCaller) {
-        if !self.noted.begins(caller, self.clock.now()) {
+        if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
         }
         let projects = self.clone();
@@ -107,10 +107,10 @@ impl Projects {
 
     /// Removes rows of a deleted organization in at most 20 sessions. The rows are already invisible to
     /// requests. [`Projects::sweep`] removes the remaining rows.
-    pub async fn clear(&self, organization: i64, access: SessionAccess) {
+    pub async fn remove_ended_rows(&self, organization: i64, access: SessionAccess) {
         /// Each session removes at most `tx::MAX_ROWS_PER_SESSION` rows.
-        const FEW: usize = 20;
-        for _ in 0..FEW {
+        const MAX_REMOVAL_SESSIONS: usize = 20;
+        for _ in 0..MAX_REMOVAL_SESSIONS {
             let step = self.run("organization_ending", access, move |mut tx| {
                 async move { organization::removal::remove_some_rows(&mut tx, organization).await }.boxed_local()
             });
@@ -129,7 +129,7 @@ impl Projects {
     /// # Errors
     /// Those of the store. The next sweep continues.
     pub async fn sweep(&self) -> crate::error::Result<()> {
-        self.token_seal.keep().await?;
+        self.token_seal.seal_unsealed_tokens().await?;
         loop {
             let begun = Instant::now();
             let step = self.run("organization_ending", SessionAccess::Write(SERVER_CALLER), |mut tx| {

@@ -213,7 +213,7 @@ pub trait SqlSession {
 
     /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
     /// whose selectivity differs by orders of magnitude.
-    fn fit(&mut self);
+    fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>>;

@@ -63,9 +63,10 @@ pub trait ApiTokenSeal: Send + Sync {
     /// Those of the store, which is read for keys that other nodes created.
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>>;
 
-    /// Seals tokens that nodes of the previous version stored without a seal, for a limited time after the upgrade.
+    /// Seals the tokens that nodes of the previous version stored without a seal. After a limited time since the upgrade
+    /// it does nothing.
     ///
     /// # Errors
     /// Those of the store.
-    fn keep(&self) -> LocalBoxFuture<'_, Result<()>>;
+    fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, Result<()>>;
 }

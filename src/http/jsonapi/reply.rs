@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub struct Rendered {
     value: Value,
-    stays: PhantomData<Rc<()>>,
+    not_send: PhantomData<Rc<()>>,
 }
 
 impl From<Value> for Rendered {
     fn from(value: Value) -> Self {
-        Self { value, stays: PhantomData }
+        Self { value, not_send: PhantomData }
     }
 }
 
@@ -107,19 +107,19 @@ pub struct HandlerResult {
 }
 
 impl HandlerResult {
-    /// `found`, to be rendered by `render`.
+    /// Creates a result that `render` renders after the session.
     pub fn of<T: Send + 'static>(found: T, render: fn(T) -> RenderedResult) -> Self {
         Self { show: Box::new(move || render(found)), rows: 0 }
     }
 
     /// Sets the number of rows that were read.
     #[must_use]
-    pub fn of_rows(self, rows: usize) -> Self {
+    pub fn with_row_count(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
     /// Returns the number of rows that were read, an estimate of the rendering time.
-    pub fn rows(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.rows
     }
 
@@ -165,7 +165,7 @@ mod tests {
             async { Ok(Vec::new()) }.boxed_local()
         }
 
-        fn fit(&mut self) {}
+        fn use_custom_plans(&mut self) {}
 
         fn execute<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
             async { Ok(0) }.boxed_local()
@@ -202,7 +202,7 @@ mod tests {
             unreachable!("no token is looked at")
         }
 
-        fn keep(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
+        fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
             async { Ok(()) }.boxed_local()
         }
     }

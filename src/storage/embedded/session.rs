@@ -44,7 +44,7 @@ impl SqlSession for SqliteSession<'_> {
     }
 
     /// Plans do not depend on values in SQLite.
-    fn fit(&mut self) {}
+    fn use_custom_plans(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         ready(execute(self.0, sql, values).map_err(failure)).boxed_local()

@@ -22,7 +22,7 @@ use crate::telemetry;
 /// Maximum number of retries after a conflict.
 const MAX_RETRIES: u32 = 3;
 
-/// See [`SqlSession::fit`].
+/// See [`SqlSession::use_custom_plans`].
 const USE_CUSTOM_PLANS: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
 struct PostgresSession<'c> {
@@ -33,15 +33,18 @@ struct PostgresSession<'c> {
     gone: bool,
     /// `true` if later statements must be planned for their values; [`USE_CUSTOM_PLANS`] is sent with the next
     /// statement.
-    fit: bool,
+    custom_plans: bool,
 }
 
 impl PostgresSession<'_> {
     /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
-    async fn ask<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
-        let given = if std::mem::take(&mut self.fit) {
-            let (told, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
-            told.map_err(PostgresError::from).and(given)
+    async fn run_statement<T>(
+        &mut self,
+        statement: impl Future<Output = Result<T, PostgresError>>,
+    ) -> Result<T, SqlError> {
+        let given = if std::mem::take(&mut self.custom_plans) {
+            let (planned, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
+            planned.map_err(PostgresError::from).and(given)
         } else {
             statement.await
         };
@@ -62,16 +65,16 @@ impl SqlSession for PostgresSession<'_> {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
         let db = self.db;
-        self.ask(db.rows(sql, values)).boxed_local()
+        self.run_statement(db.rows(sql, values)).boxed_local()
     }
 
-    fn fit(&mut self) {
-        self.fit = true;
+    fn use_custom_plans(&mut self) {
+        self.custom_plans = true;
     }
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         let db = self.db;
-        self.ask(TableConnection::execute(db, sql, values)).boxed_local()
+        self.run_statement(TableConnection::execute(db, sql, values)).boxed_local()
     }
 }
 
@@ -207,7 +210,7 @@ async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> Se
     let Some(db) = &loan.db else {
         return SessionAttempt::Ended(Err(SqlError::Engine(Error::internal("no connection"))));
     };
-    let mut remote = PostgresSession { db, writes, gone: false, fit: false };
+    let mut remote = PostgresSession { db, writes, gone: false, custom_plans: false };
     let (begun, outcome) = if writes {
         // Not pipelined: if BEGIN failed, a statement would be a transaction of its own.
         match db.batch_execute("BEGIN").await {
