@@ -339,7 +339,12 @@ impl Drop for Permit {
 impl FairSemaphore {
     /// A semaphore with `max_running` permits. One caller gets at most three quarters of them.
     pub fn new(max_running: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairQueue::new(max_running, (max_running - max_running / 4).max(1)))))
+        Self::with_caller_limit(max_running, (max_running - max_running / 4).max(1))
+    }
+
+    /// A semaphore with `max_running` permits, of which one caller gets at most `max_running_per_caller`.
+    pub fn with_caller_limit(max_running: usize, max_running_per_caller: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(max_running, max_running_per_caller))))
     }
 
     /// A semaphore with half as many permits as there are cores.

@@ -40,30 +40,21 @@ pub mod workspace;
 pub mod workspace_access;
 pub mod workspace_keys;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::sql::{SqlError, SqlWork};
+use crate::sql::{self, SessionEnd, SqlError};
 use admission::StoreAdmission;
 use caller::ProjectsCaller;
 use last_use::RecentTokenUses;
 use rejection::{ApiRejection, WorkError, WorkResult};
-use store::{ApiTokenSeal, CallerId, ProjectStore, SERVER_CALLER};
+pub use store::SessionAccess;
+use store::{ApiTokenSeal, ProjectStore, SERVER_CALLER};
 pub use tx::Tx;
-
-/// The access to the store that a session needs, and the caller whose queue it joins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionAccess {
-    /// Read-only work.
-    Read(CallerId),
-    /// Work that may write.
-    Write(CallerId),
-}
 
 /// The projects API of one server. Clones share state.
 #[derive(Clone)]
@@ -72,13 +63,6 @@ pub struct Projects {
     token_seal: Arc<dyn ApiTokenSeal>,
     clock: Clock,
     recent_uses: RecentTokenUses,
-}
-
-impl SessionAccess {
-    fn caller_id(self) -> CallerId {
-        let (Self::Read(caller_id) | Self::Write(caller_id)) = self;
-        caller_id
-    }
 }
 
 impl Projects {
@@ -156,40 +140,19 @@ impl Projects {
     ) -> Result<T, ApiRejection> {
         let clock = self.clock.clone();
         let seal = Arc::clone(&self.token_seal);
-        let kept = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&kept);
-        let keep = move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        let work = Arc::new(work);
-        let keep = Arc::new(keep);
-        let in_session: SqlWork = Arc::new(move |session| {
-            let work = Arc::clone(&work);
-            let keep = Arc::clone(&keep);
-            let now = clock.now();
-            let seal = Arc::clone(&seal);
+        let (work, result) = sql::capture_result(move |session| {
+            let work = work(Tx::new(session, Arc::clone(&seal), clock.now()));
             async move {
-                match work(Tx::new(session, seal, now)).await {
-                    Ok(value) => {
-                        keep(Ok(value));
-                        Ok(())
-                    }
-                    Err(WorkError::Refused(refusal)) => {
-                        keep(Err(refusal));
-                        Err(SqlError::Rejected)
-                    }
+                match work.await {
+                    Ok(value) => Ok(SessionEnd::Commit(Ok(value))),
+                    Err(WorkError::Refused(refusal)) => Ok(SessionEnd::RollBack(Err(refusal))),
                     Err(WorkError::Store(failure)) => Err(failure),
                 }
             }
             .boxed_local()
         });
-        let ran = self.admission.run(access.caller_id(), move |store| match access {
-            SessionAccess::Read(caller_id) => store.read(name, caller_id, in_session),
-            SessionAccess::Write(caller_id) => store.write(name, caller_id, in_session),
-        });
-        match ran.await? {
-            Ok(()) | Err(SqlError::Rejected) => {
-                let outcome = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-                outcome.unwrap_or_else(|| Err(Error::internal("a store session ended without a result").into()))
-            }
+        match self.admission.run(access, |store| store.run(name, access, work)).await? {
+            Ok(()) | Err(SqlError::Rejected) => result.take()?,
             Err(failure) => Err(failure.into()),
         }
     }

@@ -5,8 +5,9 @@
 //! or ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run
 //! several times after serialization conflicts, so it must have no effect outside of its session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
@@ -222,3 +223,50 @@ pub trait SqlSession {
 /// A unit of work for one session.
 pub type SqlWork =
     Arc<dyn for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<(), SqlError>> + Send + Sync>;
+
+/// The result of work, and the end of its transaction.
+pub enum SessionEnd<T> {
+    /// The changes are stored.
+    Commit(T),
+    /// The changes are discarded, and the session ends with [`SqlError::Rejected`].
+    RollBack(T),
+}
+
+/// The result of work that a store has run. Stores do not transport results.
+pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> SessionResult<T> {
+    /// Returns the result of the last run.
+    ///
+    /// # Errors
+    /// `Internal` if the work did not run.
+    pub fn take(&self) -> Result<T, Error> {
+        let result = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.ok_or_else(|| Error::internal("work that did not run"))
+    }
+}
+
+/// Wraps work so that its result can be taken after the session.
+pub fn capture_result<T: Send + 'static>(
+    work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<SessionEnd<T>, SqlError>>
+    + Send
+    + Sync
+    + 'static,
+) -> (SqlWork, SessionResult<T>) {
+    let slot = Arc::new(Mutex::new(None));
+    let result = SessionResult(Arc::clone(&slot));
+    let captured: SqlWork = Arc::new(move |session| {
+        let work = work(session);
+        let slot = Arc::clone(&slot);
+        async move {
+            let (result, end) = match work.await? {
+                SessionEnd::Commit(result) => (result, Ok(())),
+                SessionEnd::RollBack(result) => (result, Err(SqlError::Rejected)),
+            };
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            end
+        }
+        .boxed_local()
+    });
+    (captured, result)
+}

@@ -1,9 +1,10 @@
 //! The PostgreSQL engine: any number of nodes on one database, all of which write.
 //!
 //! One connection writes, on the commit actor's runtime; a small pool reads, on the runtime that opened the store.
-//! Nodes coordinate with locks in their transactions (`mounts`, `revocations`, `tokens`) and follow changes through a
-//! log (`changes`). All uses of a connection have timeouts: an unreachable server is `Unavailable`, and the next access
-//! connects again. With several hosts in the URL, the server that takes writes is used.
+//! Another pool has the connections of sessions, on the HTTP workers that opened them. Nodes coordinate with locks in
+//! their transactions (`mounts`, `revocations`, `tokens`) and follow changes through a log (`changes`). All uses of a
+//! connection have timeouts: an unreachable server is `Unavailable`, and the next access connects again. With several
+//! hosts in the URL, the server that takes writes is used.
 
 mod auth;
 mod batch;
@@ -21,6 +22,7 @@ mod mounts;
 mod nodes;
 mod passfile;
 mod pki;
+mod pool;
 mod projects;
 mod query;
 mod reader;

@@ -176,7 +176,6 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("actix_rt", &["server.rs", "server/listener.rs", "cli"]),
     ("rusqlite", &["storage/embedded"]),
     ("tokio_postgres", &["storage/postgres"]),
-    ("deadpool", &["storage/postgres"]),
     ("deadpool_postgres", &["storage/postgres"]),
     ("p224", &["keys/local", "x509/public_key.rs"]),
     ("cryptoki", &["keys/pkcs11"]),

@@ -151,7 +151,7 @@ mod tests {
     use crate::http::jsonapi::route::{ProjectsRoute, route};
     use crate::projects::caller::{ProjectsCaller, TokenSubject};
     use crate::projects::rejection::WorkResult;
-    use crate::projects::store::{ApiTokenSeal, BoundToken, CallerId, ProjectStore, SERVER_CALLER};
+    use crate::projects::store::{ApiTokenSeal, BoundToken, ProjectStore, SERVER_CALLER};
     use crate::projects::{Projects, SessionAccess, Tx};
     use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue as Column, SqlWork};
 
@@ -173,7 +173,12 @@ mod tests {
     }
 
     impl ProjectStore for Sessions {
-        fn read(&self, _: &'static str, _: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
+        fn run(
+            &self,
+            _: &'static str,
+            _: SessionAccess,
+            work: SqlWork,
+        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             async move {
                 HELD.store(true, Ordering::SeqCst);
                 let ended = work(&mut Empty).await;
@@ -181,15 +186,6 @@ mod tests {
                 ended
             }
             .boxed_local()
-        }
-
-        fn write(
-            &self,
-            name: &'static str,
-            caller_id: CallerId,
-            work: SqlWork,
-        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-            self.read(name, caller_id, work)
         }
     }
 

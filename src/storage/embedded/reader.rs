@@ -108,7 +108,8 @@ impl SqliteReaderPool {
         .boxed()
     }
 
-    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long.
+    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long, or
+    /// when its caller has gone.
     pub(super) fn session(
         &self,
         caller_id: CallerId,
@@ -116,17 +117,18 @@ impl SqliteReaderPool {
     ) -> BoxFuture<'static, Result<Result<(), SqlError>>> {
         let line = self.0.line.clone();
         async move {
+            let running = Arc::new(Mutex::new(None));
+            // Dropped after `begun`, so that no job begins after the interrupt.
+            let interrupt = InterruptOnDrop(running.clone());
             let (begins, begun) = oneshot::channel();
             let (result, mut told) = oneshot::channel();
-            let running = Arc::new(Mutex::new(None));
-            let runs = running.clone();
             let job = move |db: &Connection| {
-                set_interrupt_handle(&runs, Some(db.get_interrupt_handle()));
+                set_interrupt_handle(&running, Some(db.get_interrupt_handle()));
                 if begins.send(()).is_ok() {
                     let _ = result.send(run_in_snapshot(db, &work));
                 }
                 // A later interrupt would hit the next job of this connection.
-                set_interrupt_handle(&runs, None);
+                set_interrupt_handle(&running, None);
             };
             line.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
             let gone = |_| rejection_error(line.refused());
@@ -134,12 +136,21 @@ impl SqliteReaderPool {
             if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut told).await {
                 return done.map_err(gone)?;
             }
-            if let Some(interrupt) = &*running.lock().unwrap_or_else(PoisonError::into_inner) {
-                interrupt.interrupt();
-            }
+            drop(interrupt);
             told.await.map_err(gone)?
         }
         .boxed()
+    }
+}
+
+/// Interrupts a session that takes too long, or whose caller has gone. No effect after the session.
+struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
+
+impl Drop for InterruptOnDrop {
+    fn drop(&mut self) {
+        if let Some(interrupt) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            interrupt.interrupt();
+        }
     }
 }
 
@@ -416,5 +427,29 @@ mod tests {
             session.await.unwrap().unwrap().unwrap();
         }
         assert_eq!(pool.read(facts).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn session_is_interrupted_when_its_caller_has_gone() {
+        let (_dir, _writer, pool) = store();
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let work: SqlWork = Arc::new(move |session| {
+            let ends = ends.clone();
+            begins.send(()).unwrap();
+            async move {
+                let endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+                let outcome = session.query(endless, &[]).await.map(drop);
+                ends.send(matches!(outcome, Err(SqlError::Timeout))).unwrap();
+                outcome
+            }
+            .boxed_local()
+        });
+        let session = tokio::spawn(pool.session(1, work));
+        begun.recv().await.unwrap();
+        // The statement begins later than the work.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        session.abort();
+        assert_eq!(timeout(Duration::from_secs(4), ended.recv()).await.unwrap(), Some(true));
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Kind;
 use crate::keyring::store::ResealOutcome;
 use crate::nodes::store::{LogPosition, LoggedMountChange};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
-use crate::projects::store::SERVER_CALLER;
+use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::sql::SqlWork;
 use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
 use crate::storage::backup::record_restore;
@@ -131,7 +131,8 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
         let sql = "CREATE TABLE made_by_a_session (n int)";
         Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
     };
-    let (written, worked) = join(writer.apply(unit()), reader.run("test", SERVER_CALLER, work(), true)).await;
+    let (written, worked) =
+        join(writer.apply(unit()), reader.run("test", SessionAccess::Write(SERVER_CALLER), work())).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
     assert!(worked.is_err());
     cluster.set(&["synchronous_standby_names = ''"]);
@@ -152,7 +153,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(writer.apply(unit("one")).await[0].is_ok());
-    assert!(reader.clone().run("test", SERVER_CALLER, work("two"), true).await.is_ok());
+    assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("two")).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
     // At first the standby does not even have the table.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
@@ -164,7 +165,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
     primary.set(&["default_transaction_read_only = on"]);
     standby.promote();
     assert!(writer.apply(unit("three")).await[0].is_ok());
-    assert!(reader.run("test", SERVER_CALLER, work("four"), true).await.is_ok());
+    assert!(reader.run("test", SessionAccess::Write(SERVER_CALLER), work("four")).await.is_ok());
     assert_eq!((names(&primary), names(&standby)), ("one schema two".into(), "four one schema three two".into()));
 }
 
@@ -265,8 +266,8 @@ async fn terminated_work_reports_a_failed_read_or_a_failed_write() {
     let work: SqlWork = Arc::new(|session| {
         async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
     });
-    let read = projects.read("test", SERVER_CALLER, work.clone());
-    let written = projects.write("test", SERVER_CALLER, work);
+    let read = projects.run("test", SessionAccess::Read(SERVER_CALLER), work.clone());
+    let written = projects.run("test", SessionAccess::Write(SERVER_CALLER), work);
     for (outcome, text) in [(read.await, "storage: the read failed"), (written.await, "storage: the write failed")] {
         let Err(crate::sql::SqlError::Engine(error)) = outcome else { panic!("not the engine") };
         assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
