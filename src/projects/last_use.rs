@@ -18,8 +18,7 @@ const MIN_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of entries at which outdated ones are removed.
 const PRUNE_THRESHOLD: usize = 10_000;
 
-/// The times at which this node last recorded the use of tokens, so that only one of several concurrent requests records
-/// a use.
+/// The times at which this node last recorded uses of tokens. Of several concurrent requests, only one records a use.
 #[derive(Clone, Default)]
 pub struct RecentTokenUses(Arc<Mutex<HashMap<i64, Time>>>);
 
