@@ -28,6 +28,7 @@
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
 //! fair_queue      fair queues, and the queue for CPU work
+//! jose            signed JSON objects (JWS) and public keys as JSON (JWK)
 //! shared by all   budget caller_network clock derived_values documents error fields files random secret templates
 //!                 users
 //! ```
@@ -158,6 +159,7 @@ pub mod fair_queue;
 pub mod fields;
 pub mod files;
 pub mod http;
+mod jose;
 pub mod keyring;
 pub mod keys;
 pub mod mounts;

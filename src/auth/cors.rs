@@ -155,7 +155,7 @@ fn validate_headers(headers: Vec<String>) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use time::macros::datetime;
 
@@ -166,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn cors_is_disabled_before_write_and_after_delete() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
+        let auth = Auth::open(TestStore::open(&clock).await, clock).await.unwrap();
         assert_eq!(auth.cors().allowed(), None);
         auth.cors_delete().await.unwrap();
         let origin = "https://console.example";

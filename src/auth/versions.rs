@@ -74,19 +74,18 @@ fn versions_key() -> DocumentKey {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
 
     #[tokio::test]
-    async fn each_version_is_noted_once_with_its_first_start() {
+    async fn each_version_is_recorded_once_with_its_first_start() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock.clone()).await.unwrap();
+        let auth = Auth::open(TestStore::open(&clock).await, clock.clone()).await.unwrap();
         for version in ["0.1.0", "0.1.0", "0.2.0", "0.1.0"] {
             auth.record_version(version).await.unwrap();
             clock.advance(Duration::from_secs(60));

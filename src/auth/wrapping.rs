@@ -76,7 +76,7 @@ impl WrappedResponse {
     }
 
     fn of(kept: &Zeroizing<Vec<u8>>) -> Result<Self> {
-        let at = kept.iter().position(|octet| *octet == b'\n').ok_or_else(|| Error::internal("a wrapped answer"))?;
+        let at = kept.iter().position(|b| *b == b'\n').ok_or_else(|| Error::internal("no media type"))?;
         let media_type = std::str::from_utf8(&kept[..at]).map_err(Error::internal)?.to_owned();
         Ok(Self { media_type, body: Secret::new(&kept[at + 1..]) })
     }
@@ -217,14 +217,15 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::store::AuthStore as _;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>, Clock) {
-        let store = Arc::new(MemoryAuthStore::default());
+    async fn auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let store = TestStore::open(&clock).await;
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
@@ -255,14 +256,15 @@ mod tests {
         assert_eq!(told, expected);
         let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
-        assert!(store.state().cubbyholes.is_empty() && store.state().tokens.is_empty());
+        let row = store.cubbyhole(hash_of(token).unwrap(), RESPONSE_PATH.to_owned()).await.unwrap();
+        assert!(row.is_none() && store.all_tokens().await.is_empty());
         for error in [auth.unwrap_response(token).await.err(), auth.wrapping_lookup(token).await.err()] {
             assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");
         }
     }
 
     #[tokio::test]
-    async fn another_token_keeps_the_answer_and_ends_the_first() {
+    async fn rewrap_moves_the_response_and_ends_the_first_token() {
         let (auth, store, clock) = auth().await;
         let first = wrapped(&auth).await;
         clock.advance(Duration::from_secs(50));
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(second.creation_time, clock.now());
         clock.advance(Duration::from_secs(59));
         assert!(auth.unwrap_response(text(&second.token)).await.unwrap().body.expose() == b"{\n}\n");
-        assert!(store.state().tokens.is_empty());
+        assert!(store.all_tokens().await.is_empty());
     }
 
     #[tokio::test]
@@ -290,14 +292,14 @@ mod tests {
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = auth().await;
-        store.state().fail = true;
+        store.switch_off(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
             WrapParameters { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
         let error = auth.wrap(&answer, terms).await.err().unwrap();
         assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
-        store.state().fail = false;
-        assert!(store.state().tokens.is_empty());
+        store.switch_off(false);
+        assert!(store.all_tokens().await.is_empty());
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("templates", &["error"]),
     ("fields", &["clock", "error", "secret"]),
     ("x509", &["clock", "error", "random"]),
+    ("jose", &["x509"]),
     ("outbound", &["error", "fair_queue", "random", "secret", "x509"]),
     (
         "keys",
@@ -40,6 +41,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "error",
             "fair_queue",
             "fields",
+            "jose",
             "outbound",
             "random",
             "secret",
@@ -184,7 +186,6 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("clap", &["cli", "main.rs"]),
     ("clap_complete", &["cli"]),
     ("reqwest", &["cli/client.rs", "cli/setup/api.rs", "outbound", "pki/policy_engine.rs"]),
-    ("jsonwebtoken", &["auth/login/verifier"]),
     ("aws_config", &["keys/cloudakms"]),
     ("aws_credential_types", &["keys/cloudakms"]),
     ("aws_sigv4", &["keys/cloudakms"]),

@@ -65,7 +65,7 @@ impl Auth {
             let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };
             let made = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
             let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
-            let writes = [delete, mount_document(&moved, 0)?, order, self.with_move(&made).await?];
+            let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&made).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
             self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
             Ok(made)
@@ -77,7 +77,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn mount_moved(&self, id: &str) -> Result<Option<MountMove>> {
+    pub async fn completed_move(&self, id: &str) -> Result<Option<MountMove>> {
         Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
     }
 
@@ -90,7 +90,7 @@ impl Auth {
         Ok((document.parse()?, document.version))
     }
 
-    async fn with_move(&self, made: &MountMove) -> Result<DocumentWrite> {
+    async fn record_move_write(&self, made: &MountMove) -> Result<DocumentWrite> {
         let (mut moves, expected) = self.moves().await?;
         moves.push(made.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
@@ -126,13 +126,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use crate::error::Kind;
     use crate::fields::Fields;
 
     async fn auth() -> Arc<Auth> {
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
+        let auth = Auth::open(TestStore::open(&Clock::system()).await, Clock::system()).await.unwrap();
         for path in ["pki", "team/ca"] {
             let fields = json!({ "type": "pki", "description": path });
             auth.mount_enable(path, &Fields::parse(fields.to_string().as_bytes()).unwrap()).await.unwrap();
@@ -152,8 +152,8 @@ mod tests {
         let after = mounts.get("pki/below").unwrap();
         assert_eq!(**after, Mount { path: "pki/below/".to_owned(), former_paths: vec!["pki/".to_owned()], ..before });
         assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
-        assert_eq!(auth.mount_moved(&made.id).await.unwrap(), Some(made));
-        assert_eq!(auth.mount_moved("none").await.unwrap(), None);
+        assert_eq!(auth.completed_move(&made.id).await.unwrap(), Some(made));
+        assert_eq!(auth.completed_move("none").await.unwrap(), None);
         auth.mount_move("pki/below", "pki").await.unwrap();
         assert!(auth.mounts().get("pki").is_some());
     }
@@ -191,7 +191,7 @@ mod tests {
             auth.mount_move("b", "a").await.unwrap();
             auth.mount_move("a", "b").await.unwrap();
         }
-        assert_eq!(auth.mount_moved(&first.id).await.unwrap(), None);
+        assert_eq!(auth.completed_move(&first.id).await.unwrap(), None);
         assert_eq!(auth.moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
     }
 }

@@ -106,7 +106,7 @@ impl Limiter {
     }
 
     /// Drops idle buckets if there are no requests that would do so.
-    pub(super) fn forget(&self, now: Time) {
+    pub(super) fn drop_idle_buckets(&self, now: Time) {
         let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
         self.release(gone);
     }
@@ -327,12 +327,12 @@ mod tests {
         };
         let first = flooded();
         assert!(slots.taken() > 400);
-        first.forget(after(9_000));
+        first.drop_idle_buckets(after(9_000));
         assert!(slots.taken() > 400);
-        first.forget(after(20_000));
+        first.drop_idle_buckets(after(20_000));
         assert_eq!(slots.taken(), 0);
         let second = flooded();
-        second.forget(after(10_000));
+        second.drop_idle_buckets(after(10_000));
         assert!(slots.taken() > 400, "they may have asked a moment ago");
         drop(second);
         assert_eq!(slots.taken(), 0);

@@ -63,7 +63,7 @@ impl Auth {
             unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
         }
         if !unit.is_empty() {
-            let ended = self.forget(self.store.commit(unit).await?);
+            let ended = self.evict_ended(self.store.commit(unit).await?);
             self.revoke_rest(ended).await?;
         }
         Ok(token)

@@ -104,7 +104,7 @@ impl TokenTerms {
     ];
 
     /// Pairs of [`TokenTerms::FIELDS`] that are treated as one field.
-    pub const SYNONYMS: &'static [(&'static str, &'static str)] = &[
+    pub const SYNONYMS: [(&'static str, &'static str); 6] = [
         ("policies", "token_policies"),
         ("ttl", "token_ttl"),
         ("max_ttl", "token_max_ttl"),

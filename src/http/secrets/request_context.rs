@@ -114,7 +114,7 @@ impl<'a> RequestContext<'a> {
     /// Stores the quota state, and rejects the request if the quota is exceeded.
     pub(super) fn counted(&mut self, quota: Option<QuotaResult>, parsed: &ParsedRequest) -> Result<()> {
         let Some(quota) = quota else { return Ok(()) };
-        if quota.is_quiet() {
+        if quota.is_rejected_unaudited() {
             self.skip_audit();
         }
         self.quota.insert(quota).check(&parsed.path)

@@ -1,8 +1,8 @@
 //! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes declare this themselves ([`Access::Sudo`](super::route::RouteAccess)), and a test compares them with this
-//! table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a server
-//! that has the route.
+//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares them with
+//! this table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a
+//! server that has the route.
 
 use super::route::Operation;
 use crate::auth::mounts::MountKind;

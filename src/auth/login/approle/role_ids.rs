@@ -26,7 +26,7 @@ impl RoleIdIndex {
     pub(super) fn of(roles: &Roles<AppRole>) -> Result<Self> {
         let mut names = HashMap::new();
         for (name, role) in roles.iter() {
-            if names.insert(hash_role_id(role.role_id()), Arc::clone(name)).is_some() {
+            if names.insert(hash_role_id(&role.role_id), Arc::clone(name)).is_some() {
                 return Err(Error::new(Kind::Conflict, "role_id already in use"));
             }
         }
@@ -52,8 +52,8 @@ pub(super) fn role_id_writes(
     before: Option<&AppRole>,
     after: Option<&AppRole>,
 ) -> Vec<AuthWrite> {
-    let old = before.map(AppRole::role_id);
-    let new = after.map(AppRole::role_id);
+    let old = before.map(|role| &role.role_id);
+    let new = after.map(|role| &role.role_id);
     if old == new {
         return Vec::new();
     }

@@ -37,7 +37,7 @@ impl KeySetSource {
     ///
     /// # Errors
     /// `Unavailable` unless the result is a key set with a usable key.
-    pub(super) async fn find(&self, outbound: &Outbound, tries: RetryPolicy, who: &str) -> Result<FetchedKeySet> {
+    pub(super) async fn fetch(&self, outbound: &Outbound, tries: RetryPolicy, who: &str) -> Result<FetchedKeySet> {
         let (url, issuer) = match self {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {

@@ -19,7 +19,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     token Update "config" config::FIELDS => config::write;
     token List "role" LIST_FIELDS => roles::list::<JwtMethod>;
     token Read "role/:login_role" &[] => roles::read::<JwtMethod>;
-    (token.with_synonyms(TokenTerms::SYNONYMS).making(roles::exists::<JwtMethod>)) Update
+    (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<JwtMethod>)) Update
         "role/:login_role" role::FIELDS => roles::write::<JwtMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<JwtMethod>;
     (open.with_long_member("jwt", MAX_LOGIN_BODY_BYTES)) Update "login" &["role", "jwt"] => login;
@@ -32,7 +32,8 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
     let auth = &call.state.auth;
     let clock = &call.state.clock;
-    let login = open.enter((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
+    let login =
+        open.authenticate((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
     let (given, warnings) = auth.log_in(login).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }

@@ -34,16 +34,16 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     let view = open.view();
     let config = view.config().ok_or_else(not_configured)?;
     require_no_rotation(&config.rotation)?;
-    let at = CloudbConfig::effective(Some(config), &services.fallback)?;
-    if !is_guid(&at.client_id) {
+    let effective = CloudbConfig::effective(Some(config), &services.fallback)?;
+    if !is_guid(&effective.client_id) {
         return Err(Error::invalid("client_id: is required, and must be a GUID"));
     }
-    if at.client_secret.expose().is_empty() {
+    if effective.client_secret.expose().is_empty() {
         return Err(Error::invalid("client_secret is required"));
     }
-    let provider = Provider::new(Arc::clone(services), at);
-    let graph = GraphClient::new(&provider, &provider.at.client_secret);
-    let application = graph.application(&provider.at.client_id).await?;
+    let provider = Provider::new(Arc::clone(services), effective);
+    let graph = GraphClient::new(&provider, &provider.config.client_secret);
+    let application = graph.application(&provider.config.client_id).await?;
     let now = services.clock.now();
     let name = format!("signet-{}", crate::random::uuid());
     record_request(open, &name, now).await?;
@@ -81,7 +81,7 @@ fn require_no_rotation(rotation: &SecretRotation) -> Result<()> {
 async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
     update_rotation(open, |rotation| {
         require_no_rotation(rotation)?;
-        rotation.next = Some(PendingSecret::Asked { name: name.to_owned(), at });
+        rotation.next = Some(PendingSecret::Requested { name: name.to_owned(), at });
         Ok(())
     })
     .await
@@ -114,7 +114,7 @@ async fn store_secret(
         }
         let secret = Secret::clone(secret_text);
         let key_id = key_id.clone();
-        rotation.next = Some(PendingSecret::Made { secret, key_id, expires, at });
+        rotation.next = Some(PendingSecret::Created { secret, key_id, expires, at });
         Ok(())
     })
     .await

@@ -1,6 +1,7 @@
-//! JSON objects of a token, without duplicate members.
+//! JSON objects without duplicate members.
 //!
-//! Parsers differ in which duplicate they use, and RFC 7519 4 allows both, so one signature could have two readings.
+//! Parsers differ in which duplicate they use, and RFC 7519 4 allows both, so a signed object with duplicates could be
+//! read in two ways.
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ impl<'de> Visitor<'de> for UniqueMembersVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON without members that are there twice")
+        f.write_str("JSON without duplicate members")
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {

@@ -3,11 +3,11 @@
 use super::*;
 
 #[actix_web::test]
-async fn a_token_is_believed_for_a_day_and_not_beyond_its_end() {
+async fn remembered_token_works_for_a_day_and_not_beyond_its_expiry() {
     let f = Fixture::new().await;
     let long = f.token(&f.root, json!({ "policies": ["web"], "ttl": "100h" })).await;
     let short = f.token(&f.root, json!({ "policies": ["web"], "ttl": "1h" })).await;
-    assert!(f.auth.remembered(&long, None).is_none(), "nobody kept it");
+    assert!(f.auth.remembered(&long, None).is_none(), "it was not remembered");
     for token in [&long, &short] {
         f.auth.remember_for_outage(f.caller(token).await.as_ref());
         assert!(f.auth.remembered(token, None).is_some());
@@ -25,18 +25,18 @@ async fn remembered_token_is_dropped_by_any_local_change() {
     let token = f.token(&f.root, json!({ "policies": ["web"], "ttl": "100h" })).await;
     f.auth.remember_for_outage(f.caller(&token).await.as_ref());
     f.auth.policy_write("other", &fields(json!({ "policy": ADMIN }))).await.unwrap();
-    assert!(f.auth.remembered(&token, None).is_none(), "its policies may be others now");
+    assert!(f.auth.remembered(&token, None).is_none(), "its policies may have changed");
     f.auth.remember_for_outage(f.caller(&token).await.as_ref());
     assert!(f.auth.remembered(&token, None).is_some());
     let caller = f.caller(&token).await;
     f.auth.revoke(&token).await.unwrap();
     assert!(f.auth.remembered(&token, None).is_none());
     f.auth.remember_for_outage(&caller);
-    assert!(f.auth.remembered(&token, None).is_none(), "it was looked at before it ended");
+    assert!(f.auth.remembered(&token, None).is_none(), "the caller was read before the token ended");
 }
 
 #[actix_web::test]
-async fn few_tokens_are_believed_and_none_of_few_uses() {
+async fn number_of_remembered_tokens_is_limited() {
     let f = Fixture::new().await;
     let few = f.token(&f.root, json!({ "policies": ["web"], "num_uses": 9 })).await;
     f.auth.remember_for_outage(f.caller(&few).await.as_ref());
@@ -50,5 +50,5 @@ async fn few_tokens_are_believed_and_none_of_few_uses() {
     }
     let kept = many.iter().filter(|token| f.auth.remembered(token, None).is_some()).count();
     assert!((16..=256).contains(&kept), "{kept}");
-    assert!(f.auth.remembered(&first, None).is_some(), "who was there first stays");
+    assert!(f.auth.remembered(&first, None).is_some(), "the first one stays");
 }
