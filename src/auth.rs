@@ -311,13 +311,16 @@ impl Auth {
         Ok(one_writer)
     }
 
-    /// Reloads the views after a failed write: it may have been stored all the same, or another node's may have been.
-    /// If the reload fails, [`Auth::catch_up`] repeats it.
-    async fn recheck(&self, error: &Error) {
+    /// Commits a unit. If that fails, the views are reloaded: the unit may have been stored all the same, or another
+    /// node's may have been. If the reload fails too, [`Auth::catch_up`] repeats it.
+    async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
+        let stored = self.store.commit(unit).await;
         // A write that was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_locked().await.is_err() {
+        let may_differ = stored.as_ref().is_err_and(|error| error.kind() != Kind::Busy);
+        if may_differ && self.reload_locked().await.is_err() {
             self.write_outcome_unknown.store(true, Ordering::Relaxed);
         }
+        stored.map(drop)
     }
 
     async fn reload_locked(&self) -> Result<()> {

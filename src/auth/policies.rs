@@ -357,19 +357,16 @@ impl Auth {
 
     /// Commits a change of one policy and publishes the resulting view. Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
-        let Err(error) = self.store.commit(unit).await else {
-            let policies = self.policies.load();
-            let mut by_name = policies.by_name.clone();
-            match now {
-                Some(entry) => drop(by_name.insert(name.to_owned(), Arc::new(entry))),
-                None => drop(by_name.remove(name)),
-            }
-            let generation = policies.generation + 1;
-            self.policies.store(Arc::new(Policies::new(generation, by_name)));
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        self.commit_or_recheck(unit).await?;
+        let policies = self.policies.load();
+        let mut by_name = policies.by_name.clone();
+        match now {
+            Some(entry) => drop(by_name.insert(name.to_owned(), Arc::new(entry))),
+            None => drop(by_name.remove(name)),
+        }
+        let generation = policies.generation + 1;
+        self.policies.store(Arc::new(Policies::new(generation, by_name)));
+        Ok(())
     }
 
     pub(super) async fn reload_policies(&self) -> Result<()> {

@@ -24,25 +24,19 @@ use self::view::StoredQuotas;
 pub use self::view::{QuotaRequest, Quotas};
 use super::Auth;
 use super::mounts::{Mount, MountTable};
-use super::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
+use super::store::{AuthStore, AuthWrite, config_document, config_write};
+use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-const CONFIG_KIND: &str = "config";
 const QUOTAS_DOCUMENT: &str = "quotas";
 /// Maximum number of quotas.
 const MAX_QUOTAS: usize = 256;
 
 /// Reads the stored quotas. Quotas that have not changed since `before` keep their buckets.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
-    let document =
-        store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key.name == QUOTAS_DOCUMENT);
-    let (stored, version) = match document {
-        Some(document) => (document.parse()?, document.version),
-        None => (StoredQuotas::default(), 0),
-    };
-    Ok(Quotas::compile(stored, version, before))
+    let (stored, version) = config_document::<StoredQuotas>(store, QUOTAS_DOCUMENT).await?;
+    Ok(Quotas::compile(stored.unwrap_or_default(), version, before))
 }
 
 impl Auth {
@@ -61,8 +55,8 @@ impl Auth {
     pub fn rate_limit_names(&self) -> Vec<String> {
         let quotas = self.quotas.load();
         let table = self.mounts();
-        let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
-        there.map(|(name, _)| name.clone()).collect()
+        let existing = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
+        existing.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
@@ -174,15 +168,10 @@ impl Auth {
     }
 
     async fn commit_quotas(&self, before: &Quotas, stored: StoredQuotas) -> Result<()> {
-        let body = Some(serde_json::to_vec(&stored).map_err(Error::internal)?);
-        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: QUOTAS_DOCUMENT.to_owned() };
-        let write = DocumentWrite { key, expected: before.version, body };
-        let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await else {
-            self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        let write = config_write(QUOTAS_DOCUMENT, before.version, Some(&stored))?;
+        self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+        self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
+        Ok(())
     }
 }
 

@@ -162,8 +162,8 @@ fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> 
     if entity.kept_until.is_none() {
         return Ok(Vec::new());
     }
-    let kept = Entity { kept_until: None, version: entity.version + 1, updated_at: now, ..entity.clone() };
-    Ok(vec![AuthWrite::EntityPut(kept.row()?)])
+    let permanent = Entity { kept_until: None, version: entity.version + 1, updated_at: now, ..entity.clone() };
+    Ok(vec![AuthWrite::EntityPut(permanent.row()?)])
 }
 
 impl AliasChange {

@@ -69,8 +69,8 @@ impl Auth {
             return Ok(self.entities.put(entity, now, epoch));
         };
         let known = require_enabled(known)?;
-        let kept = is_retained(&known, now);
-        if !kept {
+        let retained = is_retained(&known, now);
+        if !retained {
             let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
                 return Err(Error::new(Kind::Conflict, "the entity no longer exists"));
@@ -86,7 +86,7 @@ impl Auth {
                 stored => drop(stored?),
             }
         }
-        if kept && alias.is_none() {
+        if retained && alias.is_none() {
             return Ok(known);
         }
         self.entities.mark_changed(&known.id);

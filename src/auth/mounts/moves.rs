@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::change::{RESERVED_PATHS, canonical_path, check_path_free, mount_document, mount_key};
 use super::{Mount, MountTable};
 use crate::auth::Auth;
-use crate::auth::store::AuthWrite;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
+use crate::auth::store::{AuthWrite, config_document, config_write};
+use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-const CONFIG_KIND: &str = "config";
 const MOVES_DOCUMENT: &str = "mount-moves";
 /// Maximum number of moves in that document.
 const MAX_RECORDED_MOVES: usize = 64;
@@ -63,12 +62,12 @@ impl Auth {
                 )));
             }
             let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };
-            let made = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
+            let completed = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
             let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
-            let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&made).await?];
+            let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&completed).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
             self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
-            Ok(made)
+            Ok(completed)
         };
         retry_on_conflict(format_args!("path {from}"), attempt).await
     }
@@ -78,29 +77,21 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn completed_move(&self, id: &str) -> Result<Option<MountMove>> {
-        Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
+        Ok(self.moves().await?.0.into_iter().find(|completed| completed.id == id))
     }
 
     /// Returns the last moves, oldest first, and the version of their document.
     async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
-        let documents = self.store.documents(CONFIG_KIND).await?;
-        let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
-            return Ok((Vec::new(), 0));
-        };
-        Ok((document.parse()?, document.version))
+        let (moves, version) = config_document(&*self.store, MOVES_DOCUMENT).await?;
+        Ok((moves.unwrap_or_default(), version))
     }
 
-    async fn record_move_write(&self, made: &MountMove) -> Result<DocumentWrite> {
+    async fn record_move_write(&self, completed: &MountMove) -> Result<DocumentWrite> {
         let (mut moves, expected) = self.moves().await?;
-        moves.push(made.clone());
+        moves.push(completed.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
-        let body = serde_json::to_vec(&moves).map_err(Error::internal)?;
-        Ok(DocumentWrite { key: moves_key(), expected, body: Some(body) })
+        config_write(MOVES_DOCUMENT, expected, Some(&moves))
     }
-}
-
-fn moves_key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: MOVES_DOCUMENT.to_owned() }
 }
 
 /// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.

@@ -114,12 +114,12 @@ impl Quotas {
     /// Counts a request against the most specific quota that applies; `None` if there is none.
     pub fn take(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
         let quota = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let taken = quota.limiter.take(ClientNetwork::of(request.address), now);
-        if taken.shared {
+        let decision = quota.limiter.take(ClientNetwork::of(request.address), now);
+        if decision.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
             self.slots.warn_shared(&quota.name, now);
         }
-        Some(taken)
+        Some(decision)
     }
 
     /// Drops idle buckets, so that an unused quota holds no slots.

@@ -93,13 +93,13 @@ impl Auth {
         }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let owners = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
-        let made = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, owners, batch }).await;
-        let given = made.map_err(|error| match error.kind() {
+        let stored = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, owners, batch }).await;
+        let response = stored.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
         })?;
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
-        Ok((given.with_identity(identity_policies), grant.warnings))
+        Ok((response.with_identity(identity_policies), grant.warnings))
     }
 }
 

@@ -5,6 +5,7 @@ mod aliases;
 mod entities;
 pub(super) mod rendering;
 
+use super::page::PAGE_FIELDS;
 use super::route::{Call, Route, routes};
 use crate::error::{Error, Result};
 
@@ -13,7 +14,6 @@ const ALIAS_FIELDS: &[&str] = &["id", "name", "canonical_id", "entity_id", "moun
 /// Deprecated field names and their current names.
 const DEPRECATED_FIELDS: &[(&str, &str)] = &[("entity_id", "canonical_id")];
 const LOOKUP_FIELDS: &[&str] = &["id", "name", "alias_id", "alias_name", "alias_mount_accessor"];
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the identity mount.
 pub static ROUTES: &[Route] = routes! {

@@ -17,6 +17,7 @@ mod wrapping;
 
 use self::mounts::{ENGINES, METHODS};
 use super::handler_response::{HandlerResponse, ResponseBody};
+use super::page::PAGE_FIELDS;
 use super::route::{Call, Route, concat_fields, routes};
 use crate::auth::mounts::Mount;
 use crate::clock::format_rfc3339;
@@ -58,7 +59,6 @@ const IGNORED_FIELDS: &[&str] = &["plugin_name", "plugin_version", "user_lockout
 const POLICY_FIELDS: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
 const POLICY_SYNONYMS: &[(&str, &str)] = &[("rules", "policy")];
 const PATH_SYNONYMS: &[(&str, &str)] = &[("path", "paths")];
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 const TOKEN_FIELDS: &[&str] = &["token"];
 const LEASE_FIELDS: &[&str] = &["lease_id"];
 const RENEW_FIELDS: &[&str] = &["lease_id", "increment"];

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::handler_response::HandlerResponse;
 use super::listing::{self, ListPageFuture, ListRow, RowSource};
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, ExistenceQuery, Route, routes};
 use super::sys::run_detached;
 use crate::auth::Auth;
@@ -40,7 +40,6 @@ const DEPRECATED_FIELDS: &[(&str, &str)] = &[("lease", "ttl")];
 /// Maximum number of accessors that are sorted before they are sent.
 const MAX_SORTED_ACCESSORS: usize = 10_000;
 
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
 /// Routes below `auth/token/`.

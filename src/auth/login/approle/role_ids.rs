@@ -66,6 +66,6 @@ pub(super) fn role_id_writes(
         })
     };
     // These documents are never updated, so their version is always 1.
-    let taken = new.map(|role_id| write(role_id, 0, Some(name.into())));
-    taken.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
+    let created = new.map(|role_id| write(role_id, 0, Some(name.into())));
+    created.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
 }

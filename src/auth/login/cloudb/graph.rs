@@ -91,10 +91,10 @@ impl<'p> GraphClient<'p> {
         let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
         let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
-        let made: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
-        match made.secret_text.expose().is_empty() || made.key_id.is_empty() {
+        let created: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
+        match created.secret_text.expose().is_empty() || created.key_id.is_empty() {
             true => Err(invalid_response(format!("{GRAPH_API_NAME}: the new secret is empty"))),
-            false => Ok(made),
+            false => Ok(created),
         }
     }
 

@@ -84,9 +84,10 @@ impl SecretRotation {
     }
 
     /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
-    pub(super) fn promote(&mut self, made: &str) -> Option<Secret> {
-        let is_it = |next: &mut PendingSecret| matches!(next, PendingSecret::Created { key_id, .. } if key_id == made);
-        let Some(PendingSecret::Created { secret, key_id, expires, .. }) = self.next.take_if(is_it) else {
+    pub(super) fn promote(&mut self, expected: &str) -> Option<Secret> {
+        let is_created =
+            |next: &mut PendingSecret| matches!(next, PendingSecret::Created { key_id, .. } if key_id == expected);
+        let Some(PendingSecret::Created { secret, key_id, expires, .. }) = self.next.take_if(is_created) else {
             return None;
         };
         self.retired.extend(self.key_id.replace(key_id));

@@ -45,8 +45,8 @@ impl LazyVerifier {
         if let Some(verifier) = self.0.get() {
             return Ok(verifier);
         }
-        let made = config.verifier(settings, clock)?;
-        Ok(self.0.get_or_init(|| made))
+        let created = config.verifier(settings, clock)?;
+        Ok(self.0.get_or_init(|| created))
     }
 }
 

@@ -112,11 +112,11 @@ impl KeySetCache {
         if let Some(attempt) = shared {
             return attempt.outcome.clone();
         }
-        let own = Arc::clone(self);
+        let cache = Arc::clone(self);
         let attempt = async move {
-            let outcome = own.source.fetch(&own.outbound, tries, own.method).await;
-            let outcome = own.store_outcome(outcome);
-            *last = Some(FetchAttempt { ended: own.clock.now(), outcome: outcome.clone() });
+            let outcome = cache.source.fetch(&cache.outbound, tries, cache.method).await;
+            let outcome = cache.store_outcome(outcome);
+            *last = Some(FetchAttempt { ended: cache.clock.now(), outcome: outcome.clone() });
             outcome
         };
         // Must not be rejected by the caller's limits, because others wait for the result.

@@ -32,11 +32,11 @@ pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     };
     let id = id(&call)?;
     run_detached(async move {
-        let made = match id {
+        let created = match id {
             Some(id) => call.state.auth.entity_change(&id, change).await.map(|()| None)?,
             None => call.state.auth.entity_write(change).await?,
         };
-        Ok(match made {
+        Ok(match created {
             Some(entity) => HandlerResponse::data(json!({ "id": entity.id, "name": entity.name, "aliases": null })),
             None => HandlerResponse::empty(),
         })

@@ -5,16 +5,17 @@ mod parts;
 mod secret_ids;
 
 use self::fields::ROLE_SYNONYMS;
-use super::roles::{self, LIST_FIELDS};
+use super::roles;
 use crate::auth::login::approle::AppRoleMethod;
 use crate::error::{Error, Result};
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, Route, routes};
 
 /// The routes of an `approle` mount.
 pub(crate) static ROUTES: &[Route] = routes! {
     open Update "login" &["role_id", "secret_id"] => login;
-    token List "role" LIST_FIELDS => roles::list::<AppRoleMethod>;
+    token List "role" PAGE_FIELDS => roles::list::<AppRoleMethod>;
     token Read "role/:login_role" &[] => roles::read::<AppRoleMethod>;
     (token.with_synonyms(ROLE_SYNONYMS).making(roles::exists::<AppRoleMethod>)) Update
         "role/:login_role" fields::ROLE_FIELDS => roles::write::<AppRoleMethod>;
@@ -45,7 +46,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     token Update "role/:login_role/token-num-uses" &["token_num_uses"] => parts::write;
     token Update "role/:login_role/token-ttl" &["token_ttl"] => parts::write;
     token Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => parts::write;
-    (token.uncompressed()) List "role/:login_role/secret-id" LIST_FIELDS => secret_ids::list;
+    (token.uncompressed()) List "role/:login_role/secret-id" PAGE_FIELDS => secret_ids::list;
     token Update "role/:login_role/secret-id" secret_ids::GENERATE_FIELDS => secret_ids::generate;
     token Update "role/:login_role/custom-secret-id" secret_ids::REGISTER_FIELDS => secret_ids::register;
     token Update "role/:login_role/secret-id/lookup" secret_ids::SECRET_ID_FIELDS => secret_ids::look_up;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::roles::{self, LIST_FIELDS, RoleFields};
+use super::roles::{self, RoleFields};
 use crate::auth::login::cloudb::{
     self, Bounds, CloudbConfig, CloudbMethod, CloudbRole, LoginRequest, MAX_CONFIG_TEXT_BYTES,
 };
@@ -15,6 +15,7 @@ use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, ExistenceQuery, Route, concat_fields, routes};
 use crate::http::secrets::sys::run_detached;
 use crate::secret::Secret;
@@ -48,7 +49,7 @@ pub(crate) static ROUTES: &[Route] = routes! {
     (token.making(config_exists)) Update "config" CONFIG_FIELDS => write_config;
     token Delete "config" &[] => delete_config;
     token Update "rotate-root" &[] => rotate_root;
-    token List "role" LIST_FIELDS => roles::list::<CloudbMethod>;
+    token List "role" PAGE_FIELDS => roles::list::<CloudbMethod>;
     token Read "role/:login_role" &[] => roles::read::<CloudbMethod>;
     (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
         "role/:login_role" ROLE_FIELDS => roles::write::<CloudbMethod>;

@@ -3,11 +3,12 @@
 mod config;
 mod role;
 
-use super::roles::{self, LIST_FIELDS};
+use super::roles;
 use crate::auth::login::jwt::JwtMethod;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, Route, routes};
 
 /// Maximum size of a login request in bytes.
@@ -17,7 +18,7 @@ const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 pub(crate) static ROUTES: &[Route] = routes! {
     token Read "config" &[] => config::read;
     token Update "config" config::FIELDS => config::write;
-    token List "role" LIST_FIELDS => roles::list::<JwtMethod>;
+    token List "role" PAGE_FIELDS => roles::list::<JwtMethod>;
     token Read "role/:login_role" &[] => roles::read::<JwtMethod>;
     (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<JwtMethod>)) Update
         "role/:login_role" role::FIELDS => roles::write::<JwtMethod>;

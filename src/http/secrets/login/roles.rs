@@ -15,7 +15,6 @@ use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::{Call, ExistenceQuery};
 use crate::http::secrets::sys::run_detached;
 
-pub(super) const LIST_FIELDS: &[&str] = &["after", "limit"];
 /// The path parameter for the name of a role.
 pub(super) const ROLE_PARAM: &str = "login_role";
 

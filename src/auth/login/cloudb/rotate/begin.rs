@@ -48,8 +48,8 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     let name = format!("signet-{}", crate::random::uuid());
     record_request(open, &name, now).await?;
     let expires = now + config.root_password_ttl;
-    let made = match graph.add_password(&application, &name, expires).await {
-        Ok(made) => made,
+    let created = match graph.add_password(&application, &name, expires).await {
+        Ok(created) => created,
         Err(error) => {
             // A rejected request created no secret. Without a response one may exist, and is removed later by its name.
             if error.kind() != Kind::Unavailable {
@@ -58,12 +58,12 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
             return Err(error);
         }
     };
-    let kept = store_secret(open, &name, &made, expires, services.clock.now()).await;
+    let stored = store_secret(open, &name, &created, expires, services.clock.now()).await;
     // After any other error the secret may be stored. The background task decides by the stored state.
-    if kept.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
-        remove_secret(&graph, &application, &made.key_id).await;
+    if stored.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
+        remove_secret(&graph, &application, &created.key_id).await;
     }
-    kept
+    stored
 }
 
 fn not_configured() -> Error {
@@ -103,11 +103,11 @@ async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
 async fn store_secret(
     open: &MethodMount<CloudbMethod>,
     name: &str,
-    made: &NewPassword,
+    created: &NewPassword,
     expires: Time,
     at: Time,
 ) -> Result<()> {
-    let NewPassword { secret_text, key_id } = made;
+    let NewPassword { secret_text, key_id } = created;
     update_rotation(open, |rotation| {
         if !rotation.is_requesting(name) {
             return Err(Error::invalid("the configuration was changed while the secret was rotated"));

@@ -89,11 +89,11 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
     }
 }
 
-async fn promote(open: &MethodMount<CloudbMethod>, made: &str) -> Result<()> {
+async fn promote(open: &MethodMount<CloudbMethod>, created_key_id: &str) -> Result<()> {
     let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
         let mut config = current.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
         // Another node may have done it.
-        if let Some(secret) = config.rotation.promote(made) {
+        if let Some(secret) = config.rotation.promote(created_key_id) {
             config.client_secret = secret;
         }
         Ok((config, Warnings::default()))
