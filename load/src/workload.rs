@@ -1,21 +1,22 @@
-//! The scenarios: their objects on the server, and the requests of their clients.
+//! The objects of a scenario on the server, and the requests of its clients.
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
-use serde_json::{Value, json};
+use hyper::Method;
+use serde_json::json;
 
-use crate::Scenario;
-use crate::drive::{Class, Figures, Place, drive};
-use crate::ocsp::Asked;
+use crate::drive::{Class, Place, drive};
+use crate::figures::Figures;
+use crate::ocsp_requests::CertificateRequests;
 use crate::plan::{Plan, algorithm, certified, issuing, role};
 use crate::proc::Watched;
-use crate::{login, preload};
+use crate::scenario::Scenario;
+use crate::{jwt_login, preload};
 
 /// CSRs generated before a `sign` run; each is sent many times.
-const CSRS: usize = 256;
-const RSA: &str = "-rsa";
-/// Lifetime of a root that is created here, and maximum lifetime of the mount's certificates.
-pub(crate) const ROOT_TTL: &str = "87600h";
+const DIFFERENT_CSRS: usize = 256;
+/// Suffix of the role for RSA-2048 keys.
+const RSA_SUFFIX: &str = "-rsa";
+
 /// Prepares the server and runs the plan.
 pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Figures, String> {
     let (token, classes) = workload(plan, admin).await?;
@@ -26,26 +27,26 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
 /// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
 pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
     let open = |class: Class| (String::new(), vec![class]);
-    let clients = plan.clients;
+    let clients = usize::from(plan.clients);
     let role = plan.role(admin);
     Ok(match plan.scenario {
         Scenario::Health => open(Class::get("health", clients, "/v1/sys/health")),
         Scenario::CrlGet => open(complete_crl(admin, clients)),
         Scenario::OcspGet | Scenario::OcspNonce => {
-            let asked = Asked::find(admin, usize::MAX).await?;
-            open(asked.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
+            let requests = CertificateRequests::find(admin, usize::MAX).await?;
+            open(requests.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
         }
-        Scenario::Login => open(login::prepare(admin, clients).await?.0),
+        Scenario::Login => open(jwt_login::prepare(admin, clients).await?.0),
         Scenario::Issue | Scenario::Mixed => {
             let mut classes = vec![issuing(plan.name(), clients, admin.mount, role, plan.ttl())];
             if plan.scenario == Scenario::Mixed {
-                let role = format!("{role}{RSA}");
-                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, plan.ttl()));
+                let role = format!("{role}{RSA_SUFFIX}");
+                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients.into(), admin.mount, &role, plan.ttl()));
             }
             (prepare(plan, admin).await?, classes)
         }
         Scenario::Sign => {
-            let bodies = (0..CSRS)
+            let bodies = (0..DIFFERENT_CSRS)
                 .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
                 .collect::<Result<_, _>>()?;
             let path = admin.path(&format!("sign/{role}"));
@@ -63,7 +64,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
 
 /// Returns the request bodies of a `revoke` run, and selects how the mount builds its CRLs.
 async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
-    let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
+    let (serials, _) = preload::to_revoke(admin, plan.max_requests(), plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
         preload::auto_rebuild(admin, plan.auto_rebuild).await?;
     }
@@ -80,46 +81,18 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
     let provisioner = admin.provisioner;
     provisioner.role(mount, name, &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
     if plan.scenario == Scenario::Mixed {
-        provisioner.role(mount, &format!("{name}{RSA}"), &role("rsa", 2048, plan.no_store)).await?;
+        provisioner.role(mount, &format!("{name}{RSA_SUFFIX}"), &role("rsa", 2048, plan.no_store)).await?;
     }
     let mut policy = String::new();
     for i in 0..6 {
         policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
     }
-    for path in [format!("issue/{name}"), format!("issue/{name}{RSA}"), "revoke".to_owned(), "sign/+".to_owned()] {
+    for path in [format!("issue/{name}"), format!("issue/{name}{RSA_SUFFIX}"), "revoke".to_owned(), "sign/+".to_owned()]
+    {
         policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
     }
     provisioner.policy(provisioner.name(), &policy).await?;
     provisioner.token(&json!({ "policies": [provisioner.name()], "ttl": plan.token_ttl() })).await
-}
-
-/// Returns `true` if the mount exists.
-pub(crate) async fn has_mount(admin: &Place<'_>) -> Result<bool, String> {
-    let mounts = admin.connect().await?.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
-    if mounts.status != StatusCode::OK {
-        return Err(format!("sys/mounts: {}; --prepared uses a mount, root and role that exist", mounts.status));
-    }
-    let mounts: Value = serde_json::from_slice(&mounts.body).map_err(|e| format!("sys/mounts: {e}"))?;
-    let name = format!("{}/", admin.mount);
-    // Some servers list mounts only in `data`, others at the top level as well.
-    Ok(mounts["data"].get(&name).or(mounts.get(&name)).is_some())
-}
-
-/// Creates the mount with a P-256 root.
-pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
-    let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
-    admin.provisioner.mount(admin.mount, &mount).await?;
-    ensure_root(admin).await
-}
-
-/// Creates a P-256 root if the mount has none.
-pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
-    let root = admin.connect().await?.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
-    if root.status == StatusCode::OK && !root.body.is_empty() {
-        return Ok(());
-    }
-    let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
-    admin.provisioner.must(&admin.path("root/generate/internal"), &root).await.map(drop)
 }
 
 /// Returns clients that request the complete CRL.
