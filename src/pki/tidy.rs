@@ -96,7 +96,7 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().begun(signals, self.tidying().spawn(run.carry_out()));
+        self.tidying().set_run(signals, self.tidying().spawn(run.carry_out()));
     }
 
     /// Returns the id and report of the current or last run; 0 if there was none.

@@ -28,10 +28,10 @@ async fn list(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn read(call: Call) -> Result<HandlerResponse> {
-    let kept = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
-    let kept = kept.ok_or_else(Error::not_found)?;
-    let mut json = PartlySecret::with_capacity(kept.expose().len());
-    json.push_secret(kept.expose());
+    let entry = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
+    let entry = entry.ok_or_else(Error::not_found)?;
+    let mut json = PartlySecret::with_capacity(entry.expose().len());
+    json.push_secret(entry.expose());
     Ok(HandlerResponse::rendered(json))
 }
 

@@ -21,7 +21,7 @@ mod urls;
 
 use std::sync::Arc;
 
-use self::issuing::fields as asking;
+use self::issuing::fields as issuing_fields;
 use super::handler_response::HandlerResponse;
 use super::page::PageParams;
 use super::route::{Call, Operation, Route, routes};
@@ -38,15 +38,15 @@ pub static ROUTES: &[Route] = routes! {
     token Update "roles/:name" roles::FIELDS => roles::write;
     token Patch "roles/:name" roles::FIELDS => roles::write;
     token Delete "roles/:name" &[] => roles::delete;
-    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" asking::ISSUE_FIELDS => issuing::issue;
-    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" asking::SIGN_FIELDS => issuing::sign;
+    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
+    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
     (token.repeatable()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
-        asking::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
-    (sudo.repeatable()) Update "root/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+        issuing_fields::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
+    (sudo.repeatable()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
     (token.repeatable()) Update
-        "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+        "issuer/:issuer_ref/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
     (token.repeatable()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
-        "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM_FIELDS => issuing::sign_verbatim;
+        "issuer/:issuer_ref/sign-verbatim/:name" issuing_fields::VERBATIM_FIELDS => issuing::sign_verbatim;
     token Read "config/external-policy" &[] => external_policy::read_config;
     token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config;
     (token.with_verbatim_body().repeatable()) Update

@@ -97,7 +97,7 @@ pub enum RouteAccess {
     Caller,
     /// A token with policies that grant the operation on the path.
     Token,
-    /// As `RequestToken`, with `sudo` on the path too.
+    /// As `Token`, with `sudo` on the path too.
     Sudo,
 }
 

@@ -192,7 +192,7 @@ async fn metrics(call: Call) -> Result<HandlerResponse> {
         Some("prometheus") => metrics_page(&call).await,
         Some(other) => {
             let begin: String = other.chars().take(64).collect();
-            Err(Error::invalid(format!("format: {begin:?} is not known; \"json\" and \"prometheus\" are")))
+            Err(Error::invalid(format!("format: must be json or prometheus, not {begin:?}")))
         }
     }
 }

@@ -65,7 +65,7 @@ impl ResolvedRoute {
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
-        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, parsed.operation);
+        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
         let mut spelt = Vec::new();
         let mut was_normalized = false;
         let mut used_alias = false;
@@ -243,10 +243,10 @@ impl ResolvedRoute {
         headers: &HeaderMap,
         payload: Payload,
         state: &WorkerState,
-        (welcome, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
+        (is_authorized, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
     ) -> Result<ParsedBody> {
         let settings = &state.settings;
-        let share = BodyBudget { bodies: &state.bodies, sender };
+        let budget = BodyBudget { bodies: &state.bodies, sender };
         let route = match &self.found {
             RouteMatch::Route(_, route, _) => Some(*route),
             RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
@@ -255,33 +255,33 @@ impl ResolvedRoute {
         let limit = self.body_limit(settings);
         let writes = matches!(parsed.operation, Operation::Create | Operation::Update | Operation::Patch);
         let time = match self.access() {
-            _ if !welcome => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
+            _ if !is_authorized => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
             RouteAccess::Open => settings.body_timeout.min(body::OPEN_ROUTE_BODY_TIMEOUT),
             _ => settings.body_timeout,
         };
-        if welcome && writes && encoding::is_encoded(headers) {
+        if is_authorized && writes && encoding::is_encoded(headers) {
             body::discard(headers, payload, limit, time).await?;
             return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED_BODY_ERROR));
         }
-        if raw && welcome {
+        if raw && is_authorized {
             let body = match &parsed.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::read_truncated(headers, payload, limit, share, time).await?,
+                None => body::read_truncated(headers, payload, limit, budget, time).await?,
             };
             return Ok(ParsedBody { body, media_type: request::media_type(headers), ..ParsedBody::default() });
         }
-        if !welcome || !writes || route.is_none() {
+        if !is_authorized || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
             let passed = body::discard(headers, payload, limit, time).await;
             // Authorization errors take precedence over errors in the body, except for its size, which is checked
             // before the caller is identified. Errors in a body without use are ignored.
-            passed.or_else(
-                |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
-            )?;
+            passed.or_else(|error| {
+                if is_authorized && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) }
+            })?;
             let query = parsed.query.iter().filter(|_| !writes).cloned();
             return Ok(ParsedBody { fields: Fields::from_pairs(query), ..ParsedBody::default() });
         }
-        let kept = body::read_limited(headers, payload, limit, share, time).await;
+        let kept = body::read_limited(headers, payload, limit, budget, time).await;
         let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,

@@ -78,8 +78,8 @@ struct PolicySubjectKey {
     private: Option<Arc<PrivateKey>>,
 }
 
-/// Calls the external policy engine and signs the certificate template that it returns. After the call, which may take
-/// long, the state of the mount is loaded again, so that issuers disabled or revoked since do not sign.
+/// Calls the external policy engine and signs the certificate template that it returns. The call may take long, so the
+/// state of the mount is loaded again after it: issuers that were disabled or revoked during the call do not sign.
 ///
 /// # Errors
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
@@ -105,15 +105,15 @@ pub async fn run(
     let who = who.as_ref();
     let context =
         wire::PolicyRequestContext { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
-    let question = wire::encode_policy_request(&view, &context, body, &uuid, subject.csr_pem, issuer.as_deref())?;
+    let message = wire::encode_policy_request(&view, &context, body, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
-    let answer =
-        engine.ask(question, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
+    let reply =
+        engine.ask(message, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
     let view = views.load_full();
     view.policy_engine()?;
-    let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
-    let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(answer.warnings) })
+    let approval = reply.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
+    let issued = template::issue(&view, &tools, &origin, &mode, &approval, &subject.key, &stages).await?;
+    Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(reply.warnings) })
 }
 
 /// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.

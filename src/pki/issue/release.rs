@@ -81,7 +81,7 @@ pub(crate) struct IssuanceRecord<'a> {
 }
 
 impl<'a> IssuanceRecord<'a> {
-    /// Determines the storage of a certificate under a role, given with its name, or without a role.
+    /// Determines how a certificate is stored: under a role, given with its name, or without a role.
     ///
     /// # Errors
     /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`.

@@ -38,17 +38,17 @@ pub struct IssueRequester {
 impl IssueRequester {
     /// Identity for the templates of roles.
     pub(crate) fn identity(&self) -> Option<&dyn TemplateValues> {
-        self.identity.as_ref().map(|filler| &*filler.0)
+        self.identity.as_ref().map(|identity| &*identity.0)
     }
 }
 
-/// An identity whose `Debug` output is empty of data.
+/// Values for the templates of roles. `Debug` shows none of them, because they are personal data.
 #[derive(Clone)]
 pub struct TemplateIdentity(pub Arc<dyn TemplateValues>);
 
 impl fmt::Debug for TemplateIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Filler")
+        f.write_str("TemplateIdentity")
     }
 }
 

@@ -285,14 +285,14 @@ pub struct KeyRecord {
     #[serde(default)]
     pub kind: KeyLocation,
     /// Local keys: the private key as PKCS#8 DER in base64; zeroized on drop.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_empty_secret")]
     pub pkcs8: Zeroizing<String>,
     /// Managed keys: reference to the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<StoredManagedKeyRef>,
 }
 
-fn is_none(text: &Zeroizing<String>) -> bool {
+fn is_empty_secret(text: &Zeroizing<String>) -> bool {
     text.is_empty()
 }
 
@@ -397,7 +397,7 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     }
     if !is_name(name) || name.len() > MAX_NAME_LEN {
         return Err(Error::invalid(format!(
-            "{what}: name contains characters outside the allowed set: letters, digits and '_', inside also '-' and '.', at most 128"
+            "{what}: name contains characters outside the allowed set: letters, digits, '_' and, not at the ends, '-' and '.'; at most 128"
         )));
     }
     Ok(())

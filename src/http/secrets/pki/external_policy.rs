@@ -75,7 +75,7 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 async fn run(
     mut call: Call,
     read: fn(&Call) -> Result<(Rendering, PolicyOperation)>,
-    show: IssuedRenderer,
+    render: IssuedRenderer,
     password: Result<Option<Secret>>,
 ) -> Result<HandlerResponse> {
     let replica = call.replica().await?;
@@ -90,7 +90,7 @@ async fn run(
     };
     let repeatable = issuing::idempotency_record(&call, matches!(mode, PolicyOperation::Issue(_)))?;
     if let Some(earlier) = issuing::recorded_response(&call, repeatable.as_deref()).await? {
-        return issuing::build_response(earlier, show, &rendering, dialect);
+        return issuing::build_response(earlier, render, &rendering, dialect);
     }
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter()))?;
@@ -99,7 +99,7 @@ async fn run(
     let mount = call.mount.path.clone();
     let request = ExternalPolicyRequest { mode, policy, mount, body, who: caller_identity(&call) };
     let issued = replica.run_external(IssueContext { repeatable, ..issuing::origin(call) }, request).await?;
-    issuing::build_response(issued, show, &rendering, dialect)
+    issuing::build_response(issued, render, &rendering, dialect)
 }
 
 /// Returns the caller's entity in the form of `identity/entity/id/:id`.

@@ -47,9 +47,9 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     // The response has only one form.
     let read = |call: &Call| Ok((Rendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)));
-    let show: IssuedRenderer =
+    let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
-    run(call, IssuingOperation::SignSelfIssued, read, show, Ok(None)).await
+    run(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
 /// Reads a request and the requested form of its response.
@@ -85,7 +85,7 @@ async fn run(
     call: Call,
     operation: IssuingOperation,
     read: IssueRequestParser,
-    show: IssuedRenderer,
+    render: IssuedRenderer,
     password: Result<Option<Secret>>,
 ) -> Result<HandlerResponse> {
     let replica = call.replica().await?;
@@ -99,13 +99,13 @@ async fn run(
     };
     let repeatable = idempotency_record(&call, matches!(request, CertificateRequest::Issue(_)))?;
     if let Some(earlier) = recorded_response(&call, repeatable.as_deref()).await? {
-        return build_response(earlier, show, &rendering, dialect);
+        return build_response(earlier, render, &rendering, dialect);
     }
     // Before the certificate is signed: if the CPU queue is full, no certificate must be lost.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
-    build_response(issued, show, &rendering, dialect)
+    build_response(issued, render, &rendering, dialect)
 }
 
 /// Combines the results of reading the password and the rest of a request.
@@ -179,11 +179,11 @@ pub(super) fn limits(call: &Call) -> MountLifetimes {
 
 pub(super) fn build_response(
     issued: IssuedCertificate,
-    show: IssuedRenderer,
+    render: IssuedRenderer,
     rendering: &Rendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
-    let mut answer = show(&issued, rendering, dialect)?;
+    let mut answer = render(&issued, rendering, dialect)?;
     if issued.repeated {
         answer.headers.push((REPLAYED_HEADER, "true".to_owned()));
     }

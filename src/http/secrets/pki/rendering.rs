@@ -35,7 +35,7 @@ pub(super) enum Format {
     Pem,
     /// Standard base64 of DER.
     Der,
-    /// PEM, with key and chain in the `render_certificate` member.
+    /// PEM, with key and chain in the `certificate` member.
     PemBundle,
     /// PEM, and a PKCS #12 file with key, certificate and chain in `p12`. The key is in no other member.
     Pkcs12,
@@ -131,13 +131,13 @@ struct ChainTexts {
 }
 
 impl IssuerTexts {
-    /// Returns the texts of the path that is served now, rendering them on first use.
+    /// Returns the texts of the path that is served now. They are rendered on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
         let pieces = issued.signer.pieces()?;
         let path =
             signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
-        Ok(path.worded.get(|| Self::new(&path.served, pieces)))
+        Ok(path.rendered_chain.get(|| Self::new(&path.served, pieces)))
     }
 
     fn new(chain: &[Arc<Issuer>], pieces: &EncodedIssuerParts) -> Self {
@@ -188,9 +188,9 @@ pub(super) fn render_certificate(
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
-    let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
+    let text_bytes = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
     let mut data = JsonObjectBuilder::with_capacity(
-        ENVELOPE_BYTES + known + key_text.as_ref().map_or(0, |key| key.expose().len()),
+        ENVELOPE_BYTES + text_bytes + key_text.as_ref().map_or(0, |key| key.expose().len()),
     );
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = match format {

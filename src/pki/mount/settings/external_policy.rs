@@ -39,7 +39,7 @@ resource! {
         /// Client certificate chain and private key for the engine, PEM.
         #[serde(with = "sealed")]
         stored client_bundle: Secret as [CLIENT_BUNDLE_FIELD];
-        /// JMESPath of the entity data to send besides the entity id; empty sends only the id.
+        /// JMESPath of the entity data to send in addition to the entity id; empty sends only the id.
         text entity_jmespath;
         /// JMESPath of the group data to send; empty sends none.
         text group_jmespath;
@@ -103,8 +103,8 @@ impl ExternalPolicyConfig {
 
     /// `true` if the settings are equal except for the time of the last write.
     pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
-        let way = |config: &Self| Self { updated_at: 0, ..config.clone() };
-        way(self) == way(other)
+        let connection = |config: &Self| Self { updated_at: 0, ..config.clone() };
+        connection(self) == connection(other)
     }
 
     /// The certificates of the client bundle as PEM. The private key is never returned.

@@ -169,7 +169,7 @@ impl AutoTidyConfig {
             )));
         }
         if config.enabled && config.what.tasks.is_empty() {
-            return Err(Error::invalid(format!("enabled: needs something to do; set {}", task_fields())));
+            return Err(Error::invalid(format!("enabled: no task is selected; set {}", task_fields())));
         }
         if config.publish_counts && !config.maintain_counts {
             return Err(Error::invalid(
@@ -241,7 +241,7 @@ mod tests {
                 AutoTidyConfig { min_startup_backoff: 901, ..default() },
                 "max_startup_backoff_duration: must not be below",
             ),
-            (AutoTidyConfig { enabled: true, ..default() }, "enabled: needs something to do"),
+            (AutoTidyConfig { enabled: true, ..default() }, "enabled: no task is selected"),
             (AutoTidyConfig { publish_counts: true, ..default() }, "publish_stored_certificate_count_metrics: "),
         ] {
             let error = config.checked().unwrap_err();

@@ -230,7 +230,7 @@ mod tests {
             (json!({ "page_size": "4" }), "page_size: must be at least 5"),
             (json!({ "page_size": "many" }), "field validation failed"),
             (json!({ "tidy_acme": "perhaps" }), "field validation failed"),
-            (json!({ "enabled": true }), "enabled: needs something to do"),
+            (json!({ "enabled": true }), "enabled: no task is selected"),
             (json!({ "publish_stored_certificate_count_metrics": true }), "publish_stored_certificate_count_metrics: "),
             (json!({ "min_startup_backoff_duration": "1h" }), "max_startup_backoff_duration: must not be below"),
         ] {
