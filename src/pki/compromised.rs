@@ -15,6 +15,7 @@ use futures_util::future::{BoxFuture, ready};
 use serde::{Deserialize, Serialize};
 
 use super::store::{PkiStore, PkiWrite};
+use super::values::parse_hex;
 use crate::clock::Clock;
 use crate::documents::{
     Document, DocumentKey, DocumentWrite, MAX_CHANGE_ATTEMPTS, SYSTEM_MOUNT, backoff, contention_error,
@@ -48,15 +49,9 @@ impl KeyHash {
     /// # Errors
     /// `Invalid` naming the field `hash`.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("hash: must be SHA-256 of a SubjectPublicKeyInfo, 64 hexadecimal digits");
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut hash = [0; 32];
-        for (at, byte) in hash.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(hash))
+        let hash = parse_hex(text.as_bytes()).and_then(|bytes| bytes.try_into().ok());
+        let rule = "hash: must be SHA-256 of a SubjectPublicKeyInfo, 64 hexadecimal digits";
+        hash.map(Self).ok_or_else(|| Error::invalid(rule))
     }
 
     /// Formats as 64 hexadecimal digits.

@@ -152,7 +152,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("values", &[]),
     ("constraints", &[]),
     ("policy_engine", &[]),
-    ("compromised", &["store"]),
+    ("compromised", &["store", "values"]),
     ("mount", &["constraints", "policy_engine", "store", "values"]),
     ("check", &["constraints", "mount", "values"]),
     ("engine_deps", &["compromised", "serials", "store"]),

@@ -3,14 +3,13 @@
 use futures_util::future::LocalBoxFuture;
 
 use super::handler_response::HandlerResponse;
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, ExistenceQuery, Route, routes};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
 /// Maximum size of an entry, in bytes.
 const MAX_ENTRY_BYTES: usize = 64 << 10;
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the cubbyhole mount.
 pub static ROUTES: &[Route] = routes! {

@@ -21,19 +21,19 @@ mod urls;
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use self::issuing::fields as issuing_fields;
 use super::handler_response::HandlerResponse;
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, Operation, Route, routes};
 use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 
-const LIST_FIELDS: &[&str] = &["after", "limit"];
-
 /// The routes of a PKI mount.
 pub static ROUTES: &[Route] = routes! {
-    token List "roles" LIST_FIELDS => roles::list;
+    token List "roles" PAGE_FIELDS => roles::list;
     (token.compressible()) Read "roles/:name" &[] => roles::read;
     token Update "roles/:name" roles::FIELDS => roles::write;
     token Patch "roles/:name" roles::FIELDS => roles::write;
@@ -85,7 +85,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "config/ca" import::BUNDLE_FIELDS => import::bundle;
     token Update "root/replace" &["default"] => issuers::replace_root;
     sudo Delete "root" &[] => issuers::delete_all;
-    open List "issuers" LIST_FIELDS => issuers::list;
+    open List "issuers" PAGE_FIELDS => issuers::list;
     token Read "issuer/:issuer_ref" &[] => issuers::read;
     token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
@@ -99,7 +99,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "config/cluster" urls::CLUSTER_FIELDS => urls::write_cluster;
     token Read "config/crl" &[] => crl::read_config;
     token Update "config/crl" crl::CONFIG_FIELDS => crl::write_config;
-    token List "keys" LIST_FIELDS => keys::list;
+    token List "keys" PAGE_FIELDS => keys::list;
     token Update "keys/generate/:type" generate::KEY_FIELDS => generate::key;
     token Update "keys/import" import::KEY_FIELDS => import::key;
     token Read "key/:key_ref" &[] => keys::read;
@@ -117,19 +117,16 @@ pub static ROUTES: &[Route] = routes! {
     open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::as_certificate;
     (open.public()) Read
         "crl", "crl/pem", "crl/delta", "crl/delta/pem", "unified-crl", "unified-crl/pem", "unified-crl/delta",
-        "unified-crl/delta/pem" &[] => crl::raw;
+        "unified-crl/delta/pem", "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem",
+        "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem", "issuer/:issuer_ref/unified-crl/der",
+        "issuer/:issuer_ref/unified-crl/pem", "issuer/:issuer_ref/unified-crl/delta/der",
+        "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
     open Read "issuer/:issuer_ref/json" &[] => authority::issuer_json;
     (open.public()) Read "issuer/:issuer_ref/der" &[] => authority::issuer_der;
     (open.public()) Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem;
-    (open.public()) Read "issuer/:issuer_ref/crl" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::as_crl;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl/der", "issuer/:issuer_ref/unified-crl/pem" &[] => crl::raw;
-    (open.public()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
     (open.public()) Read
-        "issuer/:issuer_ref/unified-crl/delta/der", "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
+        "issuer/:issuer_ref/crl", "issuer/:issuer_ref/crl/delta", "issuer/:issuer_ref/unified-crl",
+        "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
     open Read "cert/:serial" &[] => authority::certificate;
     open Read "cert/:serial/raw" &[] => authority::certificate_der;
     open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem;
@@ -137,25 +134,19 @@ pub static ROUTES: &[Route] = routes! {
     (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "ocsp/**request" &[] => ocsp::get;
     (open.with_raw_body(ocsp::MAX_BODY_BYTES).public()) Update "unified-ocsp" &[] => ocsp::post;
     (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "unified-ocsp/**request" &[] => ocsp::get;
-    token List "certs" LIST_FIELDS => lists::certificates;
+    token List "certs" PAGE_FIELDS => lists::certificates;
     token List "certs/detailed" &["after", "limit", "order"] => lists::detailed;
-    token List "certs/revoked" LIST_FIELDS => lists::revoked;
-    token List "certs/revocation-queue" LIST_FIELDS => lists::revocation_queue;
-    token List "certs/unified-revoked" LIST_FIELDS => lists::unified_revoked;
+    token List "certs/revoked" PAGE_FIELDS => lists::revoked;
+    token List "certs/revocation-queue" PAGE_FIELDS => lists::revocation_queue;
+    token List "certs/unified-revoked" PAGE_FIELDS => lists::unified_revoked;
     token Read "config/acme" &[] => acme::config;
-    open Read "acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::disabled;
-    open Read "roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
-    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
-    open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    token List "cert-metadata" LIST_FIELDS => record::list_metadata;
+    open Read
+        "acme/*path", "roles/:role/acme/*path", "issuer/:issuer_ref/acme/*path",
+        "issuer/:issuer_ref/roles/:role/acme/*path", "external-policy/acme/*path", "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update
+        "acme/*path", "roles/:role/acme/*path", "issuer/:issuer_ref/acme/*path",
+        "issuer/:issuer_ref/roles/:role/acme/*path", "external-policy/acme/*path", "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    token List "cert-metadata" PAGE_FIELDS => record::list_metadata;
     token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;
 };
@@ -175,6 +166,12 @@ impl WriteMode {
     }
 }
 
+/// Combines the simple members of a resource with others.
+pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    Value::Object(members)
+}
+
 fn list_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<HandlerResponse> {
     HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names), None)
 }
@@ -187,6 +184,11 @@ impl Call {
     /// Returns the caller's name in records; empty on open routes.
     fn recorded_as(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
+    }
+
+    /// Returns a path parameter; `None` when the pattern has none of that name.
+    fn named_param(&self, name: &str) -> Option<&str> {
+        Some(self.param(name)).filter(|value| !value.is_empty())
     }
 
     async fn replica(&self) -> Result<ReplicaLink> {

@@ -193,31 +193,21 @@ impl Route {
         fields: &'static [&'static str],
         handler: RouteHandler,
     ) -> Self {
-        let access = RouteAccess::Token;
-        let body = BodyKind::Fields;
-        let synonyms = &[];
-        let body_limit = None;
-        let max_text_bytes = MAX_TEXT_BYTES;
-        let compressible = matches!(op, Operation::List);
-        let audited = true;
-        let passes_unvalidated_token = false;
-        let repeatable = false;
-        let public = false;
         Self {
             operation: op,
             pattern,
-            access,
+            access: RouteAccess::Token,
             fields,
-            synonyms,
-            body,
-            body_limit,
+            synonyms: &[],
+            body: BodyKind::Fields,
+            body_limit: None,
             long_member: None,
-            max_text_bytes,
-            compressible,
-            audited,
-            passes_unvalidated_token,
-            repeatable,
-            public,
+            max_text_bytes: MAX_TEXT_BYTES,
+            compressible: matches!(op, Operation::List),
+            audited: true,
+            passes_unvalidated_token: false,
+            repeatable: false,
+            public: false,
             exists: None,
             handler,
         }

@@ -340,8 +340,8 @@ pub async fn write_external_policy(
             let merged = merge(&view.external_policy.value)?;
             let config =
                 external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
-            if !config.url.is_empty() {
-                reach.url("external_service_url", &config.url)?;
+            if !config.external_service_url.is_empty() {
+                reach.url("external_service_url", &config.external_service_url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];

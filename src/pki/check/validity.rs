@@ -400,6 +400,7 @@ mod tests {
     use super::*;
     use crate::clock::{parse_duration, parse_rfc3339};
     use crate::pki::mount::role::parse_role;
+    use crate::pki::values::Keyword as _;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use time::macros::datetime;

@@ -50,12 +50,14 @@ impl TidyController {
 
     /// Returns `true` if this node expects a run to be due.
     pub(crate) fn may_be_due(&self, config: &AutoTidyConfig, now: Time) -> bool {
-        let delay = config.min_startup_backoff
-            + (config.max_startup_backoff - config.min_startup_backoff) * u64::from(self.startup_position) / 255;
+        let delay = config.min_startup_backoff_duration
+            + (config.max_startup_backoff_duration - config.min_startup_backoff_duration)
+                * u64::from(self.startup_position)
+                / 255;
         config.enabled
             && now - self.opened_at >= Duration::from_secs(delay)
             && epoch_micros(now) >= self.suppressed_until.load(Ordering::Relaxed)
-            && is_due(self.interval_start.load(Ordering::Relaxed), config.interval, now)
+            && is_due(self.interval_start.load(Ordering::Relaxed), config.interval_duration, now)
     }
 
     /// Spawns background work that outlives the request.
@@ -118,9 +120,9 @@ mod tests {
         let mut tidying = TidyController::new(Handle::current(), opened);
         let config = AutoTidyConfig {
             enabled: true,
-            interval: 100,
-            min_startup_backoff: 5,
-            max_startup_backoff: 15,
+            interval_duration: 100,
+            min_startup_backoff_duration: 5,
+            max_startup_backoff_duration: 15,
             ..AutoTidyConfig::default()
         };
         let after = |seconds| opened + Duration::from_secs(seconds);

@@ -15,7 +15,7 @@ use crate::keys::local::PrivateKey;
 use crate::keys::signing::{ManagedKey, SigningKey};
 use crate::pki::constraints::Constraints;
 use crate::pki::store::RevocationReason;
-use crate::pki::values::hex;
+use crate::pki::values::{Keyword, hex};
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
 use crate::x509::name::CanonicalName;
@@ -38,31 +38,17 @@ pub enum LeafNotAfterBehavior {
     AlwaysEnforceErr,
 }
 
+impl Keyword for LeafNotAfterBehavior {
+    const FIELD: &'static str = "leaf_not_after_behavior";
+    const KEYWORDS: &'static [(Self, &'static str)] = &[
+        (Self::Err, "err"),
+        (Self::Truncate, "truncate"),
+        (Self::Permit, "permit"),
+        (Self::AlwaysEnforceErr, "always_enforce_err"),
+    ];
+}
+
 impl LeafNotAfterBehavior {
-    /// Parses the setting.
-    ///
-    /// # Errors
-    /// `Invalid` for an unknown value.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
-            "err" => Ok(Self::Err),
-            "truncate" => Ok(Self::Truncate),
-            "permit" => Ok(Self::Permit),
-            "always_enforce_err" => Ok(Self::AlwaysEnforceErr),
-            _ => Err(Error::invalid("leaf_not_after_behavior: must be err, truncate, permit or always_enforce_err")),
-        }
-    }
-
-    /// The setting as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Err => "err",
-            Self::Truncate => "truncate",
-            Self::Permit => "permit",
-            Self::AlwaysEnforceErr => "always_enforce_err",
-        }
-    }
-
     /// The effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`). `enforced`
     /// is their `enforce_leaf_not_after_behavior` flag.
     pub fn truncating_unless(self, enforced: bool) -> Self {

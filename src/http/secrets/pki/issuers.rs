@@ -17,6 +17,7 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
+use crate::pki::values::Keyword as _;
 
 /// Fields of a write to an issuer.
 pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[

@@ -14,6 +14,7 @@ use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::settings::external_policy::ExternalPolicyConfig;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
+use crate::pki::values::Keyword as _;
 
 /// Version of the message format.
 const MESSAGE_VERSION: u8 = 1;
