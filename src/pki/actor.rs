@@ -12,7 +12,7 @@ mod change;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,9 +33,9 @@ use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, Moun
 use crate::pki::engine_deps::EngineDeps;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::operation::IssuingOperation;
-use crate::pki::issue::request::{CertificateRequest, IssueContext};
+use crate::pki::issue::pipeline::{self, CertificateRequest};
+use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::stages::IssuanceStages;
-use crate::pki::issue::{external_policy, intermediate, role_leaf, self_issued, verbatim};
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiStore, PkiWrite};
 use crate::telemetry::{self, MountMeter};
@@ -478,29 +478,11 @@ impl ReplicaLink {
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
     }
-
-    /// Runs a request that the mount's external policy engine decides on.
-    ///
-    /// # Errors
-    /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
-    pub async fn run_external(
-        &self,
-        mut origin: IssueContext,
-        request: external_policy::ExternalPolicyRequest,
-    ) -> Result<IssuedCertificate> {
-        let presence = CallerGuard::default();
-        origin.requester.watch = presence.watch();
-        self.0.send(ExternalPolicyWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
-    }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<IssuedCertificate>")]
 struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
-
-#[derive(Message)]
-#[rtype(result = "Result<IssuedCertificate>")]
-struct ExternalPolicyWork(QueueCaller, IssueContext, external_policy::ExternalPolicyRequest);
 
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
@@ -529,65 +511,31 @@ impl Handler<IssueWork> for ReplicaActor {
     type Result = ResponseFuture<Result<IssuedCertificate>>;
 
     fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
-        let view = self.view.load_full();
-        let tools = self.tools.clone();
-        let mount = origin.mount.clone();
-        let operation = IssuingOperation::of(&request);
-        let stages = self.stages[operation as usize].clone();
-        match request {
-            CertificateRequest::Issue(issue) => {
-                run_guarded(operation, mount, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
-            }
-            CertificateRequest::Sign(sign) => {
-                run_guarded(operation, mount, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
-            }
-            CertificateRequest::SignVerbatim(sign) => {
-                run_guarded(operation, mount, caller, move || verbatim::sign(view, tools, origin, sign, stages))
-            }
-            CertificateRequest::SignIntermediate(sign) => {
-                run_guarded(operation, mount, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
-            }
-            CertificateRequest::SignSelfIssued(sign) => {
-                run_guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
-            }
-        }
-    }
-}
-
-impl Handler<ExternalPolicyWork> for ReplicaActor {
-    type Result = ResponseFuture<Result<IssuedCertificate>>;
-
-    fn handle(
-        &mut self,
-        ExternalPolicyWork(caller, origin, request): ExternalPolicyWork,
-        _: &mut Self::Context,
-    ) -> Self::Result {
-        let operation = IssuingOperation::ExternalPolicy;
-        let stages = self.stages[operation as usize].clone();
         let views = Arc::clone(&self.view);
         let tools = self.tools.clone();
-        let mount = origin.mount.clone();
-        run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
+        let operation = IssuingOperation::of(&request);
+        let stages = self.stages[operation as usize].clone();
+        Box::pin(async move {
+            let work = pin!(pipeline::issue(&views, &tools, &origin, &request, &stages));
+            run_guarded(operation, &origin.mount, caller, work).await
+        })
     }
 }
 
-/// Runs a request and converts a panic into an error. Creates the future in place, because moving it is expensive.
-fn run_guarded<W: Future<Output = Result<IssuedCertificate>>>(
+/// Runs a request and converts a panic into an error. The future is pinned, because moving it is expensive.
+async fn run_guarded(
     operation: IssuingOperation,
-    mount: MountMeter,
+    mount: &MountMeter,
     caller: QueueCaller,
-    begin: impl FnOnce() -> W + 'static,
-) -> ResponseFuture<Result<IssuedCertificate>> {
-    Box::pin(async move {
-        let work = pin!(begin());
-        let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panic_error()));
-        match &result {
-            Ok(issued) if issued.repeated => {}
-            Ok(_) => operation.count_issued(&mount),
-            Err(_) => operation.count_refusal(&mount),
-        }
-        result
-    })
+    work: Pin<&mut impl Future<Output = Result<IssuedCertificate>>>,
+) -> Result<IssuedCertificate> {
+    let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panic_error()));
+    match &result {
+        Ok(issued) if issued.repeated => {}
+        Ok(_) => operation.count_issued(mount),
+        Err(_) => operation.count_refusal(mount),
+    }
+    result
 }
 
 #[cfg(test)]
@@ -597,14 +545,11 @@ mod tests {
     #[actix::test]
     async fn panic_in_a_request_is_an_error_and_the_next_is_served() {
         let mount = MountMeter::of("guarded/");
-        let broken =
-            run_guarded(IssuingOperation::Issue, mount.clone(), QueueCaller::SERVER, || async { panic!("a defect") })
-                .await;
+        let defect = pin!(async { panic!("a defect") });
+        let broken = run_guarded(IssuingOperation::Issue, &mount, QueueCaller::SERVER, defect).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = run_guarded(IssuingOperation::Issue, mount, QueueCaller::SERVER, || async {
-            Err(Error::invalid("served"))
-        })
-        .await;
+        let refusal = pin!(async { Err(Error::invalid("served")) });
+        let next = run_guarded(IssuingOperation::Issue, &mount, QueueCaller::SERVER, refusal).await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

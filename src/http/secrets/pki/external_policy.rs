@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::issuing::{self, IssuedRenderer};
+use super::issuing;
 use super::json_with_members;
 use super::rendering::{PASSWORD_FIELD, Rendering};
 use super::request_fields;
@@ -15,7 +15,7 @@ use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::issue::external_policy::{ExternalPolicyRequest, PolicyCallerIdentity, PolicyOperation};
 use crate::pki::issue::operation::IssuingOperation;
-use crate::pki::issue::request::IssueContext;
+use crate::pki::issue::pipeline::CertificateRequest;
 use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, max_text_bytes};
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
 use crate::pki::values::whole_seconds;
@@ -52,52 +52,36 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
         _ => Ok(None),
     };
     let read = |call: &Call| {
-        Ok((Rendering::of_issue(&call.fields)?, PolicyOperation::Issue(request_fields::key(&call.fields)?)))
+        let rendering = Rendering::of_issue(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
     };
-    run(call, read, issuing::render_leaf, password).await
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
-    let read =
-        |call: &Call| Ok((Rendering::of(&call.fields)?, PolicyOperation::Sign(request_fields::csr(&call.fields)?)));
-    run(call, read, issuing::render_leaf, Ok(None)).await
+    let read = |call: &Call| {
+        let rendering = Rendering::of(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
+    };
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        Ok((Rendering::of(&call.fields)?, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?)))
+        let rendering = Rendering::of(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
     };
-    run(call, read, issuing::render_authority, Ok(None)).await
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-async fn run(
-    mut call: Call,
-    read: fn(&Call) -> Result<(Rendering, PolicyOperation)>,
-    render: IssuedRenderer,
-    password: Result<Option<Secret>>,
-) -> Result<HandlerResponse> {
-    let replica = call.replica().await?;
-    let dialect = call.dialect;
-    let (password, rendering, mode) = match issuing::with_password(password, read(&call)) {
-        Ok(read) => read,
-        Err(unreadable) => {
-            IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter());
-            // The error for a missing engine takes precedence over errors in fields.
-            return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
-        }
-    };
-    let repeatable = issuing::idempotency_record(&call, matches!(mode, PolicyOperation::Issue(_)))?;
-    if let Some(earlier) = issuing::recorded_response(&call, repeatable.as_deref()).await? {
-        return issuing::build_response(earlier, render, &rendering, dialect);
-    }
-    let protected = Box::pin(rendering.derive_p12_keys(password)).await;
-    let rendering = protected.inspect_err(|_| IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter()))?;
-    let body = std::mem::take(&mut call.fields).into_members().into();
-    let policy = call.param("policy").to_owned();
-    let mount = call.mount.path.clone();
-    let request = ExternalPolicyRequest { mode, policy, mount, body, who: caller_identity(&call) };
-    let issued = replica.run_external(IssueContext { repeatable, ..issuing::origin(call) }, request).await?;
-    issuing::build_response(issued, render, &rendering, dialect)
+fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+    CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
+        mode,
+        policy: call.param("policy").to_owned(),
+        mount: call.mount.path.clone(),
+        body: call.fields.clone().into_members().into(),
+        who: caller_identity(call),
+    }))
 }
 
 /// Returns the caller's entity in the form of `identity/entity/id/:id`.

@@ -14,15 +14,14 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity::{self, Validity};
 use crate::pki::engine_deps::EngineDeps;
+use crate::pki::issue::issuance::Issuance;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
 use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::side_effects::IssueSideEffects;
-use crate::pki::issue::stages::IssuanceStages;
 use crate::pki::issue::{idempotency, self_issued, signer};
 use crate::pki::mount::profile::EncodedIssuerParts;
 use crate::pki::mount::signer::{IssuerSigner, preferred_algorithm};
-use crate::pki::mount::view::MountView;
 use crate::x509::certificate::Certificate;
 use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
@@ -35,29 +34,24 @@ use crate::x509::{extension, oid, pem};
 /// # Errors
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
-    view: &MountView,
-    tools: &EngineDeps,
-    origin: &IssueContext,
+    issuance: Issuance<'_>,
     mode: &PolicyOperation,
     approval: &PolicyResponse,
     key: &PublicKey,
-    stages: &IssuanceStages,
 ) -> Result<IssuedCertificate> {
+    let Issuance { view, tools, origin, .. } = issuance;
     let side_effects = lease_side_effects(origin, approval)?;
     let template = parse_template(&approval.certificate)?;
     check_template(&template, mode, key)?;
     let signer = signer::find_signer(view, &approval.issuer_ref)?;
-    let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
     idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
-    let requester = &who.recorded_as;
-    let watch = &who.watch;
-    let record = IssuanceRecord { role: None, requester, watch, store: approval.store, side_effects, repeatable };
+    let record = IssuanceRecord { role: None, store: approval.store, side_effects };
     record.require_capacity(tools)?;
     let mut warnings = Warnings::default();
     let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
-    let tools = with_first_serial(template_serial(&template, approval.store), tools);
-    let issued = draft.release(view, &tools, key, &record, stages).await?;
+    let tools = &with_first_serial(template_serial(&template, approval.store), tools);
+    let issued = draft.release(Issuance { tools, ..issuance }, key, &record).await?;
     if issued.repeated {
         // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
