@@ -117,16 +117,19 @@ pub static ROUTES: &[Route] = routes! {
     open Read "cert/crl", "cert/delta-crl", "cert/unified-crl", "cert/unified-delta-crl" &[] => crl::as_certificate;
     (open.public()) Read
         "crl", "crl/pem", "crl/delta", "crl/delta/pem", "unified-crl", "unified-crl/pem", "unified-crl/delta",
-        "unified-crl/delta/pem", "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem",
-        "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem", "issuer/:issuer_ref/unified-crl/der",
-        "issuer/:issuer_ref/unified-crl/pem", "issuer/:issuer_ref/unified-crl/delta/der",
-        "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
+        "unified-crl/delta/pem" &[] => crl::raw;
     open Read "issuer/:issuer_ref/json" &[] => authority::issuer_json;
     (open.public()) Read "issuer/:issuer_ref/der" &[] => authority::issuer_der;
     (open.public()) Read "issuer/:issuer_ref/pem" &[] => authority::issuer_pem;
+    (open.public()) Read "issuer/:issuer_ref/crl" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/crl/der", "issuer/:issuer_ref/crl/pem" &[] => crl::raw;
+    (open.public()) Read "issuer/:issuer_ref/crl/delta" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/crl/delta/der", "issuer/:issuer_ref/crl/delta/pem" &[] => crl::raw;
+    (open.public()) Read "issuer/:issuer_ref/unified-crl" &[] => crl::as_crl;
+    (open.public()) Read "issuer/:issuer_ref/unified-crl/der", "issuer/:issuer_ref/unified-crl/pem" &[] => crl::raw;
+    (open.public()) Read "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
     (open.public()) Read
-        "issuer/:issuer_ref/crl", "issuer/:issuer_ref/crl/delta", "issuer/:issuer_ref/unified-crl",
-        "issuer/:issuer_ref/unified-crl/delta" &[] => crl::as_crl;
+        "issuer/:issuer_ref/unified-crl/delta/der", "issuer/:issuer_ref/unified-crl/delta/pem" &[] => crl::raw;
     open Read "cert/:serial" &[] => authority::certificate;
     open Read "cert/:serial/raw" &[] => authority::certificate_der;
     open Read "cert/:serial/raw/pem" &[] => authority::certificate_pem;
@@ -140,12 +143,18 @@ pub static ROUTES: &[Route] = routes! {
     token List "certs/revocation-queue" PAGE_FIELDS => lists::revocation_queue;
     token List "certs/unified-revoked" PAGE_FIELDS => lists::unified_revoked;
     token Read "config/acme" &[] => acme::config;
-    open Read
-        "acme/*path", "roles/:role/acme/*path", "issuer/:issuer_ref/acme/*path",
-        "issuer/:issuer_ref/roles/:role/acme/*path", "external-policy/acme/*path", "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update
-        "acme/*path", "roles/:role/acme/*path", "issuer/:issuer_ref/acme/*path",
-        "issuer/:issuer_ref/roles/:role/acme/*path", "external-policy/acme/*path", "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    open Read "acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::disabled;
+    open Read "roles/:role/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "roles/:role/acme/*path" &[] => acme::disabled;
+    open Read "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/acme/*path" &[] => acme::disabled;
+    open Read "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "issuer/:issuer_ref/roles/:role/acme/*path" &[] => acme::disabled;
+    open Read "external-policy/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
+    open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
+    (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
     token List "cert-metadata" PAGE_FIELDS => record::list_metadata;
     token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;

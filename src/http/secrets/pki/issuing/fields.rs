@@ -17,7 +17,7 @@ use crate::pki::values::parse_hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Fields that `issue` and `sign` share.
+/// Names, validity and format, which `issue` and `sign` share.
 const LEAF_FIELDS: &[&str] = &[
     "common_name",
     "alt_names",
@@ -29,18 +29,21 @@ const LEAF_FIELDS: &[&str] = &[
     "not_after",
     "not_before",
     "format",
-    "exclude_cn_from_sans",
-    "remove_roots_from_chain",
-    "user_ids",
-    "cert_metadata",
 ];
+/// More fields that `issue` and `sign` share.
+const MORE_LEAF_FIELDS: &[&str] = &["exclude_cn_from_sans", "remove_roots_from_chain", "user_ids"];
 
 /// Fields of `issue`.
-pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] =
-    &concat_fields::<18>(&[LEAF_FIELDS, &[PASSWORD_FIELD, "private_key_format", "key_type", "key_bits"]]);
+pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] = &concat_fields::<18>(&[
+    LEAF_FIELDS,
+    &[PASSWORD_FIELD, "private_key_format"],
+    MORE_LEAF_FIELDS,
+    &["key_type", "key_bits", "cert_metadata"],
+]);
 
 /// Fields of `sign`.
-pub(in crate::http::secrets::pki) const SIGN_FIELDS: &[&str] = &concat_fields::<15>(&[&["csr"], LEAF_FIELDS]);
+pub(in crate::http::secrets::pki) const SIGN_FIELDS: &[&str] =
+    &concat_fields::<15>(&[&["csr"], LEAF_FIELDS, MORE_LEAF_FIELDS, &["cert_metadata"]]);
 
 /// Fields of `sign-verbatim`.
 pub(in crate::http::secrets::pki) const VERBATIM_FIELDS: &[&str] = &[
