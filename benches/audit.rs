@@ -21,9 +21,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Concurrent requests, whose entries are written together.
 const REQUESTS: usize = 128;
 
-struct Nowhere;
+struct DiscardingSink;
 
-impl Sink for Nowhere {
+impl Sink for DiscardingSink {
     fn write(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -48,7 +48,7 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
     begin_worker(2);
     let clock = Clock::system();
     let settings = DeviceSettings::file("file", "unused");
-    let writer = AuditWriter::start(settings, &[7; 32], Box::new(Nowhere), clock.clone()).expect("a thread");
+    let writer = AuditWriter::start(settings, &[7; 32], Box::new(DiscardingSink), clock.clone()).expect("a thread");
     let mount: Mount = serde_json::from_value(json!({
         "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
         "default_lease_ttl": 0, "max_lease_ttl": 0, "force_no_cache": false, "options": null, "listing_visibility": "",

@@ -20,7 +20,7 @@ use signet::x509::serial::Serial;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ENTRIES: usize = 1_000_000;
-const MORE: usize = 1_000;
+const ADDED_ENTRIES: usize = 1_000;
 
 fn main() {
     ratios();
@@ -106,7 +106,7 @@ fn ratios() {
 }
 
 fn ratios_of(serials: Serials) {
-    let (key, rows, more) = (key(), rows(serials, ENTRIES), rows(serials, MORE));
+    let (key, rows, more) = (key(), rows(serials, ENTRIES), rows(serials, ADDED_ENTRIES));
     let entries = CrlEntries::default().with(batch(&rows));
     let whole = entries.pieces().concat();
     let floor = best(|| Hash::Sha256.digest(&whole));
@@ -116,7 +116,7 @@ fn ratios_of(serials: Serials) {
         let ratio = took.as_secs_f64() / floor.as_secs_f64();
         println!("{name:<36} {:>8.1} ms   {ratio:.2} x", took.as_secs_f64() * 1e3);
     };
-    println!("{ENTRIES} entries, {} octets", whole.len());
+    println!("{ENTRIES} entries, {} bytes", whole.len());
     shown("SHA-256 of the bytes", floor);
     shown("complete CRL from rows in memory", from_rows);
     shown("complete CRL after 1,000 more", after_more);
@@ -131,6 +131,6 @@ fn from_rows(bencher: divan::Bencher<'_, '_>) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn after_more(bencher: divan::Bencher<'_, '_>) {
     let (key, entries) = (key(), CrlEntries::default().with(batch(&rows(Serials::InOrder, ENTRIES))));
-    let more = rows(Serials::InOrder, MORE);
+    let more = rows(Serials::InOrder, ADDED_ENTRIES);
     bencher.bench_local(|| signed(&key, &entries.with(batch(&more))));
 }

@@ -15,12 +15,12 @@ use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CALL: Duration = Duration::from_millis(2);
+/// Duration of a call of the backend.
+const CALL_DURATION: Duration = Duration::from_millis(2);
 /// Quick to verify, because the benchmark is about the actor.
 const RSA: SignatureAlgorithm = SignatureAlgorithm::RsaPkcs1(Hash::Sha256);
-/// Callers per concurrent call, and signatures per caller.
-const CALLERS: usize = 4;
-const EACH: usize = 100;
+const CALLERS_PER_CONCURRENT_CALL: usize = 4;
+const SIGNATURES_PER_CALLER: usize = 100;
 
 /// Sleeps and returns a precomputed signature of the only message.
 struct Sleeper {
@@ -37,20 +37,20 @@ impl BlockingBackend for Sleeper {
         Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
-        Box::new(Place(self))
+    fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+        Box::new(SleeperSession(self))
     }
 }
 
-struct Place(Arc<Sleeper>);
+struct SleeperSession(Arc<Sleeper>);
 
-impl BackendSession for Place {
+impl BackendSession for SleeperSession {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
-        let BackendRequest::Sign { .. } = request else { return Err(Error::internal("only signs")) };
+        let BackendRequest::Sign { .. } = request else { return Err(Error::internal("the benchmark only signs")) };
         let since = Instant::now();
         let inside = self.0.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(inside, Ordering::SeqCst);
-        std::thread::sleep(CALL);
+        std::thread::sleep(CALL_DURATION);
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         self.0.nanos.fetch_add(since.elapsed().as_nanos() as u64, Ordering::SeqCst);
@@ -62,8 +62,16 @@ fn message() -> Vec<u8> {
     vec![7; 700]
 }
 
-/// Signs concurrently. Returns the fraction of the upper limit that was reached, L, and the most concurrent calls.
-async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
+/// The result of one run.
+struct Utilization {
+    /// Fraction of the upper limit that was reached.
+    fraction: f64,
+    /// Average duration of a call.
+    call: Duration,
+    peak_concurrent_calls: usize,
+}
+
+async fn measure_utilization(max_parallel: usize) -> Result<Utilization> {
     let key = PrivateKey::generate(KeySpec::new("rsa", 2048)?)?;
     let signature = key.sign(RSA, &message())?;
     let (inside, peak, calls, nanos) = Default::default();
@@ -72,8 +80,8 @@ async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
         SignerActor::start("bench", KeyBackend::Blocking(sleeper.clone()), max_parallel, SignerLimits::default());
     let signer = actor.signer(sleeper.key.public().clone().into());
     let since = Instant::now();
-    let callers = (0..CALLERS * max_parallel).map(|_| async {
-        for _ in 0..EACH {
+    let callers = (0..CALLERS_PER_CONCURRENT_CALL * max_parallel).map(|_| async {
+        for _ in 0..SIGNATURES_PER_CALLER {
             signer.sign(RSA, SigningInput::Message(message())).await?;
         }
         Ok(())
@@ -82,20 +90,23 @@ async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
     let elapsed = since.elapsed();
     actor.stop(Duration::from_secs(5)).await;
     let calls = sleeper.calls.load(Ordering::SeqCst) as f64;
-    let each = Duration::from_nanos((sleeper.nanos.load(Ordering::SeqCst) as f64 / calls) as u64);
-    let most = max_parallel as f64 / each.as_secs_f64();
-    Ok((calls / elapsed.as_secs_f64() / most, each, sleeper.peak.load(Ordering::SeqCst)))
+    let call = Duration::from_nanos((sleeper.nanos.load(Ordering::SeqCst) as f64 / calls) as u64);
+    let upper_limit = max_parallel as f64 / call.as_secs_f64();
+    let fraction = calls / elapsed.as_secs_f64() / upper_limit;
+    Ok(Utilization { fraction, call, peak_concurrent_calls: sleeper.peak.load(Ordering::SeqCst) })
 }
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     for max_parallel in [1, 2, 8, 32] {
-        let (share, each, peak) = runtime.block_on(share(max_parallel)).expect("the double signs");
+        let measured = runtime.block_on(measure_utilization(max_parallel)).expect("the backend signs");
+        let Utilization { fraction, call, peak_concurrent_calls } = measured;
         println!(
-            "max_parallel {max_parallel:>2}: {:.1} % of what is possible at {each:.2?} a call, at most {peak} inside",
-            share * 100.0
+            "max_parallel {max_parallel:>2}: {:.1} % of the upper limit at {call:.2?} a call, at most \
+             {peak_concurrent_calls} concurrent calls",
+            fraction * 100.0
         );
-        assert!(peak <= max_parallel, "more calls inside than places");
+        assert!(peak_concurrent_calls <= max_parallel, "more concurrent calls than max_parallel");
     }
 }

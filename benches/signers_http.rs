@@ -33,18 +33,20 @@ use tokio::net::TcpStream;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CALL: Duration = Duration::from_millis(2);
+/// Duration of a call of the backend.
+const CALL_DURATION: Duration = Duration::from_millis(2);
 /// Duration of each part.
-const PART: Duration = Duration::from_secs(20);
+const PART_DURATION: Duration = Duration::from_secs(20);
 /// Callers per concurrent call, and queue slots per concurrent call: enough for the first part, but not for the flood
 /// with its tenfold number of callers.
-const CALLERS: usize = 4;
+const CALLERS_PER_CONCURRENT_CALL: usize = 4;
 /// Pause between two requests of a caller in the flood.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Callers of the other mount, and their pause.
-const OTHERS: usize = 4;
-const OTHER_PAUSE: Duration = Duration::from_millis(5);
-const LIMIT: Duration = Duration::from_secs(3);
+const FLOOD_PAUSE: Duration = Duration::from_millis(50);
+const OTHER_MOUNT_CALLERS: usize = 4;
+/// Pause between two requests of a caller of the other mount.
+const OTHER_MOUNT_PAUSE: Duration = Duration::from_millis(5);
+/// Time limit of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sleeps, then signs.
 struct Sleeper {
@@ -61,14 +63,14 @@ impl BlockingBackend for Sleeper {
         Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
-        Box::new(Place(self))
+    fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+        Box::new(SleeperSession(self))
     }
 }
 
-struct Place(Arc<Sleeper>);
+struct SleeperSession(Arc<Sleeper>);
 
-impl BackendSession for Place {
+impl BackendSession for SleeperSession {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         let BackendRequest::Sign { algorithm, input, .. } = request else {
             return Ok(BackendResponse::Key(self.0.key.public().clone().into()));
@@ -77,7 +79,7 @@ impl BackendSession for Place {
         let since = Instant::now();
         let inside = self.0.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(inside, Ordering::SeqCst);
-        std::thread::sleep(CALL);
+        std::thread::sleep(CALL_DURATION);
         while self.0.hangs.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -90,14 +92,14 @@ impl BackendSession for Place {
 }
 
 /// Provides the only key, for every mount.
-struct Only(SignerActor);
+struct SingleKeySigners(SignerActor);
 
-impl Signers for Only {
+impl Signers for SingleKeySigners {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.0.signer(key.known()))
+        Ok(self.0.signer(key.identity()))
     }
 
-    fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+    fn start_use(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let actor = self.0.clone();
         let taking = async move {
             let KeyIdentity { public, locator } = actor.key(true).await?;
@@ -108,7 +110,7 @@ impl Signers for Only {
 }
 
 /// A server whose mount `pki` signs with the managed key, and whose mount `well` has its own key.
-struct Stage {
+struct BenchServer {
     sleeper: Arc<Sleeper>,
     actor: SignerActor,
     running: RunningServer,
@@ -116,12 +118,12 @@ struct Stage {
     _folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl BenchServer {
     async fn start(max_parallel: usize) -> Result<Self> {
         let key = PrivateKey::generate(KeySpec::new("ec", 256)?)?;
         let (hangs, inside, peak, calls, nanos) = Default::default();
         let sleeper = Arc::new(Sleeper { key, hangs, inside, peak, calls, nanos });
-        let limits = SignerLimits { queue: CALLERS * max_parallel, ..SignerLimits::default() };
+        let limits = SignerLimits { queue: CALLERS_PER_CONCURRENT_CALL * max_parallel, ..SignerLimits::default() };
         let actor = SignerActor::start("bench", KeyBackend::Blocking(sleeper.clone()), max_parallel, limits);
         let folder = tempfile::tempdir().expect("a folder");
         let seal_key = SealKey::create_file(&folder.path().join("seal.key"))?;
@@ -145,9 +147,9 @@ impl Stage {
             pkcs11_libraries: Libraries::default(),
             cloud: CloudSettings::default(),
             logins: signet::auth::LoginSettings::default(),
-            signers: Some(Arc::new(Only(actor.clone()))),
+            signers: Some(Arc::new(SingleKeySigners(actor.clone()))),
             rsa_key_stock: StockSizes::default(),
-            settings: HttpSettings { max_duration: LIMIT, ..HttpSettings::default() },
+            settings: HttpSettings { max_duration: REQUEST_TIMEOUT, ..HttpSettings::default() },
             audit: Vec::new(),
             listeners: Vec::new(),
             skew_limit: SKEW_LIMIT,
@@ -160,38 +162,38 @@ impl Stage {
             shared.mounts.enable(mount, &Fields::parse(br#"{"type":"pki"}"#)?).await?;
         }
         let running = server.start().await?;
-        let stage = Self { sleeper, actor, running, token, _folder: folder };
-        let mut caller = Caller::to(stage.running.address(), stage.token.clone()).await;
+        let server = Self { sleeper, actor, running, token, _folder: folder };
+        let mut caller = Caller::to(server.running.address(), server.token.clone()).await;
         let far = "2099-12-31T23:59:59Z";
         let managed = json!({ "common_name": "Managed", "managed_key_name": "bench", "not_after": far });
-        caller.does("pki/root/generate/kms", &managed).await;
+        caller.post_expecting_success("pki/root/generate/kms", &managed).await;
         let own = json!({ "common_name": "Own", "key_type": "ec", "not_after": far });
-        caller.does("well/root/generate/internal", &own).await;
+        caller.post_expecting_success("well/root/generate/internal", &own).await;
         for mount in ["pki", "well"] {
             let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" });
-            caller.does(&format!("{mount}/roles/r"), &role).await;
+            caller.post_expecting_success(&format!("{mount}/roles/r"), &role).await;
         }
-        Ok(stage)
+        Ok(server)
     }
 
     /// Runs callers of a mount on their own thread, see [`calls`].
     async fn calls(&self, mount: &'static str, callers: usize, pause: Duration) -> Vec<(u16, Duration)> {
         let (address, token) = (self.running.address(), self.token.clone());
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()
             .name(format!("call-{mount}"))
             .spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                let _ = tell.send(runtime.block_on(calls(address, token, mount, callers, pause)));
+                let _ = sender.send(runtime.block_on(calls(address, token, mount, callers, pause)));
             })
             .expect("a thread");
-        told.await.expect("they come to their end")
+        receiver.await.expect("the callers end")
     }
 
     async fn others(&self) -> Times {
-        let heard = self.calls("well", OTHERS, OTHER_PAUSE).await;
-        assert!(heard.iter().all(|(status, _)| *status == 200), "the other mount issues");
-        Times::of(&heard)
+        let responses = self.calls("well", OTHER_MOUNT_CALLERS, OTHER_MOUNT_PAUSE).await;
+        assert!(responses.iter().all(|(status, _)| *status == 200), "the other mount issues");
+        Times::of(&responses)
     }
 
     async fn stop(self) -> Result<()> {
@@ -222,17 +224,17 @@ async fn calls(
     let token = &token;
     let one = |n: usize| async move {
         tokio::time::sleep(pause.mul_f64(n as f64 / callers as f64)).await;
-        let (mut caller, mut heard) = (Caller::to(address, token.clone()).await, Vec::new());
+        let (mut caller, mut responses) = (Caller::to(address, token.clone()).await, Vec::new());
         let (path, body) = (format!("{mount}/issue/r"), json!({ "common_name": "a.test" }));
-        let until = Instant::now() + PART;
+        let until = Instant::now() + PART_DURATION;
         while Instant::now() < until {
             let since = Instant::now();
-            heard.push((caller.asks(&path, &body).await, since.elapsed()));
+            responses.push((caller.post(&path, &body).await, since.elapsed()));
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
         }
-        heard
+        responses
     };
     join_all((0..callers).map(one)).await.concat()
 }
@@ -245,7 +247,7 @@ impl Caller {
     }
 
     /// Sends a POST request, reads the whole response and returns its status.
-    async fn asks(&mut self, path: &str, body: &Value) -> u16 {
+    async fn post(&mut self, path: &str, body: &Value) -> u16 {
         let (body, address, token) = (body.to_string(), self.address, &self.token);
         let length = body.len();
         let request = format!(
@@ -255,20 +257,20 @@ impl Caller {
         self.answer.clear();
         loop {
             assert!(self.socket.read_buf(&mut self.answer).await.expect("the answer is read") > 0, "the server left");
-            if let Some(status) = whole(&self.answer) {
+            if let Some(status) = complete_response_status(&self.answer) {
                 return status;
             }
         }
     }
 
-    async fn does(&mut self, path: &str, body: &Value) {
-        let status = self.asks(path, body).await;
+    async fn post_expecting_success(&mut self, path: &str, body: &Value) {
+        let status = self.post(path, body).await;
         assert!(matches!(status, 200 | 204), "{path}: {status}: {}", String::from_utf8_lossy(&self.answer));
     }
 }
 
 /// Returns the status once a response is complete; the responses of this server have a length.
-fn whole(answer: &[u8]) -> Option<u16> {
+fn complete_response_status(answer: &[u8]) -> Option<u16> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -280,8 +282,8 @@ fn whole(answer: &[u8]) -> Option<u16> {
 struct Times(Vec<Duration>);
 
 impl Times {
-    fn of(heard: &[(u16, Duration)]) -> Self {
-        let mut times: Vec<Duration> = heard.iter().map(|(_, time)| *time).collect();
+    fn of(responses: &[(u16, Duration)]) -> Self {
+        let mut times: Vec<Duration> = responses.iter().map(|(_, time)| *time).collect();
         times.sort_unstable();
         Self(times)
     }
@@ -302,20 +304,20 @@ fn verdict(holds: bool) -> &'static str {
     if holds { "holds" } else { "MISSED" }
 }
 
-async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
-    let figures = || (stage.sleeper.calls.load(Ordering::SeqCst), stage.sleeper.nanos.load(Ordering::SeqCst));
+async fn throughput(server: &BenchServer, max_parallel: usize) -> f64 {
+    let figures = || (server.sleeper.calls.load(Ordering::SeqCst), server.sleeper.nanos.load(Ordering::SeqCst));
     let ((calls, nanos), since) = (figures(), Instant::now());
-    let heard = stage.calls("pki", CALLERS * max_parallel, Duration::ZERO).await;
+    let responses = server.calls("pki", CALLERS_PER_CONCURRENT_CALL * max_parallel, Duration::ZERO).await;
     let (elapsed, (more, longer)) = (since.elapsed(), figures());
-    assert!(heard.iter().all(|(status, _)| *status == 200), "all of them are signed");
+    assert!(responses.iter().all(|(status, _)| *status == 200), "all requests succeed");
     let each = (longer - nanos) as f64 / (more - calls) as f64 / 1e9;
     let share = (more - calls) as f64 / elapsed.as_secs_f64() / (max_parallel as f64 / each);
     println!(
-        "max_parallel {max_parallel}: {:.0} signatures/s, {:.1} % of N/L at L = {:.2} ms, at most {} inside: {}",
+        "max_parallel {max_parallel}: {:.0} signatures/s, {:.1} % of N/L at L = {:.2} ms, at most {} concurrent calls: {}",
         (more - calls) as f64 / elapsed.as_secs_f64(),
         share * 100.0,
         each * 1e3,
-        stage.sleeper.peak.load(Ordering::SeqCst),
+        server.sleeper.peak.load(Ordering::SeqCst),
         verdict(share >= 0.95)
     );
     share
@@ -323,56 +325,57 @@ async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
 
 /// Runs ten times as many callers as before, next to another mount. First measures that mount alone, and next to as
 /// many callers as fit, to separate the effect of the key's use from that of the flood.
-async fn flood(stage: &Stage, max_parallel: usize) {
-    let alone = stage.others().await;
-    let (_, used) = tokio::join!(stage.calls("pki", CALLERS * max_parallel, Duration::ZERO), stage.others());
-    let flood = stage.calls("pki", 10 * CALLERS * max_parallel, PAUSE);
-    let (heard, beside) = tokio::join!(flood, stage.others());
-    let busy: Vec<_> = heard.iter().copied().filter(|(status, _)| *status == 503).collect();
+async fn flood(server: &BenchServer, max_parallel: usize) {
+    let alone = server.others().await;
+    let (_, used) =
+        tokio::join!(server.calls("pki", CALLERS_PER_CONCURRENT_CALL * max_parallel, Duration::ZERO), server.others());
+    let flood = server.calls("pki", 10 * CALLERS_PER_CONCURRENT_CALL * max_parallel, FLOOD_PAUSE);
+    let (responses, during) = tokio::join!(flood, server.others());
+    let busy: Vec<_> = responses.iter().copied().filter(|(status, _)| *status == 503).collect();
     let late = Times::of(&busy).percentile(99);
     println!(
         "  flood: {:.0} requests/s, {} signed, {} busy, p99 of busy {late:.1?}: {}",
-        heard.len() as f64 / PART.as_secs_f64(),
-        heard.len() - busy.len(),
+        responses.len() as f64 / PART_DURATION.as_secs_f64(),
+        responses.len() - busy.len(),
         busy.len(),
         verdict(!busy.is_empty() && late < Duration::from_millis(50)),
     );
-    println!("  other mount beside full use {used}");
-    compare(&alone, &beside);
+    println!("  other mount during full use {used}");
+    compare(&alone, &during);
 }
 
-fn compare(alone: &Times, beside: &Times) {
-    let holds = beside.percentile(99) <= alone.percentile(99) * 2;
-    println!("  other mount alone {alone}, beside {beside}: {}", verdict(holds));
+fn compare(alone: &Times, during: &Times) {
+    let holds = during.percentile(99) <= alone.percentile(99) * 2;
+    println!("  other mount alone {alone}, during {during}: {}", verdict(holds));
 }
 
 /// Runs callers of a hanging device, next to another mount.
-async fn hanging(stage: &Stage, max_parallel: usize) {
-    let alone = stage.others().await;
-    stage.sleeper.hangs.store(true, Ordering::SeqCst);
-    let own = stage.calls("pki", CALLERS * max_parallel, PAUSE);
-    let (heard, beside) = tokio::join!(own, stage.others());
-    stage.sleeper.hangs.store(false, Ordering::SeqCst);
-    let longest = heard.iter().map(|(_, time)| *time).max().unwrap_or_default();
-    let refused = heard.iter().all(|(status, _)| *status == 503);
+async fn hanging(server: &BenchServer, max_parallel: usize) {
+    let alone = server.others().await;
+    server.sleeper.hangs.store(true, Ordering::SeqCst);
+    let hanging_calls = server.calls("pki", CALLERS_PER_CONCURRENT_CALL * max_parallel, FLOOD_PAUSE);
+    let (responses, during) = tokio::join!(hanging_calls, server.others());
+    server.sleeper.hangs.store(false, Ordering::SeqCst);
+    let longest = responses.iter().map(|(_, time)| *time).max().unwrap_or_default();
+    let refused = responses.iter().all(|(status, _)| *status == 503);
     println!(
-        "  hanging: {} refused, the last after {longest:.2?} of {LIMIT:?}: {}",
-        heard.len(),
-        verdict(refused && longest < LIMIT + Duration::from_millis(500)),
+        "  hanging: {} refused, the last after {longest:.2?} of {REQUEST_TIMEOUT:?}: {}",
+        responses.len(),
+        verdict(refused && longest < REQUEST_TIMEOUT + Duration::from_millis(500)),
     );
-    compare(&alone, &beside);
+    compare(&alone, &during);
 }
 
 fn main() {
     actix_rt::System::new().block_on(async {
         for max_parallel in [1, 8] {
-            let stage = Stage::start(max_parallel).await.expect("a server starts");
-            throughput(&stage, max_parallel).await;
-            flood(&stage, max_parallel).await;
-            hanging(&stage, max_parallel).await;
-            let peak = stage.sleeper.peak.load(Ordering::SeqCst);
-            assert!(peak <= max_parallel, "more calls inside than places");
-            stage.stop().await.expect("the server stops");
+            let server = BenchServer::start(max_parallel).await.expect("a server starts");
+            throughput(&server, max_parallel).await;
+            flood(&server, max_parallel).await;
+            hanging(&server, max_parallel).await;
+            let peak = server.sleeper.peak.load(Ordering::SeqCst);
+            assert!(peak <= max_parallel, "more concurrent calls than max_parallel");
+            server.stop().await.expect("the server stops");
         }
     });
 }

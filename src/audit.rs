@@ -68,7 +68,7 @@ enum RequestEntryState {
 }
 
 impl Audit {
-    /// Without devices nothing is recorded.
+    /// Records on the configured devices and the `others`. Without devices nothing is recorded.
     pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
         Self { devices: configured.chain(others).collect(), writers, clock }
@@ -134,12 +134,12 @@ impl Audit {
             )
         };
         let mut others = each(others);
-        let early = poll!(&mut others);
+        let others_done = poll!(&mut others);
         if each(trusted).await.contains(&true) {
             return true;
         }
-        match early {
-            Poll::Ready(took) => took.contains(&true),
+        match others_done {
+            Poll::Ready(accepted) => accepted.contains(&true),
             Poll::Pending => others.await.contains(&true),
         }
     }
@@ -148,17 +148,17 @@ impl Audit {
 async fn record_on_device(device: &dyn Device, request_part: &[u8], entry: &AuditEntry<'_>, until: Instant) -> bool {
     let work = AssertUnwindSafe(device.record(request_part, entry)).catch_unwind();
     let until = until.min(Instant::now() + ENTRY_TIMEOUT);
-    let taken = tokio::time::timeout_at(until.into(), work).await;
-    let why = match taken {
+    let outcome = tokio::time::timeout_at(until.into(), work).await;
+    let why = match outcome {
         Ok(Ok(Ok(()))) => return true,
         Ok(Ok(Err(error))) => {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             format!("{error}{cause}")
         }
-        Ok(Err(_)) => "it panicked".to_owned(),
-        Err(_) => "it took too long".to_owned(),
+        Ok(Err(_)) => "the device panicked".to_owned(),
+        Err(_) => "timeout".to_owned(),
     };
-    if !device.missed() {
+    if !device.note_missed() {
         return false;
     }
     let what = format!("audit device {}", device.name());
@@ -250,23 +250,14 @@ mod tests {
             pending().boxed()
         }
 
-        fn missed(&self) -> bool {
+        fn note_missed(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
             true
         }
     }
 
     fn request() -> AuditRequest<'static> {
-        let mount = None;
-        let remote_address = None;
-        let token = None;
-        let caller = None;
-        let data = AuditData::None;
-        let id = "id";
-        let trace_id = None;
-        let operation = "read";
-        let path = "sys/mounts";
-        AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data }
+        AuditRequest { id: "id", operation: "read", path: "sys/mounts", ..AuditRequest::default() }
     }
 
     #[tokio::test]

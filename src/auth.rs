@@ -25,7 +25,7 @@ mod versions;
 pub mod wrapping;
 
 #[cfg(test)]
-mod memory;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -107,6 +107,7 @@ pub struct Caller {
     pub login: Option<TokenLogin>,
     /// Networks from which the token may be used; empty for any.
     pub bound_cidrs: Vec<Network>,
+    /// Key of the per-caller limits of the creator; empty if the token does not count as its creator.
     counts_as: String,
     hash: TokenHash,
     uses_left: Option<u32>,
@@ -176,7 +177,7 @@ impl Caller {
         (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
     }
 
-    fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
+    fn require_address(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
         if self.allows_address(address) { Ok(self) } else { Err(Error::forbidden()) }
     }
 
@@ -310,13 +311,16 @@ impl Auth {
         Ok(one_writer)
     }
 
-    /// Reloads the views after a failed write: it may have been stored all the same, or another node's may have been.
-    /// If the reload fails, [`Auth::catch_up`] repeats it.
-    async fn recheck(&self, error: &Error) {
+    /// Commits a unit. If that fails, the views are reloaded: the unit may have been stored all the same, or another
+    /// node's may have been. If the reload fails too, [`Auth::catch_up`] repeats it.
+    async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
+        let stored = self.store.commit(unit).await;
         // A write that was not admitted is not stored.
-        if error.kind() != Kind::Busy && self.reload_locked().await.is_err() {
+        let may_differ = stored.as_ref().is_err_and(|error| error.kind() != Kind::Busy);
+        if may_differ && self.reload_locked().await.is_err() {
             self.write_outcome_unknown.store(true, Ordering::Relaxed);
         }
+        stored.map(drop)
     }
 
     async fn reload_locked(&self) -> Result<()> {
@@ -338,7 +342,7 @@ impl Auth {
             true => self.batch_caller(token).await?,
             false => self.current(hash_of(token).ok_or_else(Error::forbidden)?).await?,
         };
-        caller.at(address)
+        caller.require_address(address)
     }
 
     /// Checks a caller again once its request has arrived, which may be later, and takes one use of a token with a
@@ -373,7 +377,7 @@ impl Auth {
             Some(batch) => self.recheck_batch(caller.hash, batch).await?,
             None => self.current(caller.hash).await?,
         };
-        current.at(address)
+        current.require_address(address)
     }
 
     /// Returns the caller of a stored token, from the cache or the store. Tokens with limited uses are never cached.
@@ -476,7 +480,7 @@ impl Auth {
             policies = self.policies.load_full();
             acl = policies.acl(&names, filler.clone(), &self.clock, &self.union_compiler).await?;
         }
-        if policies.was_emptied() {
+        if policies.take_emptied_flag() {
             self.tokens.prune(self.clock.now());
         }
         Ok(Arc::new(Caller {

@@ -80,7 +80,7 @@ enum SignetSubcommand {
     /// Update the schema of the store.
     ///
     /// Prints the migrations. The server must not run.
-    Migrate(migrate::MigrateArguments),
+    Migrate(installation::ConfigFileArgument),
     /// Manage tokens, seal and backups of an installation.
     #[command(subcommand)]
     Operator(operator::OperatorSubcommand),

@@ -37,7 +37,7 @@ use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
-/// Longest file that is read, in bytes.
+/// Largest configuration file, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A validated configuration.
@@ -207,9 +207,9 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             Some(_) => {}
         }
     }
-    let mut of_rules = Vec::new();
-    let config = rules::validate(&collect_values(&file, &env), &mut of_rules);
-    problems.extend(name_variables(of_rules, env, describe));
+    let mut rule_problems = Vec::new();
+    let config = rules::validate(&collect_values(&file, &env), &mut rule_problems);
+    problems.extend(name_variables(rule_problems, env, describe));
     fail_on_problems(problems).map(|()| config)
 }
 
@@ -264,7 +264,7 @@ fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) ->
 pub fn cloud_settings_from_environment(
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<(CloudSettings, CloudbSettings)> {
-    read_from_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
+    read_from_environment(env, |read| (cloud::read_settings(read), cloudb::read_settings(read)))
 }
 
 /// Reads the sizes of the RSA key stock from the environment, for a server without a file.
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_networks_or_addresses() {
+    fn trusted_proxies_are_networks_or_addresses() {
         let networks = ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"].map(|network| network.parse().unwrap());
         let list = "data_dir = \"d\"\ntrusted_proxies = [\"10.1.2.3/8\", \"192.0.2.7\", \"2001:db8::/32\"]";
         assert_eq!(parse(list, none).ok().unwrap().http.trusted_proxies, networks);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_between_settings() {
+    fn contradicting_settings_are_refused() {
         let good = "data_dir = \"d\"\n";
         for (text, problem) in [
             ("listen = \"0.0.0.0:8200\"", "listen: plain HTTP is for the loopback only"),
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_clash_that_one_address_is_of() {
+    fn listeners_overlap_if_one_address_covers_the_other() {
         let clash = |one: &str, other: &str| listeners_overlap(one.parse().unwrap(), other.parse().unwrap());
         for (one, other) in [("127.0.0.1:1", "127.0.0.1:1"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "192.0.2.1:1")] {
             assert!(clash(one, other) && clash(other, one), "{one} {other}");
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_explained() {
+    fn setting_names_are_unique_and_explained() {
         assert_eq!(SETTINGS[3].env(), "SIGNET_TLS_RENEW_MOUNT");
         for setting in SETTINGS {
             assert!(setting.help.ends_with('.'));
@@ -683,12 +683,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,80}") {
+        fn configuration_parser_never_panics(text in "\\PC{0,80}") {
             let _ = parse(&text, none);
         }
 
         #[test]
-        fn no_value_panics_or_is_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
+        fn config_value_never_panics_and_is_never_quoted(n in 0..SETTINGS.len(), value in "[ -~]{12,40}") {
             let name = SETTINGS[n].env();
             if let Err(error) = parse("data_dir = \"d\"", |wanted_name| (wanted_name == name).then(|| value.clone())) {
                 prop_assert!(!error.text().contains(&value));

@@ -33,7 +33,7 @@ pub fn caller_id(caller: &(impl Hash + ?Sized)) -> CallerId {
 /// Class of a caller. It decides the order of service and if the queues are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallerClass {
-    /// The server's own work, which requests wait for: no bound.
+    /// The server itself. Requests wait for its work, so its queue has no bound.
     Server,
     /// A caller with a valid token, or a client that connects.
     WithToken,
@@ -41,7 +41,7 @@ enum CallerClass {
     WithoutToken,
 }
 
-/// The caller whose queue a job joins.
+/// The caller on whose behalf a job is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCaller {
     class: CallerClass,
@@ -182,11 +182,11 @@ impl<T> FairQueue<T> {
     }
 
     /// Appends a job to the queue of its caller.
-    pub fn push(&mut self, caller_id: CallerId, one: T) {
+    pub fn push(&mut self, caller_id: CallerId, job: T) {
         self.waiting += 1;
         match self.waiting_by_caller.iter_mut().find(|(other, _)| *other == caller_id) {
-            Some((_, waiting)) => waiting.push_back(one),
-            None => self.waiting_by_caller.push_back((caller_id, VecDeque::from([one]))),
+            Some((_, waiting)) => waiting.push_back(job),
+            None => self.waiting_by_caller.push_back((caller_id, VecDeque::from([job]))),
         }
     }
 
@@ -210,7 +210,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `max` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
+    /// `max` of all callers. In a full queue, jobs for which `has_left` is true are removed first. If the queue is still
     /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
     /// jobs more.
     ///
@@ -222,40 +222,80 @@ impl<T> FairQueue<T> {
         max: usize,
         has_left: impl Fn(&T) -> bool,
     ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let is_full = |queue: &Self| queue.waiting_of(caller_id) >= MAX_WAITING_PER_CALLER || queue.waiting() >= max;
-        let mut left = Vec::new();
-        if is_full(self) {
-            left = self.remove_unless(|job| !has_left(job));
+        let (displaced, has_room) = self.make_room(caller_id, max, MAX_WAITING_PER_CALLER, has_left);
+        if has_room { Ok(displaced) } else { Err(QueueFull) }
+    }
+
+    /// Appends a job to the queue of its caller as [`FairQueue::admit`] allows, with another limit per caller. Without
+    /// capacity, the job itself is the refused one.
+    pub fn push_bounded(
+        &mut self,
+        caller_id: CallerId,
+        job: T,
+        max: usize,
+        max_per_caller: usize,
+        has_left: impl Fn(&T) -> bool,
+    ) -> DisplacedJobs<T> {
+        let (mut displaced, has_room) = self.make_room(caller_id, max, max_per_caller, has_left);
+        if has_room {
+            self.push(caller_id, job);
+        } else {
+            displaced.refused = Some(job);
         }
-        let refused = match is_full(self) {
-            false => None,
-            true if self.waiting_of(caller_id) >= MAX_WAITING_PER_CALLER => return Err(QueueFull),
-            true => Some(self.take_excess(caller_id).ok_or(QueueFull)?),
-        };
-        Ok(DisplacedJobs { left, refused })
+        displaced
+    }
+
+    /// Removes the jobs that one more job of a caller displaces. Returns `false` if it has no capacity all the same.
+    fn make_room(
+        &mut self,
+        caller_id: CallerId,
+        max: usize,
+        max_per_caller: usize,
+        has_left: impl Fn(&T) -> bool,
+    ) -> (DisplacedJobs<T>, bool) {
+        let is_full = |queue: &Self| queue.waiting_of(caller_id) >= max_per_caller || queue.waiting() >= max;
+        if !is_full(self) {
+            return (DisplacedJobs { left: Vec::new(), refused: None }, true);
+        }
+        let left = self.remove_unless(|job| !has_left(job));
+        let mut refused = None;
+        if is_full(self) && self.waiting_of(caller_id) < max_per_caller {
+            refused = self.take_excess(caller_id);
+        }
+        (DisplacedJobs { left, refused }, !is_full(self))
+    }
+
+    /// `true` if [`FairQueue::push_bounded`] would accept a job, without a limit per caller.
+    pub fn has_room(&self, caller_id: CallerId, max: usize, has_left: impl Fn(&T) -> bool) -> bool {
+        self.waiting < max
+            || self.has_excess(caller_id)
+            || self.waiting_by_caller.iter().any(|(_, waiting)| waiting.iter().any(&has_left))
+    }
+
+    /// Number of jobs that start before one more job of a caller.
+    pub fn waiting_before(&self, caller_id: CallerId) -> usize {
+        let rounds = self.waiting_of(caller_id) + 1;
+        self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len().min(rounds)).sum()
+    }
+
+    /// `true` if another caller has at least two more waiting jobs than `caller_id`.
+    fn has_excess(&self, caller_id: CallerId) -> bool {
+        let own = self.waiting_of(caller_id);
+        self.waiting_by_caller.iter().any(|(_, waiting)| waiting.len() > own + 1)
     }
 
     /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
     /// `caller_id`.
-    pub fn take_excess(&mut self, caller_id: CallerId) -> Option<T> {
-        let own = self.waiting_of(caller_id);
-        let longest = self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len()).max()?;
-        if longest > own + 1 { self.evict_newest() } else { None }
-    }
-
-    /// Removes the newest job of the caller with the most waiting jobs.
-    pub fn evict_newest(&mut self) -> Option<T> {
-        let (at, _) = self.waiting_by_caller.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
-        let (_, waiting) = self.waiting_by_caller.get_mut(at)?;
-        let taken = waiting.pop_back()?;
-        if waiting.is_empty() {
-            self.waiting_by_caller.remove(at);
+    fn take_excess(&mut self, caller_id: CallerId) -> Option<T> {
+        if !self.has_excess(caller_id) {
+            return None;
         }
+        let (_, waiting) = self.waiting_by_caller.iter_mut().max_by_key(|(_, waiting)| waiting.len())?;
         self.waiting -= 1;
-        Some(taken)
+        waiting.pop_back()
     }
 
-    /// Takes the next job and does not count it as running, for users that need only the order.
+    /// Takes the next job without counting it as running. For queues whose users need only the order.
     pub fn take_next(&mut self) -> Option<T> {
         let (caller_id, job) = self.take()?;
         self.ended(caller_id);
@@ -263,7 +303,7 @@ impl<T> FairQueue<T> {
     }
 
     /// `true` if a job may start.
-    pub fn has_one(&self) -> bool {
+    pub fn has_startable_job(&self) -> bool {
         self.next().is_some()
     }
 
@@ -272,7 +312,8 @@ impl<T> FairQueue<T> {
         if self.running.len() >= self.max_running {
             return None;
         }
-        let running = |(caller_id, _): &(CallerId, _)| self.running.iter().filter(|one| *one == caller_id).count();
+        let running =
+            |(caller_id, _): &(CallerId, _)| self.running.iter().filter(|running| *running == caller_id).count();
         let (at, fewest) =
             self.waiting_by_caller.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
         (fewest < self.max_running_per_caller).then_some(at)
@@ -281,18 +322,18 @@ impl<T> FairQueue<T> {
     /// Starts the next job. Its caller moves to the end of the round-robin order.
     pub fn take(&mut self) -> Option<(CallerId, T)> {
         let (caller_id, mut waiting) = self.waiting_by_caller.remove(self.next()?)?;
-        let one = waiting.pop_front()?;
+        let job = waiting.pop_front()?;
         if !waiting.is_empty() {
             self.waiting_by_caller.push_back((caller_id, waiting));
         }
         self.waiting -= 1;
         self.running.push(caller_id);
-        Some((caller_id, one))
+        Some((caller_id, job))
     }
 
     /// Ends a job of a caller.
     pub fn ended(&mut self, caller_id: CallerId) {
-        if let Some(at) = self.running.iter().position(|one| *one == caller_id) {
+        if let Some(at) = self.running.iter().position(|running| *running == caller_id) {
             self.running.swap_remove(at);
         }
     }
@@ -324,14 +365,14 @@ pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 pub struct Permit {
     caller_id: CallerId,
     /// `None` if the permit was granted to a disconnected caller.
-    entrance: Option<FairSemaphore>,
+    semaphore: Option<FairSemaphore>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(entrance) = self.entrance.take() {
-            entrance.lock_queue().ended(self.caller_id);
-            entrance.grant_permits();
+        if let Some(semaphore) = self.semaphore.take() {
+            semaphore.lock_queue().ended(self.caller_id);
+            semaphore.grant_permits();
         }
     }
 }
@@ -339,7 +380,12 @@ impl Drop for Permit {
 impl FairSemaphore {
     /// A semaphore with `max_running` permits. One caller gets at most three quarters of them.
     pub fn new(max_running: usize) -> Self {
-        Self(Arc::new(Mutex::new(FairQueue::new(max_running, (max_running - max_running / 4).max(1)))))
+        Self::with_caller_limit(max_running, (max_running - max_running / 4).max(1))
+    }
+
+    /// A semaphore with `max_running` permits, of which one caller gets at most `max_running_per_caller`.
+    pub fn with_caller_limit(max_running: usize, max_running_per_caller: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(max_running, max_running_per_caller))))
     }
 
     /// A semaphore with half as many permits as there are cores.
@@ -366,14 +412,14 @@ impl FairSemaphore {
         self.lock_queue().push(caller_id, give);
         self.grant_permits();
         // A sender is dropped only after a permit was granted, so the channel does not fail.
-        given.await.unwrap_or(Permit { caller_id, entrance: None })
+        given.await.unwrap_or(Permit { caller_id, semaphore: None })
     }
 
     /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
     fn grant_permits(&self) {
         while let Some((caller_id, give)) = self.next() {
-            if let Err(mut untaken) = give.send(Permit { caller_id, entrance: Some(self.clone()) }) {
-                untaken.entrance = None;
+            if let Err(mut untaken) = give.send(Permit { caller_id, semaphore: Some(self.clone()) }) {
+                untaken.semaphore = None;
                 self.lock_queue().ended(caller_id);
             }
         }
@@ -401,7 +447,7 @@ mod tests {
         (0..10).for_each(|n| queue.push(1, n));
         let first: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
         assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one slot is left to others");
-        assert!(!queue.has_one());
+        assert!(!queue.has_startable_job());
         (100..103).for_each(|n| queue.push(2, n));
         assert_eq!(queue.take(), Some((2, 100)));
         assert_eq!((queue.take(), queue.waiting()), (None, 9), "all slots are taken");
@@ -417,13 +463,13 @@ mod tests {
 
     #[tokio::test]
     async fn fair_semaphore_serves_a_new_caller_before_a_busy_one() {
-        let entrance = FairSemaphore::new(8);
-        let enter = |caller_id| entrance.enter(caller_id).now_or_never();
+        let semaphore = FairSemaphore::new(8);
+        let enter = |caller_id| semaphore.enter(caller_id).now_or_never();
         let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
-        let mut waits = Box::pin(entrance.enter(1));
+        let mut waits = Box::pin(semaphore.enter(1));
         assert!(poll!(&mut waits).is_pending(), "one caller has six slots of eight");
         let others = [enter(2).unwrap(), enter(3).unwrap()];
-        let mut fourth = Box::pin(entrance.enter(4));
+        let mut fourth = Box::pin(semaphore.enter(4));
         assert!(poll!(&mut fourth).is_pending());
         many.pop();
         assert!(poll!(&mut waits).is_pending() && poll!(&mut fourth).is_ready(), "before what came earlier");
@@ -433,8 +479,8 @@ mod tests {
 
     #[tokio::test]
     async fn bounded_entry_refuses_only_the_caller_with_a_full_queue() {
-        let entrance = FairSemaphore::new(1);
-        let enter = |caller: QueueCaller| Box::pin(caller.scope(entrance.enter_bounded("too many")));
+        let semaphore = FairSemaphore::new(1);
+        let enter = |caller: QueueCaller| Box::pin(caller.scope(semaphore.enter_bounded("too many")));
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
         let permit = enter(one).await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| enter(one)).collect();
@@ -463,14 +509,14 @@ mod tests {
 
     #[tokio::test]
     async fn fair_semaphore_cancelled_waiter_takes_no_permit() {
-        let entrance = FairSemaphore::new(1);
-        let permit = entrance.enter(1).await;
-        let left: Vec<_> = (0..100).map(|caller_id| entrance.enter(caller_id)).collect();
+        let semaphore = FairSemaphore::new(1);
+        let permit = semaphore.enter(1).await;
+        let left: Vec<_> = (0..100).map(|caller_id| semaphore.enter(caller_id)).collect();
         for mut waiting in left.into_iter().map(Box::pin) {
             assert!(poll!(&mut waiting).is_pending());
         }
         drop(permit);
-        assert!(entrance.enter(8).now_or_never().is_some());
-        assert!(entrance.lock_queue().waiting() == 0 && !entrance.lock_queue().has_one());
+        assert!(semaphore.enter(8).now_or_never().is_some());
+        assert!(semaphore.lock_queue().waiting() == 0 && !semaphore.lock_queue().has_startable_job());
     }
 }

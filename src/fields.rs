@@ -129,6 +129,11 @@ impl Fields {
         self.value(name).map(|v| scalar_text(v).ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
+    /// As [`Fields::text`]; an empty text counts as absent.
+    pub fn nonempty_text(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.text(name)?.filter(|text| !text.is_empty()))
+    }
+
     /// Borrows a text from the body, for large values such as `csr`. Accepts strings only.
     pub fn str(&self, name: &str) -> Result<Option<&str>> {
         self.value(name).map(|v| v.as_str().ok_or_else(|| type_error(name, "a string"))).transpose()
@@ -200,8 +205,8 @@ impl Fields {
     }
 
     /// As [`Fields::list`], with another limit.
-    pub fn list_within(&self, name: &str, cap: ListLimit) -> Result<Option<Vec<String>>> {
-        self.list_of(name, true, cap)
+    pub fn list_within(&self, name: &str, limit: ListLimit) -> Result<Option<Vec<String>>> {
+        self.list_of(name, true, limit)
     }
 
     /// Reads a list of texts of any length: a JSON list of scalars, a text with such a list, or a single text.
@@ -209,9 +214,9 @@ impl Fields {
         self.list_of(name, false, ListLimit { bytes: usize::MAX, ..ListLimit::LIST })
     }
 
-    fn list_of(&self, name: &str, split: bool, cap: ListLimit) -> Result<Option<Vec<String>>> {
+    fn list_of(&self, name: &str, split: bool, limit: ListLimit) -> Result<Option<Vec<String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::parse_list(value, split, cap).map(Some).map_err(|problem| problem.of(name, "a list of strings", cap))
+        list::parse_list(value, split, limit).map(Some).map_err(|problem| problem.of(name, "a list of strings", limit))
     }
 
     /// Reads a map of texts: a JSON object of scalars, a list of `k=v` texts, a comma-separated text of `k=v` pairs, or
@@ -221,9 +226,9 @@ impl Fields {
     }
 
     /// As [`Fields::map`], with another limit.
-    pub fn map_within(&self, name: &str, cap: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
+    pub fn map_within(&self, name: &str, limit: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::parse_map(value, cap).map(Some).map_err(|problem| problem.of(name, "a map of strings", cap))
+        list::parse_map(value, limit).map(Some).map_err(|problem| problem.of(name, "a map of strings", limit))
     }
 }
 
@@ -240,11 +245,11 @@ pub fn parse_bool_word(text: &str) -> Option<bool> {
     }
 }
 
-/// Maximum length of a generic name.
+/// Maximum length of a generic name in bytes.
 pub const MAX_NAME_LEN: usize = 128;
 
-/// `true` if `text` has the form of a generic name: letters, digits and `_`, and inside also `-` and `.`. The length
-/// ([`MAX_NAME_LEN`]) is checked separately.
+/// `true` if `text` has the form of a generic name: letters, digits, `_`, and, except at both ends, `-` and `.`. The
+/// length ([`MAX_NAME_LEN`]) is checked separately.
 pub fn is_name(text: &str) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let bytes = text.as_bytes();
@@ -383,7 +388,7 @@ impl BoundedValueSeed<'_> {
     }
 
     /// Maps "too many values" to an error about the list, if the list already has more than `max_elements` elements.
-    fn in_list<E: serde::de::Error>(self, error: E, elements: usize) -> E {
+    fn map_list_error<E: serde::de::Error>(self, error: E, elements: usize) -> E {
         if elements > self.max_elements && error.to_string().starts_with(TOO_MANY_VALUES) {
             E::custom(LIST_TOO_LONG)
         } else {
@@ -391,7 +396,7 @@ impl BoundedValueSeed<'_> {
         }
     }
 
-    fn short<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+    fn check_length<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
         if text.len() > self.max_text_bytes { Err(E::custom(TEXT_TOO_LONG)) } else { Ok(()) }
     }
 }
@@ -430,12 +435,12 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Value, E> {
-        self.short(v)?;
+        self.check_length(v)?;
         Ok(Value::String(v.to_owned()))
     }
 
     fn visit_string<E: serde::de::Error>(self, v: String) -> Result<Value, E> {
-        self.short(&v)?;
+        self.check_length(&v)?;
         Ok(Value::String(v))
     }
 
@@ -446,7 +451,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let inner = self.descend()?;
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(inner).map_err(|error| self.in_list(error, list.len()))? {
+        while let Some(item) = items.next_element_seed(inner).map_err(|error| self.map_list_error(error, list.len()))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -456,7 +461,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
         let inner = self.descend()?;
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
-            self.short(&name)?;
+            self.check_length(&name)?;
             let value = members.next_value_seed(inner).map_err(|error| with_member_name(error, &name))?;
             object.insert(name, value);
         }

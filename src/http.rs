@@ -126,7 +126,7 @@ async fn metrics_page(state: WorkerState, request: HttpRequest, payload: web::Pa
 }
 
 async fn serve_metrics(state: WorkerState, request: HttpRequest) -> HttpResponse {
-    let caller = Sender::at(request.peer_addr().map(|peer| peer.ip())).queue_caller();
+    let caller = Sender::of_address(request.peer_addr().map(|peer| peer.ip())).queue_caller();
     let figures = gauges::collect_series(&state);
     let form = exposition::negotiate(&request);
     let text = match cpu::run_as(caller, move || telemetry::render_metrics(form, &figures)).await {

@@ -142,7 +142,7 @@ impl Keyring {
     /// # Errors
     /// Store errors.
     pub async fn rotation(&self) -> Result<RotationSettings> {
-        Ok(self.stored().await?.0)
+        Ok(self.stored_settings().await?.0)
     }
 
     /// Changes the settings of automatic rotation.
@@ -150,13 +150,13 @@ impl Keyring {
     /// # Errors
     /// `Invalid` with field and rule; `Conflict` when they are changed concurrently; store errors.
     pub async fn rotation_write(&self, change: RotationChange) -> Result<()> {
-        let (stored, expected) = self.stored().await?;
+        let (stored, expected) = self.stored_settings().await?;
         let body = serde_json::to_vec(&stored.changed(change)?).map_err(Error::internal)?;
         self.store.write_settings(DocumentWrite { key: settings_key(), expected, body: Some(body) }).await
     }
 
     /// Returns the settings and the version of their document.
-    async fn stored(&self) -> Result<(RotationSettings, u64)> {
+    async fn stored_settings(&self) -> Result<(RotationSettings, u64)> {
         let Some(document) = self.store.settings().await? else { return Ok((RotationSettings::default(), 0)) };
         Ok((document.parse()?, document.version))
     }

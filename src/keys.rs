@@ -22,6 +22,8 @@ pub mod signer;
 pub mod signing;
 pub mod store;
 pub mod test_sign;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use actor::{KeyBackend, SignerActor, SignerLimits};
 pub use cloud::{

@@ -28,7 +28,8 @@
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
 //! fair_queue      fair queues, and the queue for CPU work
-//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates
+//! jose            signed JSON objects (JWS) and public keys as JSON (JWK)
+//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates tls
 //!                 users
 //! ```
 //!
@@ -50,7 +51,7 @@
 //! one atomic operation. Policies and the mount table are published in the same way. Tokens are indexed rows behind a
 //! bounded cache.
 //!
-//! RSA keys come from three low-priority threads, with queues by key size, or from a stock ([`keys::pool`]). CPU work
+//! RSA keys come from two low-priority threads, one per class of key sizes, or from a stock ([`keys::pool`]). CPU work
 //! of more than 0.5 ms runs in the CPU queue, CRL builds run on blocking threads. Only the calling request waits for a
 //! remote signer: no actor, thread or build permit waits with it. Permits or fixed lengths limit each queue; actix
 //! mailboxes do not.
@@ -158,6 +159,7 @@ pub mod fair_queue;
 pub mod fields;
 pub mod files;
 pub mod http;
+mod jose;
 pub mod keyring;
 pub mod keys;
 pub mod mounts;
@@ -172,5 +174,6 @@ pub mod sql;
 pub mod storage;
 pub mod telemetry;
 pub mod templates;
+pub mod tls;
 pub mod users;
 pub mod x509;

@@ -186,13 +186,13 @@ impl Mounts {
     /// # Errors
     /// `NotFound` when it was just disabled; as [`Mounts::open`].
     pub(crate) async fn method<M: AuthMethod>(&self, mount: &Mount) -> Result<Arc<MethodMount<M>>> {
-        if let Some(open) = self.auth.logins().of(mount.id) {
+        if let Some(open) = self.auth.logins().method_mount(mount.id) {
             return Ok(open);
         }
         if self.is_mounted(mount.id) {
             self.open_mount(mount, InitialMountState::Stored).await?;
         }
-        self.auth.logins().of(mount.id).ok_or_else(Error::not_found)
+        self.auth.logins().method_mount(mount.id).ok_or_else(Error::not_found)
     }
 
     /// Must be called after tokens have ended: starts the revocation of their leases.

@@ -30,7 +30,7 @@ use store::{ChangeLog, ChangeLogResponse, LogPosition, LoggedMountChange};
 /// Maximum time since the last read of the log. After that, requests wait for a read.
 pub const MAX_STALENESS: Duration = Duration::from_secs(2);
 
-/// Interval between two reads of the log without a notification.
+/// Interval between two reads of the log if there is no notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two reads, so that changes in between share one.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
 /// Time after a failed read for which requests are rejected without another attempt.
 const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
-/// Time to wait for the CRLs of the node that revoked, so that one node signs and the others copy.
+/// Time to wait for the CRL of the node that revoked, so that one node signs it and the others copy it.
 const CRL_WAIT: Duration = Duration::from_millis(300);
 /// Interval between two requests to a mount to publish CRLs with another node's revocations.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
@@ -75,14 +75,14 @@ struct Follower {
     /// Locked during a read of the log.
     state: tokio::sync::Mutex<FollowerState>,
     last: Mutex<LastReads>,
-    /// `true` while CRLs of other nodes are awaited.
+    /// `true` while a mount waits for the CRL of another node.
     awaits_crls: AtomicBool,
 }
 
 /// Results of the last reads.
 struct LastReads {
     /// Start of the last successful read.
-    well: Instant,
+    succeeded: Instant,
     /// Time and error of the last failed read, if it failed after the last successful one.
     failed: Option<(Instant, Error)>,
 }
@@ -115,7 +115,7 @@ impl Nodes {
                 |change: &LoggedMountChange| (change.mount, SeenMount { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
             let state = FollowerState { point: changes.point, seen, missing_revocations: HashMap::new() };
-            let last = Mutex::new(LastReads { well: Instant::now(), failed: None });
+            let last = Mutex::new(LastReads { succeeded: Instant::now(), failed: None });
             let state = tokio::sync::Mutex::new(state);
             let awaits_crls = AtomicBool::new(false);
             Follower { log, mounts, skew, state, last, awaits_crls }
@@ -132,7 +132,10 @@ impl Nodes {
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.poll().await;
             if let (Err(error), false) = (&result, warned) {
-                telemetry::warn_task_failed("not following the other nodes at present", error);
+                telemetry::warn_task_failed(
+                    "the changes of other nodes cannot be followed; retried every second",
+                    error,
+                );
             }
             warned = result.is_err();
             tokio::time::sleep(MIN_POLL_INTERVAL).await;
@@ -181,13 +184,13 @@ fn is_unseen(state: &FollowerState, change: &LoggedMountChange) -> bool {
 }
 
 impl Follower {
-    fn last(&self) -> std::sync::MutexGuard<'_, LastReads> {
+    fn last_reads(&self) -> std::sync::MutexGuard<'_, LastReads> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `true` if the log must be read before a decision.
     fn is_stale(&self) -> bool {
-        self.last().well.elapsed() >= MAX_STALENESS || self.skew.has_moved()
+        self.last_reads().succeeded.elapsed() >= MAX_STALENESS || self.skew.has_moved()
     }
 
     async fn catch_up(&self) -> Result<()> {
@@ -196,7 +199,7 @@ impl Follower {
         if !self.is_stale() {
             return Ok(());
         }
-        let failed = self.last().failed.clone();
+        let failed = self.last_reads().failed.clone();
         if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
             return Err(error);
         }
@@ -215,12 +218,12 @@ impl Follower {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
         });
-        let mut last = self.last();
+        let mut last = self.last_reads();
         match &result {
-            Ok(()) => *last = LastReads { well: started, failed: None },
+            Ok(()) => *last = LastReads { succeeded: started, failed: None },
             Err(error) => last.failed = Some((Instant::now(), error.clone())),
         }
-        let follows = result.is_ok() || last.well.elapsed() < MAX_STALENESS;
+        let follows = result.is_ok() || last.succeeded.elapsed() < MAX_STALENESS;
         gauge!(telemetry::CHANGES_FOLLOWED).set(if follows { 1.0 } else { 0.0 });
         result
     }
@@ -235,7 +238,7 @@ impl Follower {
             // Policies and the mount table.
             self.mounts.follow_table().await?;
         }
-        self.mounts(state, &changes).await?;
+        self.follow_mounts(state, &changes).await?;
         if changes.is_other_timeline {
             tracing::warn!("the database lost commits or was replaced; all state was reloaded");
             state.seen.clear();
@@ -252,7 +255,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
+    async fn follow_mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
         let other = changes.is_other_timeline;
         let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
         let follow = |change: &LoggedMountChange| match other {

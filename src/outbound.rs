@@ -9,13 +9,12 @@ pub(crate) mod cloudb;
 mod egress_policy;
 mod exchange;
 mod token;
-mod trust;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use reqwest::Method;
-use reqwest::{Client, ClientBuilder, redirect, retry};
+use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -25,8 +24,8 @@ pub(crate) use self::exchange::{OutboundRequest, OutboundResponse, RetryPolicy, 
 #[cfg(feature = "keys-aws")]
 pub(crate) use self::token::SharedCredential;
 pub(crate) use self::token::{AccessToken, AccessTokenCache};
-use self::trust::certificates;
 use crate::error::{Error, Kind, Result};
+use crate::tls;
 
 /// Time limit for an attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,21 +82,26 @@ impl Outbound {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// Fetches a published JSON document; `who` is the subject of errors.
+    /// Fetches a published JSON document; errors begin with `service`.
     ///
     /// # Errors
-    /// `Unavailable` for any failure, because the caller who waits for the document is not to blame.
-    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: RetryPolicy, who: &str) -> Result<T> {
+    /// `Unavailable` for any failure, because the caller that waits for the document did not cause it.
+    pub(crate) async fn fetch_published<T: DeserializeOwned>(
+        &self,
+        url: &str,
+        tries: RetryPolicy,
+        service: &str,
+    ) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
         };
-        let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(who)))?;
-        let reply = call.header("Accept", "application/json").send(tries, who).await.map_err(unavailable)?;
+        let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(service)))?;
+        let reply = call.header("Accept", "application/json").send(tries, service).await.map_err(unavailable)?;
         if reply.status() != 200 {
-            return Err(Error::new(Kind::Unavailable, format!("{who}: answered with status {}", reply.status())));
+            return Err(Error::new(Kind::Unavailable, format!("{service}: answered with status {}", reply.status())));
         }
-        reply.read(who).map_err(unavailable)
+        reply.read(service).map_err(unavailable)
     }
 }
 
@@ -118,11 +122,27 @@ fn client_builder(reach: Option<EgressPolicy>) -> ClientBuilder {
 
 /// Creates the client for the CAs in `ca_pem`; empty if the system's CAs are to be trusted.
 fn prepare_client(field: &str, ca_pem: &str, reach: Option<EgressPolicy>) -> Result<OnceLock<Client>> {
-    let certificates = certificates(field, ca_pem)?;
+    let certificates = tls::parse_certificates(field, ca_pem)?;
     if certificates.is_empty() {
         return Ok(OnceLock::new());
     }
-    let built = client_builder(reach).tls_certs_only(certificates).build();
+    let parsed = certificates.iter().map(|der| Certificate::from_der(der)).collect::<reqwest::Result<Vec<_>>>();
+    let built = parsed.and_then(|certificates| client_builder(reach).tls_certs_only(certificates).build());
     let unusable = |_| Error::invalid(format!("{field}: a certificate cannot be used as an authority"));
     built.map(OnceLock::from).map_err(unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::{pem, testing};
+
+    #[test]
+    fn authority_certificate_is_used_and_a_broken_one_refused() {
+        let (_, certificate) = testing::root("ec", 256);
+        assert!(Outbound::configured("ca_pem", &pem::encode("CERTIFICATE", certificate.der())).is_ok());
+        let broken = pem::encode("CERTIFICATE", b"hunter2");
+        let error = Outbound::configured("ca_pem", &broken).map(drop).unwrap_err();
+        assert_eq!(error.text(), "ca_pem: a certificate cannot be used as an authority");
+    }
 }

@@ -40,30 +40,21 @@ pub mod workspace;
 pub mod workspace_access;
 pub mod workspace_keys;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::sql::{SqlError, SqlWork};
+use crate::sql::{self, SessionEnd, SqlError};
 use admission::StoreAdmission;
 use caller::ProjectsCaller;
 use last_use::RecentTokenUses;
 use rejection::{ApiRejection, WorkError, WorkResult};
-use store::{ApiTokenSeal, CallerId, ProjectStore, SERVER_CALLER};
+pub use store::SessionAccess;
+use store::{ApiTokenSeal, ProjectStore, SERVER_CALLER};
 pub use tx::Tx;
-
-/// The access to the store that a session needs, and the caller whose queue it joins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionAccess {
-    /// Read-only work.
-    Read(CallerId),
-    /// Work that may write.
-    Write(CallerId),
-}
 
 /// The projects API of one server. Clones share state.
 #[derive(Clone)]
@@ -71,25 +62,18 @@ pub struct Projects {
     admission: StoreAdmission,
     token_seal: Arc<dyn ApiTokenSeal>,
     clock: Clock,
-    noted: RecentTokenUses,
-}
-
-impl SessionAccess {
-    fn caller_id(self) -> CallerId {
-        let (Self::Read(caller_id) | Self::Write(caller_id)) = self;
-        caller_id
-    }
+    recent_uses: RecentTokenUses,
 }
 
 impl Projects {
     /// Creates the API on a store.
     pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn ApiTokenSeal>, clock: Clock) -> Self {
-        Self { admission: StoreAdmission::new(store), token_seal, clock, noted: RecentTokenUses::default() }
+        Self { admission: StoreAdmission::new(store), token_seal, clock, recent_uses: RecentTokenUses::default() }
     }
 
     /// Records in the background that a caller's token is in use. The next attempt is a minute later.
     pub fn note_use(&self, caller: &ProjectsCaller) {
-        if !self.noted.begins(caller, self.clock.now()) {
+        if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
         }
         let projects = self.clone();
@@ -107,10 +91,10 @@ impl Projects {
 
     /// Removes rows of a deleted organization in at most 20 sessions. The rows are already invisible to
     /// requests. [`Projects::sweep`] removes the remaining rows.
-    pub async fn clear(&self, organization: i64, access: SessionAccess) {
+    pub async fn remove_ended_rows(&self, organization: i64, access: SessionAccess) {
         /// Each session removes at most `tx::MAX_ROWS_PER_SESSION` rows.
-        const FEW: usize = 20;
-        for _ in 0..FEW {
+        const MAX_REMOVAL_SESSIONS: usize = 20;
+        for _ in 0..MAX_REMOVAL_SESSIONS {
             let step = self.run("organization_ending", access, move |mut tx| {
                 async move { organization::removal::remove_some_rows(&mut tx, organization).await }.boxed_local()
             });
@@ -129,7 +113,7 @@ impl Projects {
     /// # Errors
     /// Those of the store. The next sweep continues.
     pub async fn sweep(&self) -> crate::error::Result<()> {
-        self.token_seal.keep().await?;
+        self.token_seal.seal_unsealed_tokens().await?;
         loop {
             let begun = Instant::now();
             let step = self.run("organization_ending", SessionAccess::Write(SERVER_CALLER), |mut tx| {
@@ -156,40 +140,19 @@ impl Projects {
     ) -> Result<T, ApiRejection> {
         let clock = self.clock.clone();
         let seal = Arc::clone(&self.token_seal);
-        let kept = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&kept);
-        let keep = move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        let work = Arc::new(work);
-        let keep = Arc::new(keep);
-        let in_session: SqlWork = Arc::new(move |session| {
-            let work = Arc::clone(&work);
-            let keep = Arc::clone(&keep);
-            let now = clock.now();
-            let seal = Arc::clone(&seal);
+        let (work, result) = sql::capture_result(move |session| {
+            let work = work(Tx::new(session, Arc::clone(&seal), clock.now()));
             async move {
-                match work(Tx::new(session, seal, now)).await {
-                    Ok(value) => {
-                        keep(Ok(value));
-                        Ok(())
-                    }
-                    Err(WorkError::Refused(refusal)) => {
-                        keep(Err(refusal));
-                        Err(SqlError::Rejected)
-                    }
+                match work.await {
+                    Ok(value) => Ok(SessionEnd::Commit(Ok(value))),
+                    Err(WorkError::Refused(refusal)) => Ok(SessionEnd::RollBack(Err(refusal))),
                     Err(WorkError::Store(failure)) => Err(failure),
                 }
             }
             .boxed_local()
         });
-        let ran = self.admission.run(access.caller_id(), move |store| match access {
-            SessionAccess::Read(caller_id) => store.read(name, caller_id, in_session),
-            SessionAccess::Write(caller_id) => store.write(name, caller_id, in_session),
-        });
-        match ran.await? {
-            Ok(()) | Err(SqlError::Rejected) => {
-                let outcome = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-                outcome.unwrap_or_else(|| Err(Error::internal("a store session ended without a result").into()))
-            }
+        match self.admission.run(access, |store| store.run(name, access, work)).await? {
+            Ok(()) | Err(SqlError::Rejected) => result.take()?,
             Err(failure) => Err(failure.into()),
         }
     }

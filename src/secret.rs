@@ -132,7 +132,7 @@ impl PartlySecret {
 
     /// Appends a secret.
     pub fn push_secret(&mut self, secret: &[u8]) {
-        self.write_secret(|own| own.push(secret));
+        self.write_secret(|buffer| buffer.push(secret));
     }
 
     /// Appends another buffer; its secret parts stay secret.

@@ -35,6 +35,7 @@ use actix_web::App;
 use actix_web::dev;
 use actix_web::http::header::STRICT_TRANSPORT_SECURITY;
 use actix_web::middleware::{Condition, DefaultHeaders};
+use actix_web::web::ServiceConfig;
 use futures_util::FutureExt as _;
 use futures_util::future::join;
 use ipnet::IpNet;
@@ -62,7 +63,7 @@ use crate::mounts::{MountGrants, Mounts};
 use crate::nodes::{Baseline, Nodes};
 use crate::pki::Engine;
 use crate::projects::Projects;
-use crate::storage::{self, Database, Storage, Stores};
+use crate::storage::{self, Database, Storage, StorageOptions, Stores};
 use crate::telemetry;
 use capacity::ConnectionCaps;
 use connections::{Connections, loopback_networks};
@@ -101,7 +102,7 @@ pub struct ServerOptions {
     /// The clock.
     pub clock: Clock,
     /// The store.
-    pub storage: storage::StorageOptions,
+    pub storage: StorageOptions,
     /// The PKCS #11 libraries that managed keys may use.
     pub pkcs11_libraries: Libraries,
     /// The settings of the cloud services of managed keys.
@@ -176,17 +177,13 @@ impl Server {
         let public = options.public_listen.map(public_caps);
         let taken = public.map_or(0, |(_, caps)| caps.total + caps.spare());
         let caps = capacity::compute_caps(options.connections, files.saturating_sub(taken), workers);
-        let kinds = StoreKinds { storage: options.storage.database.engine(), seal: options.storage.seal_key.kind() };
         let database = &options.storage.database;
         let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
-        let storage = storage::open(options.storage).await?;
+        let storage = storage::open(options.storage.clone()).await?;
         let stores = between(storage.stores());
-        let ServerOptions { listen, tls, metrics_listen, rsa_key_stock, store_probe_interval, .. } = options;
-        let keys =
-            ManagedKeyOptions { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
-        let ServerOptions { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
-        let given = DomainOptions { clock, logins, settings, skew_limit, audit, listeners };
-        match open_domains(stores, keys, given, kinds).await {
+        let ServerOptions { listen, metrics_listen, rsa_key_stock, store_probe_interval, .. } = options;
+        let tls = options.tls.clone();
+        match open_domains(stores, options).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 Ok(Self {
@@ -290,15 +287,11 @@ impl Server {
     /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
     fn bind_public(&self) -> Result<Option<BoundListener<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
-        let shared = self.shared.clone();
-        let app = move || {
-            let state = WorkerState::new(shared.clone());
-            App::new().configure(|app| http::public::configure(app, state)).wrap_fn(listener::track_request)
-        };
         let connections = Connections::new("public", caps, self.exempt());
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
-        listener::bind(ListenerSetup { address, setting, tls: None, workers, connections }, app).map(Some)
+        let setup = ListenerSetup { address, setting, tls: None, workers, connections };
+        self.bind_open(setup, http::public::configure).map(Some)
     }
 
     /// Networks that count only against the total limit, not against the limit per address.
@@ -307,13 +300,23 @@ impl Server {
     }
 
     fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
-        let shared = self.shared.clone();
         let connections = Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec());
+        let setup = ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections };
+        self.bind_open(setup, http::configure_metrics)
+    }
+
+    /// Binds a listener whose routes need no token.
+    fn bind_open(
+        &self,
+        setup: ListenerSetup,
+        configure: fn(&mut ServiceConfig, WorkerState),
+    ) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
+        let shared = self.shared.clone();
         let app = move || {
             let state = WorkerState::new(shared.clone());
-            App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::track_request)
+            App::new().configure(|app| configure(app, state)).wrap_fn(listener::track_request)
         };
-        listener::bind(ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections }, app)
+        listener::bind(setup, app)
     }
 
     /// Closes the store of a server that does not serve.
@@ -327,50 +330,25 @@ impl Server {
     }
 }
 
-struct ManagedKeyOptions {
-    libraries: Libraries,
-    cloud: CloudSettings,
-    signers: Option<Arc<dyn Signers>>,
-}
-
-/// The types of the store and of its seal, as clients see them.
-struct StoreKinds {
-    storage: &'static str,
-    seal: &'static str,
-}
-
-struct DomainOptions {
-    clock: Clock,
-    logins: LoginSettings,
-    settings: HttpSettings,
-    skew_limit: Duration,
-    audit: Vec<DeviceSettings>,
-    listeners: Vec<Arc<dyn Device>>,
-}
-
-async fn open_domains(
-    stores: Stores,
-    keys: ManagedKeyOptions,
-    given: DomainOptions,
-    kinds: StoreKinds,
-) -> Result<ServerState> {
-    let DomainOptions { clock, logins, settings, skew_limit, audit, listeners } = given;
+async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerState> {
+    let ServerOptions { clock, logins, settings, cloud, .. } = options;
     // Read before anything else, so that changes made from now on are noticed.
     let baseline = match stores.changes {
-        Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
+        Some(log) => Some(Baseline::read(log, clock.clone(), options.skew_limit).await?),
         None => None,
     };
-    let identity = identity(&*stores.auth, kinds).await?;
-    let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
+    let identity = identity(&*stores.auth, &options.storage).await?;
+    let writers = audit::open(&*stores.auth, options.audit, &clock).await?;
+    let audit = Audit::new(writers, options.listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
     let reach = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.record_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
-    let outbound = keys.cloud.reach;
-    let devices = Devices::new(keys.libraries, CloudServices::new(keys.cloud, clock.clone())?);
+    let outbound = cloud.reach;
+    let devices = Devices::new(options.pkcs11_libraries, CloudServices::new(cloud, clock.clone())?);
     let keyring = Keyring::new(stores.keyring, clock.clone());
     let managed_keys = ManagedKeys::open(stores.managed_keys, devices, grants, clock.clone()).await?;
-    let signers = keys.signers.unwrap_or_else(|| managed_keys.clone());
+    let signers = options.signers.unwrap_or_else(|| managed_keys.clone());
     let engine = Engine::new(stores.pki, settings.serial_numbers.source(&clock), signers, clock.clone(), outbound);
     let mounts = Mounts::open(auth.clone(), managed_keys.clone(), engine.clone()).await?;
     let stopping = Stopping::default();
@@ -430,14 +408,15 @@ pub async fn write_server_document(
 }
 
 /// Returns the identity of the installation, which the first start creates.
-async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<InstallationIdentity> {
+async fn identity(store: &dyn AuthStore, opened: &StorageOptions) -> Result<InstallationIdentity> {
     let cluster_id = match cluster_id(store).await {
         // Another node created it at the same time; use that one.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(InstallationIdentity { cluster_id, cluster_name, storage_type: kinds.storage, seal_type: kinds.seal })
+    let storage_type = opened.database.engine();
+    Ok(InstallationIdentity { cluster_id, cluster_name, storage_type, seal_type: opened.seal_key.kind() })
 }
 
 async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
@@ -566,12 +545,12 @@ impl RunningServer {
         };
         let (served, public) = join(self.main.stop(true), public).await;
         if let Err(error) = public {
-            tracing::warn!("the public listener had failed: {error}");
+            telemetry::outage::warn_task_failed("the public listener ended before the server stopped", &error);
         }
         if let Some(metrics) = self.metrics
             && let Err(error) = metrics.stop(false).await
         {
-            tracing::warn!("the metrics listener had failed: {error}");
+            telemetry::outage::warn_task_failed("the metrics listener ended before the server stopped", &error);
         }
         // Before the store closes: a backup must not get the confirmation that its file was held until the end.
         if let Some(operator) = self.operator {

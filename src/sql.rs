@@ -5,8 +5,9 @@
 //! or ` FOR KEY SHARE`, because it has only one writer. Work on a writing session is one transaction. It may run
 //! several times after serialization conflicts, so it must have no effect outside of its session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
@@ -29,7 +30,8 @@ pub enum SqlValue {
     Ints(Vec<i64>),
     /// A list of texts, for `= ANY($n)`; never in a row.
     Texts(Vec<String>),
-    /// A list of byte strings, for PostgreSQL only; never in a row.
+    /// A list of byte strings, for `= ANY($n)`; never in a row. SQLite runs the statement once for each, so it must not
+    /// order, limit or aggregate.
     ByteStrings(Vec<Vec<u8>>),
 }
 
@@ -60,6 +62,12 @@ impl From<String> for SqlValue {
 impl From<Vec<u8>> for SqlValue {
     fn from(value: Vec<u8>) -> Self {
         Self::Bytes(value)
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for SqlValue {
+    fn from(value: [u8; N]) -> Self {
+        Self::Bytes(value.to_vec())
     }
 }
 
@@ -213,7 +221,7 @@ pub trait SqlSession {
 
     /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
     /// whose selectivity differs by orders of magnitude.
-    fn fit(&mut self);
+    fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>>;
@@ -222,3 +230,50 @@ pub trait SqlSession {
 /// A unit of work for one session.
 pub type SqlWork =
     Arc<dyn for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<(), SqlError>> + Send + Sync>;
+
+/// The result of work, and the end of its transaction.
+pub enum SessionEnd<T> {
+    /// The changes are stored.
+    Commit(T),
+    /// The changes are discarded, and the session ends with [`SqlError::Rejected`].
+    RollBack(T),
+}
+
+/// The result of work that a store has run. Stores do not transport results.
+pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> SessionResult<T> {
+    /// Returns the result of the last run.
+    ///
+    /// # Errors
+    /// `Internal` if the work did not run.
+    pub fn take(&self) -> Result<T, Error> {
+        let result = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.ok_or_else(|| Error::internal("work that did not run"))
+    }
+}
+
+/// Wraps work so that its result can be taken after the session.
+pub fn capture_result<T: Send + 'static>(
+    work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<SessionEnd<T>, SqlError>>
+    + Send
+    + Sync
+    + 'static,
+) -> (SqlWork, SessionResult<T>) {
+    let slot = Arc::new(Mutex::new(None));
+    let result = SessionResult(Arc::clone(&slot));
+    let captured: SqlWork = Arc::new(move |session| {
+        let work = work(session);
+        let slot = Arc::clone(&slot);
+        async move {
+            let (result, end) = match work.await? {
+                SessionEnd::Commit(result) => (result, Ok(())),
+                SessionEnd::RollBack(result) => (result, Err(SqlError::Rejected)),
+            };
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            end
+        }
+        .boxed_local()
+    });
+    (captured, result)
+}

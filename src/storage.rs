@@ -16,10 +16,12 @@ mod database;
 pub mod disk_space;
 mod documents;
 mod embedded;
+mod engine;
 pub mod inspection;
 mod keyring;
 mod keys;
 mod managed_keys;
+mod migrations;
 mod pki;
 mod postgres;
 mod progress;
@@ -63,6 +65,7 @@ use store::Store;
 const USAGE_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Options for opening a store.
+#[derive(Clone)]
 pub struct StorageOptions {
     /// The location of the data.
     pub database: Database,

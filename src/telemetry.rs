@@ -78,8 +78,8 @@ fn register(metric: &Metric) {
         MetricKind::Counter => {
             metrics::describe_counter!(name, unit, help);
             shown.then(|| metrics::counter!(name));
-            for (label, value) in metric.starts {
-                let _shown = metrics::counter!(name, *label => *value);
+            for value in metric.initial_values {
+                let _shown = metrics::counter!(name, metric.labels[0] => *value);
             }
         }
         MetricKind::Gauge => {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_counted_by_mount_and_status() {
+    fn responses_are_counted_by_mount_and_status() {
         install_metrics().unwrap();
         let meter = RouteMeter::new("test", "read", "kind/:name".to_owned());
         let mount = MountMeter::of("counted/");

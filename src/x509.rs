@@ -23,6 +23,7 @@ pub mod public_key;
 pub mod raw_extension;
 pub mod reader;
 pub mod serial;
+mod signed;
 pub mod tbs;
 pub mod time;
 pub mod usage;

@@ -14,6 +14,9 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
 };
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+use crate::environment::Facts;
 
 /// RSA keys generated for the mean. Generation times vary several-fold, so a few keys are not enough.
 const RSA_KEYS: u32 = 400;
@@ -22,6 +25,7 @@ const RSA_TIME: Duration = Duration::from_secs(30);
 const P99_MS: f64 = 15.0;
 
 /// Times per operation on one core, in microseconds unless the name says otherwise.
+#[derive(Default)]
 pub(crate) struct Anchors {
     pub(crate) p256_sign: f64,
     pub(crate) p256_verify: f64,
@@ -51,6 +55,40 @@ impl Anchors {
     /// Returns the RSA-2048 keys per second that all cores generate together.
     pub(crate) fn rsa_2048_per_second(&self) -> Option<f64> {
         self.rsa_2048_keygen_ms.map(|ms| self.cores as f64 * 1000.0 / ms)
+    }
+
+    /// Returns the measurements for the text and the page of a report.
+    pub(crate) fn facts(&self) -> Facts {
+        let rsa = self
+            .rsa_2048_keygen_ms
+            .zip(self.rsa_2048_per_second())
+            .map(|(ms, limit)| format!("{ms:.1} ms, so at most {limit:.1} per second on {} cores", self.cores));
+        let allowance = format!("{:.2} ms (15 ms and three times the p99 of fdatasync)", self.p99_allowance_ms());
+        let facts = [
+            ("P-256 sign", Some(format!("{:.1} µs", self.p256_sign))),
+            ("P-256 verify", Some(format!("{:.1} µs", self.p256_verify))),
+            ("P-256 key", Some(format!("{:.1} µs", self.p256_keygen))),
+            ("RSA-2048 key", rsa),
+            ("SHA-256", Some(format!("{:.2} GB/s", self.sha256_gb_per_second()))),
+            ("fdatasync of 8 KiB", Some(format!("p50 {:.0} µs, p99 {:.0} µs", self.fdatasync_p50, self.fdatasync_p99))),
+            ("p99 allowance", Some(allowance)),
+        ];
+        facts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "cores": self.cores,
+            "p256_sign_us": self.p256_sign,
+            "p256_verify_us": self.p256_verify,
+            "p256_keygen_us": self.p256_keygen,
+            "rsa_2048_keygen_ms": self.rsa_2048_keygen_ms,
+            "rsa_2048_keys_per_second": self.rsa_2048_per_second(),
+            "sha256_64mib_ms": self.sha256_64mib_ms,
+            "fdatasync_us": self.fdatasync,
+            "fdatasync_p50_us": self.fdatasync_p50,
+            "fdatasync_p99_us": self.fdatasync_p99,
+        })
     }
 }
 
@@ -174,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_threads_have_a_cost_and_a_failed_start_ends_them() {
+    fn busy_threads_are_measured_and_end_after_a_failed_start() {
         let add = || Ok(|| (0..1000_u64).map(std::hint::black_box).sum::<u64>());
         assert!(busy_micros(2, 10, add).unwrap() > 0.0);
         let first = std::sync::atomic::AtomicBool::new(true);
@@ -186,21 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn the_anchors_are_positive_and_limits_follow_from_them() {
+    fn anchors_are_positive_and_determine_limits() {
         let folder = tempfile::tempdir().unwrap();
         let mut times = fdatasyncs(folder.path()).unwrap();
         assert!(times.is_sorted() && times.remove(0) > 0.0);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the probe is removed");
         let anchors = Anchors {
-            p256_sign: 1.0,
-            p256_verify: 1.0,
-            p256_keygen: 1.0,
             sha256_64mib_ms: 1.0,
-            fdatasync: 200.0,
-            fdatasync_p50: 150.0,
             fdatasync_p99: 500.0,
             rsa_2048_keygen_ms: Some(50.0),
             cores: 4,
+            ..Anchors::default()
         };
         assert_eq!(anchors.p99_allowance_ms(), 16.5);
         assert_eq!(anchors.rsa_2048_per_second(), Some(80.0));

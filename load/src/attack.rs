@@ -11,30 +11,31 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::Args;
+use crate::background::{AnswerCounts, BackgroundLoad, RepeatedRequest};
 use crate::client::{Peer, Wire};
-use crate::crowd::{Answers, Crowd, Kind};
-use crate::drive::{Answered, Bounds, Class, Figures, Place, drive};
-use crate::format::counts;
-use crate::ocsp::Asked;
+use crate::drive::{Bounds, Class, Place, drive};
+use crate::figures::Figures;
+use crate::ocsp_requests::CertificateRequests;
+use crate::order::RunArgs;
 use crate::pace::Pace;
-use crate::plan::Stock;
+use crate::plan::{CLIENTS, Plan, Stock};
 use crate::preload;
-use crate::run_context::is_interrupted;
-use crate::server::{MOUNT, Started};
+use crate::report::Report;
+use crate::run_context::{begun, is_interrupted};
+use crate::server::{MOUNT, Server};
 
 /// Default numbers of attacker connections.
-const CONNECTIONS: [usize; 3] = [64, 256, 900];
+const DEFAULT_CONNECTIONS: [usize; 3] = [64, 256, 900];
 /// Connections of the victim, and its requests per second: for `issue`, and for other requests.
-const VICTIMS: usize = 4;
-const RATE: f64 = 100.0;
-const SLOW_RATE: f64 = RATE / 5.0;
+const VICTIM_CONNECTIONS: usize = 4;
+const VICTIM_RATE: f64 = 100.0;
+const SLOW_VICTIM_RATE: f64 = VICTIM_RATE / 5.0;
 /// Limits: p99 relative to its value without an attack, p99 in milliseconds, memory in MiB.
 const MAX_RATIO: f64 = 3.0;
 const MAX_P99_MS: f64 = 20.0;
 const MAX_RESIDENT_MIB: f64 = 300.0;
 /// Certificates in the lists that the attacker requests.
-const CERTIFICATES: u64 = 2_000;
+const LISTED_CERTIFICATES: u64 = 2_000;
 /// Suffix of the mount whose CA has an RSA-4096 key.
 const RSA_SUFFIX: &str = "-rsa";
 
@@ -52,142 +53,157 @@ struct Victim {
     class: Class,
     /// Requests per second. A write is a separate commit, and a handshake takes several milliseconds.
     rate: f64,
-    attacks: Vec<Attack>,
+    attacks: Vec<RepeatedRequest>,
 }
 
-struct Attack {
-    kind: Kind,
-    /// `false`: the attacker sends no token.
-    has_token: bool,
-}
-
-struct Part {
+/// The victim's results during one attack, or without an attack.
+struct AttackPart {
     attack: &'static str,
     victim: String,
     connections: usize,
-    quiet: Option<f64>,
-    figures: Measured,
-    answers: Answers,
+    /// The victim's p99 without an attack.
+    quiet_p99_ms: Option<f64>,
+    figures: Figures,
+    answers: AnswerCounts,
 }
 
-struct Measured {
-    answered: Answered,
-    resident_mib: f64,
+/// Attacker and victim at one server.
+struct Duel<'a> {
+    server: &'a Server,
+    attacker: Peer,
+    victim: Peer,
+    attacker_token: String,
+    victim_token: String,
+    /// Numbers of attacker connections.
+    connections: Vec<usize>,
+    plan: &'a Plan,
 }
 
 /// Measures every victim and prints the table. Fails if a limit is exceeded.
-pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let launch = args.launch()?;
-    let server = Started::launch(&launch).await?;
+pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
+    let launch = &args.target.launch;
+    let plan = args.plan();
+    let connections = if plan.clients == CLIENTS { DEFAULT_CONNECTIONS.to_vec() } else { vec![plan.clients.into()] };
+    let server = Server::launch(launch).await?;
     let store = server.store()?;
-    let tokens = prepare(&server, args.quiet).await?;
+    let [attacker_token, victim_token] = prepare(&server, plan.quiet).await?;
+    let attacker = server.peer.clone();
+    let victim = server.peer.clone();
+    let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
     let mut parts = Vec::new();
-    let victims = victims(&server).await?;
-    let peers = Peers { attacker: server.peer.clone(), victim: server.peer.clone() };
-    beside(args, &server, &peers, &tokens, victims, &mut parts).await?;
-    if args.target.postgres.is_none() && !is_interrupted() {
+    let mut outcome = duel.measure(victims(&server).await?, &mut parts).await;
+    let connections = duel.connections;
+    if launch.postgres.is_none() && outcome.is_ok() && !is_interrupted() {
         drop(server);
-        let server = Started::over_tls(&launch).await?;
+        let server = Server::over_tls(launch).await?;
+        let [attacker, victim] = [ATTACKER, VICTIM].map(|address| server.peer.anew_from(address));
         // Dropping the first server removed the tokens; handshakes need none.
-        let tokens = Default::default();
-        let peers = Peers { attacker: server.peer.anew_from(ATTACKER), victim: server.peer.anew_from(VICTIM) };
-        beside(args, &server, &peers, &tokens, vec![handshakes()], &mut parts).await?;
+        let [attacker_token, victim_token] = <[String; 2]>::default();
+        let duel = Duel { server: &server, attacker, victim, attacker_token, victim_token, connections, plan: &plan };
+        outcome = duel.measure(vec![handshakes()], &mut parts).await;
     }
-    let shown: Vec<Value> = parts.iter().map(Part::json).collect();
-    args.outputs.write_json(&json!({ "scenario": "attack", "store": store, "parts": shown }))?;
-    let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(Part::title).collect();
+    let json: Vec<Value> = parts.iter().map(AttackPart::json).collect::<Result<_, _>>()?;
+    let columns = [
+        ("victim", "/victim"),
+        ("attack", "/attack"),
+        ("connections", "/connections"),
+        ("p50 ms", "/p50_ms"),
+        ("p99 ms", "/p99_ms"),
+        ("ratio", "/ratio"),
+        ("MiB", "/resident_mib"),
+        ("", "/holds"),
+        ("errors", "/errors"),
+        ("answers to the attacker", "/answers"),
+    ];
+    Report::new("attack", json!({ "scenario": "attack", "store": store, "parts": json }))
+        .table("victims during the attacks", "/parts", &columns)
+        .publish(&args.outputs)?;
+    outcome?;
+    let missed: Vec<String> = parts.iter().filter(|part| !part.holds()).map(AttackPart::title).collect();
     if missed.is_empty() { Ok(()) } else { Err(format!("limits exceeded: {}", missed.join("; "))) }
 }
 
-struct Peers {
-    attacker: Peer,
-    victim: Peer,
-}
-
-/// Measures each victim without an attack, and during each of its attacks.
-async fn beside(
-    args: &Args,
-    server: &Started,
-    peers: &Peers,
-    (attacker, token): &(String, String),
-    victims: Vec<Victim>,
-    parts: &mut Vec<Part>,
-) -> Result<(), String> {
-    let sizes = if args.clients == crate::CLIENTS { CONNECTIONS.to_vec() } else { vec![args.clients.into()] };
-    let place = Place { peer: &peers.victim, token, ..server.place() };
-    let mut done = |part: Part| {
-        part.print();
-        parts.push(part);
-    };
-    for Victim { class, rate, attacks } in victims {
-        if is_interrupted() {
-            return Ok(());
-        }
-        let victim = class.name.clone();
-        let figures = measure(args, server, &place, &class, rate).await?;
-        let quiet = figures.answered.known(99.0);
-        let answers = Answers::new();
-        done(Part { attack: "none", victim: victim.clone(), connections: 0, quiet, figures, answers });
-        for Attack { kind, has_token } in attacks {
-            let token = if has_token { attacker } else { "" };
-            for connections in sizes.iter().copied() {
-                if is_interrupted() {
-                    return Ok(());
+impl Duel<'_> {
+    /// Measures each victim without an attack, and during each of its attacks.
+    async fn measure(&self, victims: Vec<Victim>, parts: &mut Vec<AttackPart>) -> Result<(), String> {
+        for Victim { class, rate, attacks } in victims {
+            if is_interrupted() {
+                return Ok(());
+            }
+            let victim = class.name.clone();
+            let figures = self.victim_run(&class, rate).await?;
+            let quiet_p99_ms = figures.only()?.percentile_ms(99.0);
+            let answers = AnswerCounts::new();
+            parts.push(AttackPart { attack: "none", victim, connections: 0, quiet_p99_ms, figures, answers });
+            for request in attacks {
+                for connections in self.connections.iter().copied() {
+                    if is_interrupted() {
+                        return Ok(());
+                    }
+                    let name = request.name;
+                    let token = self.attacker_token.clone();
+                    let requests = vec![request.clone()];
+                    let peer = self.attacker.clone();
+                    let attacker = BackgroundLoad { peer, token, connections, requests, pause: None };
+                    let (figures, mut answers) = attacker.during(self.victim_run(&class, rate)).await?;
+                    let victim = class.name.clone();
+                    let answers = answers.remove(name).unwrap_or_default();
+                    let part = AttackPart { attack: name, victim, connections, quiet_p99_ms, figures, answers };
+                    let verdict = if part.holds() { "held" } else { "missed" };
+                    begun(self.plan.quiet, &format!("{}: {verdict}", part.title()));
+                    parts.push(part);
+                    // Queued requests must not affect the next part.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                 }
-                let crowd = Crowd::start(&peers.attacker, token, connections, kind.clone())?;
-                let (figures, answers) = crowd.during(measure(args, server, &place, &class, rate)).await?;
-                done(Part { attack: kind.name, victim: victim.clone(), connections, quiet, figures, answers });
-                // Queued requests must not affect the next part.
-                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    async fn victim_run(&self, victim: &Class, rate: f64) -> Result<Figures, String> {
+        let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
+        let time = Duration::from_secs(self.plan.seconds);
+        let bounds = Bounds { requests: u64::MAX, time, pace, quiet: true };
+        let place = Place { peer: &self.victim, token: &self.victim_token, ..self.server.place() };
+        drive(&place, vec![victim.clone()], &bounds, self.server.watched).await
+    }
 }
 
-impl Part {
+impl AttackPart {
     fn title(&self) -> String {
         format!("{} × {} beside {}", self.connections, self.attack, self.victim)
     }
 
-    fn ratio(&self) -> Option<f64> {
-        Some(self.figures.answered.known(99.0)? / self.quiet?)
+    fn p99_ms(&self) -> Option<f64> {
+        self.figures.only().ok()?.percentile_ms(99.0)
+    }
+
+    fn resident_mib(&self) -> f64 {
+        let samples = self.figures.samples.iter().filter_map(|sample| sample.resident_mib);
+        samples.chain(self.figures.server_mib).fold(0.0, f64::max)
     }
 
     fn holds(&self) -> bool {
-        let p99 = self.figures.answered.known(99.0);
-        let is_fast = p99.zip(self.quiet).is_some_and(|(p99, quiet)| p99 <= (MAX_RATIO * quiet).max(MAX_P99_MS));
-        is_fast && self.figures.answered.errors.is_empty() && self.figures.resident_mib <= MAX_RESIDENT_MIB
+        let p99s = self.p99_ms().zip(self.quiet_p99_ms);
+        let is_fast = p99s.is_some_and(|(p99, quiet)| p99 <= (MAX_RATIO * quiet).max(MAX_P99_MS));
+        is_fast && self.figures.errors().is_empty() && self.resident_mib() <= MAX_RESIDENT_MIB
     }
 
-    fn json(&self) -> Value {
-        let answered = &self.figures.answered;
-        json!({ "attack": self.attack, "victim": self.victim, "connections": self.connections,
-            "requests": answered.count(), "errors": answered.errors, "p50_ms": answered.known(50.0),
-            "p99_ms": answered.known(99.0), "ratio": self.ratio(), "resident_mib": self.figures.resident_mib,
-            "answers": self.answers, "holds": self.holds() })
-    }
-
-    fn print(&self) {
-        let answered = &self.figures.answered;
-        println!(
-            "  {} {:<26} {:>4} × {:<14} p50 {:>8.2}  p99 {:>8.2} ms  {:>6.1} x  {:>5.0} MiB  {} {:?}",
-            if self.holds() { "holds " } else { "MISSED" },
-            self.victim,
-            self.connections,
-            self.attack,
-            answered.known(50.0).unwrap_or(f64::NAN),
-            answered.known(99.0).unwrap_or(f64::NAN),
-            self.ratio().unwrap_or(f64::NAN),
-            self.figures.resident_mib,
-            counts(&self.answers),
-            answered.errors,
-        );
+    fn json(&self) -> Result<Value, String> {
+        let mut json = self.figures.only()?.part_json();
+        json["attack"] = self.attack.into();
+        json["victim"] = self.victim.clone().into();
+        json["connections"] = self.connections.into();
+        json["ratio"] = json!(self.p99_ms().zip(self.quiet_p99_ms).map(|(p99, quiet)| p99 / quiet));
+        json["resident_mib"] = self.resident_mib().into();
+        json["answers"] = json!(self.answers);
+        json["holds"] = self.holds().into();
+        Ok(json)
     }
 }
 
 /// Creates the objects for attacker and victim, and returns their tokens.
-async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), String> {
+async fn prepare(server: &Server, quiet: bool) -> Result<[String; 2], String> {
     let provisioner = server.place().provisioner;
     let prefix = provisioner.name();
     let all = "path \"*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \"sudo\"] }";
@@ -212,9 +228,9 @@ async fn prepare(server: &Started, quiet: bool) -> Result<(String, String), Stri
     ] {
         provisioner.remove_later(format!("the {kind} at {path}"), Wire::Secrets, path);
     }
-    preload::fill(&server.place(), Stock { certificates: CERTIFICATES, revoked: 0 }, None, quiet).await?;
+    preload::fill(&server.place(), Stock { certificates: LISTED_CERTIFICATES, revoked: 0 }, None, quiet).await?;
     let token = json!({ "policies": [prefix], "ttl": "24h" });
-    Ok((provisioner.token(&token).await?, provisioner.token(&token).await?))
+    Ok([provisioner.token(&token).await?, provisioner.token(&token).await?])
 }
 
 fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
@@ -234,17 +250,16 @@ fn policy(name: &str) -> Value {
     json!({ "policy": format!("path \"secret/{name}\" {{ capabilities = [\"read\"] }}") })
 }
 
-async fn victims(server: &Started) -> Result<Vec<Victim>, String> {
+async fn victims(server: &Server) -> Result<Vec<Victim>, String> {
     let prefix = server.place().provisioner.name();
     let rsa_mount = format!("{prefix}{RSA_SUFFIX}");
     let place = Place { mount: &rsa_mount, ..server.place() };
-    let about = Asked::find(&place, 1).await?.class(&Method::GET, true, 1);
+    let about = CertificateRequests::find(&place, 1).await?.class(&Method::GET, true, 1);
     let ocsp = String::from_utf8_lossy(&about.bodies[0]).into_owned();
     let list = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let leaf = json!({ "common_name": "attack.example.test" });
     let sign = post("rsa-sign", format!("/v1/{rsa_mount}/issue/leaf"), &leaf);
-    let nonce = Attack { has_token: false, ..attack(get("ocsp-nonce", ocsp)) };
-    let again = Attack { kind: nonce.kind.clone(), ..nonce };
+    let nonce = RepeatedRequest { has_token: false, ..get("ocsp-nonce", ocsp) };
     let role = post("role-writes", role_path(prefix, "attack"), &any_name());
     let policies = post("policy-writes", policy_path(prefix, "attacked"), &policy("attacked"));
     let detailed = get("detailed-list", format!("/v1/{MOUNT}/certs/detailed?limit=250"));
@@ -253,28 +268,28 @@ async fn victims(server: &Started) -> Result<Vec<Victim>, String> {
     // The server detects the wrong password only after the key derivation, and imports nothing.
     let import = json!({ "p12": SLOW_PKCS12, "password": "wrong" });
     let issue = vec![
-        attack(sign.clone()),
-        attack(post("rsa-keys", format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), &leaf)),
-        attack(post("p12-issue", format!("/v1/{MOUNT}/issue/{prefix}-p12"), &p12)),
-        attack(post("p12-import", format!("/v1/{MOUNT}/issuers/import/bundle"), &import)),
-        nonce,
-        attack(Kind { method: list.clone(), ..detailed }),
-        attack(Kind { method: list, gzip: true, ..names }),
-        attack(role.clone()),
-        attack(policies.clone()),
+        sign.clone(),
+        post("rsa-keys", format!("/v1/{MOUNT}/issue/{prefix}-rsa-keys"), &leaf),
+        post("p12-issue", format!("/v1/{MOUNT}/issue/{prefix}-p12"), &p12),
+        post("p12-import", format!("/v1/{MOUNT}/issuers/import/bundle"), &import),
+        nonce.clone(),
+        RepeatedRequest { method: list.clone(), ..detailed },
+        RepeatedRequest { method: list, gzip: true, ..names },
+        role.clone(),
+        policies.clone(),
     ];
     let victim = json!({ "common_name": "victim.example.test" });
     Ok(vec![
-        writer("issue", RATE, format!("/v1/{MOUNT}/issue/{prefix}-victim"), &victim, issue),
+        writer("issue", VICTIM_RATE, format!("/v1/{MOUNT}/issue/{prefix}-victim"), &victim, issue),
         writer(
             "issue, RSA-4096 authority",
-            RATE,
+            VICTIM_RATE,
             format!("/v1/{rsa_mount}/issue/leaf"),
             &victim,
-            vec![attack(sign), again],
+            vec![sign, nonce],
         ),
-        writer("role write", SLOW_RATE, role_path(prefix, "victim-2"), &any_name(), vec![attack(role)]),
-        writer("policy write", SLOW_RATE, policy_path(prefix, "victim"), &policy("victim"), vec![attack(policies)]),
+        writer("role write", SLOW_VICTIM_RATE, role_path(prefix, "victim-2"), &any_name(), vec![role]),
+        writer("policy write", SLOW_VICTIM_RATE, policy_path(prefix, "victim"), &policy("victim"), vec![policies]),
     ])
 }
 
@@ -282,42 +297,26 @@ fn any_name() -> Value {
     json!({ "allow_any_name": true })
 }
 
-fn attack(kind: Kind) -> Attack {
-    Attack { kind, has_token: true }
+fn get(name: &'static str, path: String) -> RepeatedRequest {
+    RepeatedRequest::get(name, Wire::Secrets, path)
 }
 
-fn get(name: &'static str, path: String) -> Kind {
-    Kind::get(name, Wire::Secrets, path)
-}
-
-fn post(name: &'static str, path: String, body: &Value) -> Kind {
-    Kind::post(name, Wire::Secrets, path, body.to_string())
+fn post(name: &'static str, path: String, body: &Value) -> RepeatedRequest {
+    RepeatedRequest::post(name, Wire::Secrets, path, body.to_string())
 }
 
 /// Returns a victim that sends POST requests.
-fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<Attack>) -> Victim {
-    let class = Class::post(name, VICTIMS, path, vec![body.to_string().into()], |_| true);
+fn writer(name: &str, rate: f64, path: String, body: &Value, attacks: Vec<RepeatedRequest>) -> Victim {
+    let class = Class::post(name, VICTIM_CONNECTIONS, path, vec![body.to_string().into()], |_| true);
     Victim { class, rate, attacks }
 }
 
 /// Returns a victim and an attacker that perform TLS handshakes with a server that has an RSA-4096 key.
 fn handshakes() -> Victim {
-    let attack = Attack { kind: get("handshakes", HEALTH.to_owned()), has_token: false };
-    Victim { class: Class::get("connect, RSA-4096", VICTIMS, HEALTH), rate: SLOW_RATE, attacks: vec![attack] }
-}
-
-async fn measure(
-    args: &Args,
-    server: &Started,
-    place: &Place<'_>,
-    victim: &Class,
-    rate: f64,
-) -> Result<Measured, String> {
-    let pace = Pace { rate: Some(rate), ramp: Duration::ZERO };
-    let bounds = Bounds { requests: u64::MAX, time: Duration::from_secs(args.seconds), pace, quiet: true };
-    let Figures { classes, server_mib, samples, .. } =
-        drive(place, vec![victim.clone()], &bounds, server.watched()).await?;
-    let answered = classes.into_iter().next().ok_or("internal error: the run returned no class")?;
-    let resident = samples.iter().filter_map(|sample| sample.resident_mib).chain(server_mib).fold(0.0, f64::max);
-    Ok(Measured { answered, resident_mib: resident })
+    let attack = RepeatedRequest { has_token: false, ..get("handshakes", HEALTH.to_owned()) };
+    Victim {
+        class: Class::get("connect, RSA-4096", VICTIM_CONNECTIONS, HEALTH),
+        rate: SLOW_VICTIM_RATE,
+        attacks: vec![attack],
+    }
 }

@@ -218,6 +218,17 @@ impl Client {
         Ok(Answer { status, body })
     }
 
+    /// Sends a GET whose response must be 200, and returns its body.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Bytes, String> {
+        let answer = self.send(Method::GET, path, Bytes::new()).await?;
+        if answer.status == StatusCode::OK { Ok(answer.body) } else { Err(format!("{path}: {}", answer.status)) }
+    }
+
+    /// Sends a GET whose response must be 200, and returns its JSON.
+    pub(crate) async fn get_json(&mut self, path: &str) -> Result<Value, String> {
+        serde_json::from_slice(&self.get(path).await?).map_err(|e| format!("{path}: {e}"))
+    }
+
     /// Sends a POST that must succeed. Returns the JSON of the response, or null if the response is not JSON.
     pub(crate) async fn must(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         self.send(Method::POST, path, Bytes::from(body.to_string())).await?.success(path)
@@ -275,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_needs_the_authority_and_the_authority_needs_tls() {
+    fn https_needs_a_ca_file_and_http_rejects_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         let made = rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap();
@@ -288,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_tls_the_server_has_to_come_from_the_authority() {
+    async fn tls_server_must_have_a_certificate_of_the_ca_file() {
         let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

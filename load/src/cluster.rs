@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::run_context;
 
 /// Settings that override the cluster's own file: durability as by default, and sizes for a database of a few GB.
-const SETTINGS: &[&str] = &[
+const CLUSTER_SETTINGS: &[&str] = &[
     "listen_addresses=",
     "fsync=on",
     "synchronous_commit=on",
@@ -26,9 +26,9 @@ const SETTINGS: &[&str] = &[
     "autovacuum=on",
 ];
 /// Name of the superuser and of the server's database.
-const NAME: &str = "signet";
+const DATABASE: &str = "signet";
 /// Time limit for the start, including crash recovery.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running cluster; it stops on drop.
 pub(crate) struct Cluster {
@@ -48,7 +48,7 @@ impl Cluster {
         let data = folder.join("data");
         if !data.join("PG_VERSION").exists() {
             let mut initdb = User::command(user.as_ref(), &programs.join("initdb"), folder);
-            initdb.args(["-U", NAME, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
+            initdb.args(["-U", DATABASE, "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
             succeed(initdb)?;
         }
         let log_path = folder.join("log");
@@ -56,23 +56,23 @@ impl Cluster {
         run_context::note_log(&log_path);
         let mut postgres = User::command(user.as_ref(), &programs.join("postgres"), folder);
         postgres.arg("-D").arg(&data).arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
-        postgres.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+        postgres.args(CLUSTER_SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         // A separate process group: a Ctrl-C at the terminal must not stop the cluster before the server.
         let child = postgres.process_group(0).spawn().map_err(|e| format!("starting postgres: {e}"))?;
         let mut cluster = Self { postmaster: Process::new(child, Signal::INT), programs, folder: folder.to_owned() };
         cluster.wait_until_ready()?;
-        if cluster.psql("postgres", &format!("SELECT 1 FROM pg_database WHERE datname = '{NAME}'"))?.is_empty() {
-            cluster.psql("postgres", &format!("CREATE DATABASE {NAME}"))?;
+        if cluster.psql("postgres", &format!("SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"))?.is_empty() {
+            cluster.psql("postgres", &format!("CREATE DATABASE {DATABASE}"))?;
         }
         Ok(cluster)
     }
 
     fn wait_until_ready(&mut self) -> Result<(), String> {
-        let until = Instant::now() + START;
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             let mut ready = Command::new(self.programs.join("pg_isready"));
-            ready.args(["-q", "-U", NAME, "-d", "postgres", "-h"]).arg(&self.folder).stdin(Stdio::null());
+            ready.args(["-q", "-U", DATABASE, "-d", "postgres", "-h"]).arg(&self.folder).stdin(Stdio::null());
             if ready.status().is_ok_and(|status| status.success()) {
                 return Ok(());
             }
@@ -91,28 +91,28 @@ impl Cluster {
 
     /// Returns the database URL for the server.
     pub(crate) fn url(&self) -> String {
-        format!("postgres:///{NAME}?host={}&user={NAME}", self.folder.display())
+        format!("postgres:///{DATABASE}?host={}&user={DATABASE}", self.folder.display())
     }
 
     pub(crate) fn version(&self) -> Result<String, String> {
-        self.psql(NAME, "SHOW server_version")
+        self.psql(DATABASE, "SHOW server_version")
     }
 
     /// Updates statistics and visibility and writes dirty pages, so that runs start in the same state and do not pay
     /// for the filling before them.
     pub(crate) fn settle(&self) -> Result<(), String> {
-        self.psql(NAME, "VACUUM (ANALYZE)")?;
-        self.psql(NAME, "CHECKPOINT").map(drop)
+        self.psql(DATABASE, "VACUUM (ANALYZE)")?;
+        self.psql(DATABASE, "CHECKPOINT").map(drop)
     }
 
     /// Runs a statement in the server's database. Returns the rows without headings.
     pub(crate) fn query(&self, sql: &str) -> Result<String, String> {
-        self.psql(NAME, sql)
+        self.psql(DATABASE, sql)
     }
 
     fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(self.programs.join("psql"));
-        psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", NAME, "-d", database, "-c", sql, "-h"]);
+        psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", DATABASE, "-d", database, "-c", sql, "-h"]);
         psql.arg(&self.folder);
         succeed(psql).map(|answer| answer.trim_end().to_owned())
     }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_the_whole_name() {
+    fn passwd_user_is_found_by_its_whole_name() {
         let passwd =
             "root:x:0:0:root:/root:/bin/sh\npostgresql:x:5:6::/:/bin/sh\npostgres:x:111:119:,,,:/v:/bin/bash\n";
         assert_eq!(User::named("postgres", passwd), Some(User { id: 111, group: 119 }));

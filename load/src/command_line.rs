@@ -1,6 +1,6 @@
 //! The command line for reports, with secrets redacted.
 
-const BLANK: &str = "***";
+const REDACTED: &str = "***";
 /// Words of a name whose value is a secret.
 const SECRET_NAMES: [&str; 6] = ["token", "password", "passwd", "secret", "pin", "credential"];
 /// Endings of a name whose value is a name or a path, despite such a word.
@@ -11,7 +11,7 @@ pub(crate) fn redacted(arguments: impl Iterator<Item = String>) -> String {
     let mut is_value = false;
     let shown = arguments.map(|argument| {
         let secret = std::mem::replace(&mut is_value, names_secret(&argument));
-        quoted(&if secret { BLANK.to_owned() } else { text(&argument) })
+        quoted(&if secret { REDACTED.to_owned() } else { text(&argument) })
     });
     shown.collect::<Vec<_>>().join(" ")
 }
@@ -21,7 +21,7 @@ fn text(argument: &str) -> String {
     let mut is_value = false;
     let words = argument.split(' ').map(|of| {
         let secret = std::mem::replace(&mut is_value, names_secret(of));
-        if secret && !of.is_empty() { BLANK.to_owned() } else { word(of) }
+        if secret && !of.is_empty() { REDACTED.to_owned() } else { word(of) }
     });
     words.collect::<Vec<_>>().join(" ")
 }
@@ -32,12 +32,12 @@ fn word(of: &str) -> String {
         && is_secret(name)
         && !value.is_empty()
     {
-        return format!("{name}{}{BLANK}", &of[name.len()..=name.len()]);
+        return format!("{name}{}{REDACTED}", &of[name.len()..=name.len()]);
     }
     let Some((scheme, rest)) = of.split_once("://") else { return of.to_owned() };
     let authority = rest.split('/').next().unwrap_or(rest);
     match authority.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host))) {
-        Some((user, host)) => format!("{scheme}://{user}:{BLANK}@{host}{}", &rest[authority.len()..]),
+        Some((user, host)) => format!("{scheme}://{user}:{REDACTED}@{host}{}", &rest[authority.len()..]),
         None => of.to_owned(),
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_of_a_command_line_are_blanked() {
+    fn secrets_of_a_command_line_are_redacted() {
         for (arguments, shown) in [
             (&["issue", "--token", "hvs.x", "--mount", "pki"][..], "issue --token *** --mount pki"),
             (&["issue", "--token=hvs.x"], "issue --token=***"),

@@ -6,23 +6,25 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::anchors::{self, Anchors};
-use crate::drive::Figures;
-use crate::format::number;
-use crate::html::{Page, Run, Table};
-use crate::order::{self, Order};
+use crate::anchors;
+use crate::figures::Figures;
+use crate::histogram::median;
+use crate::order::{self, Order, RunArgs};
 use crate::plan::Stock;
-use crate::report::{self, Outputs};
-use crate::run_context::is_interrupted;
-use crate::scenario;
-use crate::target::{Open, Target};
+use crate::report::{Outputs, Report};
+use crate::run_context::{begun, is_interrupted};
+use crate::server::{Launch, Server};
+use crate::single_run;
+use crate::table::Column;
+use crate::target::Target;
+use crate::workload;
 
 /// Arguments of `compare SCENARIO …`; the first server has the options of a single run.
 #[derive(clap::Args, Debug)]
 #[group(id = "comparison")]
-pub(crate) struct Args {
+pub(crate) struct CompareArgs {
     #[command(flatten)]
-    first: crate::Args,
+    first: RunArgs,
     /// Number of runs on each server.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
@@ -65,11 +67,11 @@ pub(crate) struct Args {
     other_prepared: bool,
 }
 
-impl Args {
+impl CompareArgs {
     fn other(&self) -> Target {
         Target {
             name: self.other_name.clone(),
-            data_dir: self.first.target.data_dir.clone(),
+            launch: Launch { data_dir: self.first.target.launch.data_dir.clone(), ..Launch::default() },
             command: self.other_command.clone(),
             store: self.other_store.clone(),
             addr: self.other_addr.clone(),
@@ -86,39 +88,52 @@ impl Args {
 }
 
 /// Runs the comparison of the command line.
-pub(crate) async fn command(args: &Args) -> Result<(), String> {
-    order::can_be_planned(args.first.scenario())?;
-    if args.first.find_rate {
+pub(crate) async fn command(args: &CompareArgs) -> Result<(), String> {
+    let first = &args.first;
+    order::can_be_planned(first.scenario())?;
+    if first.find_rate {
         return Err("--find-rate: cannot be used with compare".to_owned());
     }
-    args.other().check(args.first.scenario(), args.first.wanted(), "--other-")?;
     let other = args.other();
-    let first = &args.first;
+    other.check(first.scenario(), first.wanted).map_err(|cause| format!("other: {cause}"))?;
     let order = Order { other: Some(other.clone()), rounds: args.rounds, at_once: args.at_once, ..first.order()? };
     run(&order, &other, &first.outputs).await
 }
 
-struct Side {
-    name: String,
-    /// Its store, if known: a durable store and one in memory are not comparable.
-    store: Option<String>,
-    process: Option<String>,
+struct Side<'a> {
+    target: &'a Target,
+    server: Server,
     stock: Option<Stock>,
 }
 
-impl Side {
-    fn json(&self) -> Value {
-        json!({ "name": self.name, "store": self.store, "process": self.process,
-            "certificates_before": self.stock.map(|stock| stock.certificates) })
+impl<'a> Side<'a> {
+    async fn open(target: &'a Target, order: &Order) -> Result<Self, String> {
+        let server = target.open(order.plan.scenario).await?;
+        Ok(Self { target, server, stock: None })
     }
 
-    fn text(&self) -> String {
-        let store = self.store.as_deref().unwrap_or("store not specified");
-        let process = self.process.as_deref().unwrap_or("process unknown");
-        let stock =
-            self.stock.map_or_else(String::new, |stock| format!(", {} certificates before", stock.certificates));
-        format!("{store}, {process}{stock}")
+    async fn run(&self, order: &Order, round: u64) -> Result<Turn, String> {
+        let name = &self.target.name;
+        let figures = workload::run(&self.target.plan(&order.plan), &self.server.place(), self.server.watched).await;
+        let figures = figures.map_err(|cause| format!("{name}, round {round}: {cause}"))?;
+        let turn = Turn { round, server: name.clone(), figures };
+        begun(order.plan.quiet, &turn.text());
+        Ok(turn)
     }
+
+    fn json(&self) -> Result<Value, String> {
+        Ok(json!({ "name": self.target.name, "store": self.server.store()?, "process": self.server.process(),
+            "certificates_before": self.stock.map(|stock| stock.certificates) }))
+    }
+}
+
+/// Describes a side from its JSON. A durable store and one in memory are not comparable.
+fn side_text(json: &Value) -> String {
+    let store = json["store"].as_str().unwrap_or("store not specified");
+    let process = json["process"].as_str().unwrap_or("process unknown");
+    let stock = json["certificates_before"].as_u64();
+    let stock = stock.map_or_else(String::new, |certificates| format!(", {certificates} certificates before"));
+    format!("{store}, {process}{stock}")
 }
 
 struct Turn {
@@ -135,6 +150,13 @@ impl Turn {
     fn title(&self) -> String {
         format!("{}, round {}", self.server, self.round)
     }
+
+    fn text(&self) -> String {
+        let [Some(rate), Some(p50), Some(p99), Some(p999), _] = measures(&self.figures) else {
+            return format!("{}: no request succeeded", self.title());
+        };
+        format!("{}: {rate:.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms", self.title())
+    }
 }
 
 /// Runs both servers and prints the ratios. Fails if a run failed.
@@ -142,35 +164,23 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     if order.target.name == other.name {
         return Err(format!("name: the servers must not both be called {}", other.name));
     }
-    let scenario = order.plan.scenario;
-    let both = [(&order.target, order.target.open(scenario).await?), (other, other.open(scenario).await?)];
-    let mut sides = Vec::new();
-    for (target, open) in &both {
-        let stock = crate::filled(open, &target.plan(&order.plan), order.wanted).await?;
-        sides.push(Side { name: target.name.clone(), store: open.store()?, process: open.process(), stock });
+    let mut sides = [Side::open(&order.target, order).await?, Side::open(other, order).await?];
+    for side in &mut sides {
+        side.stock = single_run::fill(&side.server, &side.target.plan(&order.plan), order.wanted).await?;
     }
-    for side in &sides {
-        println!("  {:<12} {}", side.name, side.text());
-    }
-    let anchors = anchors::measure(crate::folder(&both[0].1, &order.target), order.plan.makes_rsa())?;
+    let [first, second] = &sides;
+    let folder = if second.server.is_launched() { second.server.folder() } else { first.server.folder() };
+    let anchors = anchors::measure(folder, order.plan.makes_rsa())?;
     let mut turns = Vec::new();
     for round in 1..=order.rounds {
-        let run = async |(target, open): &(&Target, Open)| {
-            let figures = scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await;
-            let figures = figures.map_err(|cause| format!("{}, round {round}: {cause}", target.name))?;
-            let turn = Turn { round, server: target.name.clone(), figures };
-            print_turn(&turn);
-            Ok::<_, String>(turn)
-        };
-        let [first, second] = &both;
         if order.at_once {
-            turns.extend(<[_; 2]>::from(tokio::try_join!(run(first), run(second))?));
+            turns.extend(<[_; 2]>::from(tokio::try_join!(first.run(order, round), second.run(order, round))?));
         } else {
-            turns.push(run(first).await?);
+            turns.push(first.run(order, round).await?);
             if is_interrupted() {
                 break;
             }
-            turns.push(run(second).await?);
+            turns.push(second.run(order, round).await?);
         }
         if is_interrupted() {
             break;
@@ -178,34 +188,67 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     }
     let measures: Vec<Measures> = turns.iter().map(|turn| measures(&turn.figures)).collect();
     let pairs: Vec<(Measures, Measures)> = measures.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-    let ratios = ratios(&pairs);
-    print(order, other, &ratios, &turns);
+    let sides: Vec<Value> = sides.iter().map(Side::json).collect::<Result<_, _>>()?;
     let json = json!({
         "compare": order.name,
-        "servers": sides.iter().map(Side::json).collect::<Vec<_>>(),
+        "servers": sides,
         "rounds": order.rounds,
         "at_once": order.at_once,
-        "ratios": ratios.iter().map(Ratio::json).collect::<Vec<_>>(),
+        "ratios": ratios(&pairs).iter().map(Ratio::json).collect::<Vec<_>>(),
         "runs": turns.iter().map(Turn::json).collect::<Vec<_>>(),
-        "machine": report::machine_json(&anchors),
+        "machine": anchors.json(),
     });
-    outputs.write(&json, || page(order, &sides, &ratios, &turns, &anchors))?;
+    let how = if order.at_once { "concurrent" } else { "alternating" };
+    let title = format!("{}: {} compared with {}", order.name, order.target.name, other.name);
+    let mut report = Report::new(title, json).facts(order.plan.facts()).facts(anchors.facts());
+    for side in &sides {
+        report = report.fact(side["name"].as_str().unwrap_or_default(), side_text(side));
+    }
+    report = report.table(&format!("medians of {} {how} rounds", order.rounds), "/ratios", &RATIO_COLUMNS);
+    report = report.table("rounds", "/runs", &TURN_COLUMNS);
+    for turn in &turns {
+        report = report.run(turn.title(), &turn.figures);
+    }
+    report.publish(outputs)?;
     let wrong = |turn: &Turn| Some(format!("{}: {}", turn.title(), turn.figures.outcome().err()?));
     let wrong: Vec<String> = turns.iter().filter_map(wrong).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
+/// Medians and ratios of the rounds.
+const RATIO_COLUMNS: [Column; 7] = [
+    ("", "/what"),
+    ("unit", "/unit"),
+    ("first", "/first"),
+    ("other", "/other"),
+    ("ratio", "/ratio"),
+    ("least", "/least"),
+    ("most", "/most"),
+];
+/// Results of each run.
+const TURN_COLUMNS: [Column; 9] = [
+    ("server", "/server"),
+    ("round", "/round"),
+    ("answered", "/figures/classes/0/requests"),
+    ("per second", "/figures/classes/0/requests_per_second"),
+    ("p50 ms", "/figures/classes/0/latency_ms/p50"),
+    ("p99", "/figures/classes/0/latency_ms/p99"),
+    ("CPU µs", "/figures/cpu_us_per_request/sum"),
+    ("NOT SENT", "/figures/due_and_not_sent"),
+    ("errors", "/figures/classes/0/errors"),
+];
+
 /// Name and unit of each compared figure.
-const FIGURES: [(&str, &str); 5] =
+const COMPARED_FIGURES: [(&str, &str); 5] =
     [("rate", "per second"), ("p50", "ms"), ("p99", "ms"), ("p99.9", "ms"), ("CPU per request", "µs")];
 
 /// The compared figures of the first class of a run. `None` if no request succeeded or the process is unknown.
-type Measures = [Option<f64>; FIGURES.len()];
+type Measures = [Option<f64>; COMPARED_FIGURES.len()];
 
 fn measures(figures: &Figures) -> Measures {
     let first = figures.classes.first().filter(|class| class.count() > 0);
     let rate = first.map(|class| figures.rate(class));
-    let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| first.map(|class| class.percentile(percent)));
+    let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| first.and_then(|class| class.percentile_ms(percent)));
     [rate, p50, p99, p999, figures.per_request(figures.cpu.sum())]
 }
 
@@ -230,24 +273,14 @@ impl Ratio {
         ratios.sort_by(f64::total_cmp);
         let min = *ratios.first()?;
         let max = *ratios.last()?;
-        let (first, other) = pairs.into_iter().unzip();
-        let first = report::median(first)?;
-        let other = report::median(other)?;
-        Some(Self { what, unit, first, other, median: report::median(ratios)?, min, max })
+        let first = median(pairs.iter().map(|(first, _)| *first))?;
+        let other = median(pairs.iter().map(|(_, other)| *other))?;
+        Some(Self { what, unit, first, other, median: median(ratios)?, min, max })
     }
 
     fn json(&self) -> Value {
         json!({ "what": self.what, "unit": self.unit, "first": self.first, "other": self.other,
             "ratio": self.median, "least": self.min, "most": self.max })
-    }
-
-    fn texts(&self) -> [String; 4] {
-        [
-            number(self.first),
-            number(self.other),
-            format!("{} ×", number(self.median)),
-            format!("{} – {}", number(self.min), number(self.max)),
-        ]
     }
 }
 
@@ -256,115 +289,37 @@ fn ratios(pairs: &[(Measures, Measures)]) -> Vec<Ratio> {
         let pairs: Vec<_> = pairs.iter().map(|(first, other)| (first[number], other[number])).collect();
         Ratio::of(what, unit, &pairs)
     };
-    FIGURES.into_iter().enumerate().filter_map(ratio).collect()
-}
-
-fn turn_text(turn: &Turn) -> String {
-    let [Some(rate), Some(p50), Some(p99), Some(p999), cpu] = measures(&turn.figures) else {
-        return "no request succeeded".to_owned();
-    };
-    let cpu = cpu.map_or_else(String::new, |cpu| format!("  CPU {cpu:.1} µs"));
-    format!("{rate:>9.0} per second  p50 {p50:.2}  p99 {p99:.2}  p99.9 {p999:.2} ms{cpu}")
-}
-
-fn print_turn(turn: &Turn) {
-    println!("  round {} {:<12} {}", turn.round, turn.server, turn_text(turn));
-    if turn.figures.unsent > 0 {
-        println!("    NOT SENT      {} due requests: all connections were busy", turn.figures.unsent);
-    }
-    for (cause, count) in turn.figures.classes.iter().flat_map(|class| &class.errors) {
-        println!("    errors        {count} × {cause}");
-    }
-}
-
-fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
-    let how = if order.at_once { "at once" } else { "in turn" };
-    println!("{}: {} by {}, medians of {} rounds {how}", order.name, order.target.name, other.name, order.rounds);
-    println!("  {:<28}{:>12}{:>12}{:>12}  spread", "", order.target.name, other.name, "ratio");
-    for ratio in ratios {
-        let [first, other, median, spread] = ratio.texts();
-        println!("  {:<28}{first:>12}{other:>12}{median:>12}  {spread}", format!("{}, {}", ratio.what, ratio.unit));
-    }
-    if let Some([first, other]) = unsent(&order.target.name, turns) {
-        println!("  {NOT_SENT:<28}{first:>12}{other:>12}");
-    }
-}
-
-const NOT_SENT: &str = "NOT SENT, all rounds";
-
-/// Returns the number of unsent requests of each server; `None` if all were sent.
-fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
-    let of = |is_first: bool| -> u64 {
-        turns.iter().filter(|turn| (turn.server == first) == is_first).map(|turn| turn.figures.unsent).sum()
-    };
-    let both = [of(true), of(false)];
-    (both != [0, 0]).then(|| both.map(|count| number(count as f64)))
-}
-
-fn page<'a>(order: &Order, sides: &[Side], ratios: &[Ratio], turns: &'a [Turn], anchors: &Anchors) -> Page<'a> {
-    let row = |ratio: &Ratio| [vec![format!("{}, {}", ratio.what, ratio.unit)], ratio.texts().to_vec()].concat();
-    let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
-    let mut rows: Vec<Vec<String>> = ratios.iter().map(row).collect();
-    rows.extend(unsent(&order.target.name, turns).map(|both| [vec![NOT_SENT.to_owned()], both.to_vec()].concat()));
-    let head = [&[""][..], &names[..], &["ratio", "spread"][..]].concat();
-    let table =
-        Table::new(format!("{}: medians and ratios of {} rounds", names.join(" by "), order.rounds), &head, rows);
-    let runs = turns.iter().map(|turn| Run { title: turn.title(), figures: &turn.figures }).collect();
-    let mut page = report::page(format!("{}: {}", order.name, names.join(" beside ")), &order.plan, runs, 2);
-    page.facts.extend(report::machine_facts(anchors));
-    page.facts.extend(sides.iter().map(|side| (side.name.clone(), side.text())));
-    Page { tables: vec![table], ..page }
+    COMPARED_FIGURES.into_iter().enumerate().filter_map(ratio).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::drive::Answered;
-    use crate::histogram::Histogram;
-    use crate::proc::Cpu;
 
     fn round(rate: f64, [p50, p99, p999]: [f64; 3], cpu: Option<f64>) -> Measures {
         [Some(rate), Some(p50), Some(p99), Some(p999), cpu]
     }
 
-    fn turn(server: &str, answered: u64, unsent: u64) -> Turn {
-        let mut latencies = Histogram::default();
-        (0..answered).for_each(|_| latencies.record(2000));
-        let class = Answered { latencies, ..Answered::default() };
-        let elapsed = Duration::from_secs(10);
-        let cpu = Cpu { server: Some(0.5), postgres: None };
-        let figures = Figures { elapsed, classes: vec![class], cpu, unsent, ..Figures::default() };
-        Turn { round: 1, server: server.to_owned(), figures }
+    fn turn(server: &str, count: u64) -> Turn {
+        Turn { round: 1, server: server.to_owned(), figures: Figures::of_counts(&[count]) }
     }
 
     #[test]
     fn server_without_successes_has_no_figures_or_ratios() {
-        let nothing = turn("signet", 0, 0);
-        let some = turn("bao", 1000, 0);
-        assert_eq!(turn_text(&nothing), "no request succeeded");
-        assert!(turn_text(&some).contains("100 per second  p50 2.00"), "{}", turn_text(&some));
+        let nothing = turn("signet", 0);
+        let some = turn("bao", 1000);
+        assert_eq!(nothing.text(), "signet, round 1: no request succeeded");
+        assert!(some.text().contains("100 per second  p50 1.00"), "{}", some.text());
         let pair = (measures(&nothing.figures), measures(&some.figures));
         assert_eq!(pair.0, [None; 5]);
         assert!(ratios(&[pair]).is_empty());
     }
 
     #[test]
-    fn unsent_requests_are_reported_for_both_servers() {
-        assert_eq!(unsent("signet", &[turn("signet", 5, 0), turn("bao", 5, 0)]), None);
-        let turns = [turn("signet", 5, 0), turn("bao", 5, 1500), turn("signet", 5, 2), turn("bao", 5, 7)];
-        assert_eq!(unsent("signet", &turns), Some(["2".to_owned(), "1,507".to_owned()]));
-    }
-
-    #[test]
-    fn a_side_says_what_it_stores_in() {
-        let name = "bao".to_owned();
-        let process = Some("bao (pid 7)".to_owned());
-        let mut side = Side { name, store: Some("memory".to_owned()), process, stock: None };
-        assert_eq!((side.text().as_str(), &side.json()["store"]), ("memory, bao (pid 7)", &json!("memory")));
-        side.store = None;
-        assert_eq!((side.text().as_str(), &side.json()["store"]), ("store not specified, bao (pid 7)", &Value::Null));
+    fn side_names_its_store_and_its_process() {
+        let side = |store: Value| json!({ "store": store, "process": "bao (pid 7)", "certificates_before": null });
+        assert_eq!(side_text(&side("memory".into())), "memory, bao (pid 7)");
+        assert_eq!(side_text(&side(Value::Null)), "store not specified, bao (pid 7)");
     }
 
     #[test]

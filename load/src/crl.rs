@@ -1,59 +1,28 @@
-//! A minimal reader of a mount's CRL (RFC 5280 section 5.1), and the server's counter of CRL builds.
+//! The CRL of a mount, and the server's counter of CRL builds.
 
 use std::collections::HashSet;
 
-use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use x509_parser::parse_x509_crl;
 
 use crate::client::Client;
-use crate::der::{SEQUENCE, next};
-
-/// Returns the complete CRL of the default issuer, DER.
-pub(crate) async fn get(client: &mut Client, mount: &str) -> Result<Bytes, String> {
-    let answer = client.send(Method::GET, &format!("/v1/{mount}/crl"), Bytes::new()).await?;
-    match answer.status {
-        StatusCode::OK => Ok(answer.body),
-        status => Err(format!("{mount}/crl: {status}")),
-    }
-}
 
 /// Returns the number of CRLs that the server has built since its start.
 pub(crate) async fn builds(client: &mut Client) -> Result<u64, String> {
     const DONE: &str = "signet_pki_crl_builds_total{result=\"done\"} ";
-    let answer = client.send(Method::GET, "/metrics", Bytes::new()).await?;
-    let text = String::from_utf8_lossy(&answer.body);
+    let page = client.get("/metrics").await?;
+    let text = String::from_utf8_lossy(&page);
     let count = text.lines().find_map(|line| line.strip_prefix(DONE)?.trim().parse::<f64>().ok());
     count.map(|count| count as u64).ok_or_else(|| "the server's metrics do not count builds of CRLs".to_owned())
 }
 
 /// Returns the serial numbers on a CRL in the format of the API.
 pub(crate) fn serials(der: &[u8]) -> Result<HashSet<String>, String> {
-    read(der).ok_or_else(|| "the CRL cannot be read".to_owned())
-}
-
-fn read(der: &[u8]) -> Option<HashSet<String>> {
-    let list = next(der)?.content;
-    let mut fields = next(list)?.content;
-    // version, signature, issuer, thisUpdate, nextUpdate
-    for _ in 0..5 {
-        fields = next(fields)?.after;
-    }
-    let mut serials = HashSet::new();
-    let revoked = next(fields)?;
-    // A CRL without entries continues with its extensions.
-    if revoked.tag != SEQUENCE {
-        return Some(serials);
-    }
-    let mut entries = revoked.content;
-    while !entries.is_empty() {
-        let entry = next(entries)?;
-        let number = next(entry.content)?.content;
-        let number = if number.len() > 1 { number.strip_prefix(&[0]).unwrap_or(number) } else { number };
-        let octets: Vec<String> = number.iter().map(|octet| format!("{octet:02x}")).collect();
-        serials.insert(octets.join(":"));
-        entries = entry.after;
-    }
-    Some(serials)
+    let (_, list) = parse_x509_crl(der).map_err(|_| "the CRL cannot be read".to_owned())?;
+    let serial = |octets: &[u8]| {
+        let octets = if octets.len() > 1 { octets.strip_prefix(&[0]).unwrap_or(octets) } else { octets };
+        octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
+    };
+    Ok(list.iter_revoked_certificates().map(|entry| serial(entry.raw_serial())).collect())
 }
 
 #[cfg(test)]
@@ -88,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_serials_of_a_list_are_found() {
+    fn crl_serials_are_read() {
         let many: Vec<[u8; 3]> = (0..300_u16).map(|n| [1, (n >> 8) as u8, n as u8]).collect();
         let many: Vec<&[u8]> = many.iter().map(|serial| &serial[..]).collect();
         let found = serials(&list(&[&[&[0x80, 1][..]], &many[..]].concat())).unwrap();

@@ -1,7 +1,6 @@
 //! The load: classes of clients, each in a closed loop or at a rate, limited by requests and time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,18 +12,18 @@ use serde_json::Value;
 use tokio::task::LocalSet;
 
 use crate::client::{Client, Peer};
-use crate::histogram::Histogram;
+use crate::figures::{ClassFigures, Figures};
 use crate::pace::{Pace, Pacer, Schedule};
-use crate::proc::{self, Cpu, Watched};
+use crate::proc::{self, Watched};
 use crate::provision::Provisioner;
 use crate::run_context::{interrupted, is_interrupted};
-use crate::timeline::{Sample, Sampler, Timeline};
+use crate::timeline::Sampler;
 
 /// Time limit after the end of the run for responses to requests already sent.
-const GRACE: Duration = Duration::from_secs(30);
-const TICK: Duration = Duration::from_millis(250);
+const RESPONSE_GRACE: Duration = Duration::from_secs(30);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Default sampling: one response in this many is parsed and checked.
-const LOOK_AT: u64 = 500;
+const DEFAULT_SAMPLE_INTERVAL: u64 = 500;
 
 /// Clients that send the same kind of request.
 #[derive(Clone)]
@@ -56,7 +55,7 @@ impl Default for Class {
             path: String::new(),
             bodies: vec![Bytes::new()],
             plausible: |_| true,
-            look_at: LOOK_AT,
+            look_at: DEFAULT_SAMPLE_INTERVAL,
             media_type: None,
             refused: None,
         }
@@ -125,71 +124,7 @@ impl Place<'_> {
     }
 }
 
-/// Results of a run. It ends with the first class; later responses of the others do not count.
-#[derive(Default)]
-pub(crate) struct Figures {
-    pub(crate) elapsed: Duration,
-    pub(crate) classes: Vec<Answered>,
-    pub(crate) cpu: Cpu,
-    /// Resident memory of the server at the end, in MiB.
-    pub(crate) server_mib: Option<f64>,
-    /// CPU time and memory of every second.
-    pub(crate) samples: Vec<Sample>,
-    /// Requests of the first class that were due but not sent, because all connections were busy.
-    pub(crate) unsent: u64,
-    /// `true` if a signal ended the run early.
-    pub(crate) interrupted: bool,
-}
-
-impl Figures {
-    /// Returns the only class.
-    pub(crate) fn only(&self) -> Result<&Answered, String> {
-        let [class] = &self.classes[..] else { return Err("internal error: not exactly one class".to_owned()) };
-        Ok(class)
-    }
-
-    /// Returns the only class. All of its requests must have succeeded; `name` is that of the requests in errors.
-    pub(crate) fn succeeded(&self, name: &str) -> Result<&Answered, String> {
-        let class = self.only()?;
-        if class.errors.is_empty() {
-            Ok(class)
-        } else {
-            Err(format!("{name}: some requests failed: {:?}", class.errors))
-        }
-    }
-}
-
-/// Results of a class.
-#[derive(Default)]
-pub(crate) struct Answered {
-    pub(crate) name: String,
-    pub(crate) clients: usize,
-    /// Latencies of successful requests in microseconds.
-    pub(crate) latencies: Histogram,
-    /// Latencies and errors over time.
-    pub(crate) timeline: Timeline,
-    /// Number of failures by status or cause.
-    pub(crate) errors: BTreeMap<String, u64>,
-}
-
-impl Answered {
-    /// Returns a percentile of the successful requests in milliseconds.
-    pub(crate) fn percentile(&self, percent: f64) -> f64 {
-        self.latencies.percentile(percent) as f64 / 1000.0
-    }
-
-    /// Same as [`Answered::percentile`], but `None` if no request succeeded.
-    pub(crate) fn known(&self, percent: f64) -> Option<f64> {
-        (self.count() > 0).then(|| self.percentile(percent))
-    }
-
-    /// Returns the number of successful requests.
-    pub(crate) fn count(&self) -> u64 {
-        self.latencies.count()
-    }
-}
-
-struct Crowd {
+struct RunningClass {
     class: Class,
     /// Number of started requests, and its limit.
     begun: Cell<u64>,
@@ -202,7 +137,7 @@ struct Crowd {
     ramp: Duration,
     /// Schedule of the requests; `None` in a closed loop.
     pacer: Option<Pacer>,
-    answered: RefCell<Answered>,
+    answered: RefCell<ClassFigures>,
 }
 
 /// Runs the classes concurrently until a limit is reached. There must be at least one class.
@@ -224,18 +159,18 @@ pub(crate) async fn drive(
     let before = watched.read();
     let started = Instant::now();
     let local = LocalSet::new();
-    let mut crowds = Vec::new();
+    let mut running_classes = Vec::new();
     let mut running = Vec::new();
     for (n, (class, clients)) in connected.into_iter().enumerate() {
-        let crowd = Rc::new(Crowd::new(class, bounds, started, n == 0));
+        let class_run = Rc::new(RunningClass::new(class, bounds, started, n == 0));
         let tasks = clients
             .into_iter()
             .enumerate()
-            .map(|(n, client)| local.spawn_local(one_client(client, n, Rc::clone(&crowd))));
+            .map(|(n, client)| local.spawn_local(one_client(client, n, Rc::clone(&class_run))));
         running.push(tasks.collect::<Vec<_>>());
-        crowds.push(crowd);
+        running_classes.push(class_run);
     }
-    let [first, ..] = &crowds[..] else { return Err("no class of requests given".to_owned()) };
+    let [first, ..] = &running_classes[..] else { return Err("no class of requests given".to_owned()) };
     let bar = bar(bounds);
     local.spawn_local(progress(bar.clone(), Rc::clone(first)));
     local
@@ -255,7 +190,7 @@ pub(crate) async fn drive(
         .await?;
     let elapsed = started.elapsed();
     let cpu = watched.read().since(before);
-    crowds.iter().for_each(|crowd| crowd.over.set(true));
+    running_classes.iter().for_each(|class_run| class_run.over.set(true));
     let interrupted = is_interrupted();
     // After an interruption the server may never respond to pending requests.
     if interrupted {
@@ -270,16 +205,16 @@ pub(crate) async fn drive(
         false => pacer.schedule.all(),
     };
     let unsent = first.pacer.as_ref().map_or(0, |pacer| due(pacer).saturating_sub(first.begun.get()));
-    let classes = crowds.iter().map(|crowd| crowd.answered.take()).collect();
+    let classes = running_classes.iter().map(|class_run| class_run.answered.take()).collect();
     let server_mib = watched.server.and_then(proc::resident_mib);
     Ok(Figures { elapsed, classes, cpu, server_mib, samples, unsent, interrupted })
 }
 
-impl Crowd {
+impl RunningClass {
     fn new(class: Class, bounds: &Bounds, started: Instant, first: bool) -> Self {
         let max = if first { bounds.requests } else { u64::MAX };
         let rate = bounds.pace.rate.filter(|_| first);
-        let answered = Answered { name: class.name.clone(), clients: class.clients, ..Answered::default() };
+        let answered = ClassFigures { name: class.name.clone(), clients: class.clients, ..ClassFigures::default() };
         Self {
             class,
             begun: Cell::new(0),
@@ -331,53 +266,54 @@ impl Crowd {
     }
 }
 
-const WHOLE: f64 = 1000.0;
+const PROGRESS_STEPS: f64 = 1000.0;
 
 /// Returns a hidden bar if `quiet` is set or standard error is not a terminal.
 fn bar(bounds: &Bounds) -> ProgressBar {
     if bounds.quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(WHOLE as u64);
+    let bar = ProgressBar::new(PROGRESS_STEPS as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent} % {msg}") {
         bar.set_style(style);
     }
     bar
 }
 
-async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
-    while !bar.is_hidden() && !crowd.over.get() {
-        let done = crowd.answered.borrow().count();
-        let since = crowd.started.elapsed();
-        let time = crowd.deadline - crowd.started;
-        let share = (done as f64 / crowd.max as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
-        bar.set_position((share * WHOLE) as u64);
+async fn progress(bar: ProgressBar, class_run: Rc<RunningClass>) {
+    while !bar.is_hidden() && !class_run.over.get() {
+        let done = class_run.answered.borrow().count();
+        let since = class_run.started.elapsed();
+        let time = class_run.deadline - class_run.started;
+        let share = (done as f64 / class_run.max as f64).max(since.as_secs_f64() / time.as_secs_f64().max(1e-3));
+        bar.set_position((share * PROGRESS_STEPS) as u64);
         bar.set_message(format!("{done} answered, {:.0}/s", done as f64 / since.as_secs_f64().max(1e-3)));
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
     }
 }
 
-async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
-    let class = &crowd.class;
-    if !crowd.ramp.is_zero() {
-        let begin = crowd.started + crowd.ramp.mul_f64(place as f64 / class.clients as f64);
-        tokio::time::sleep_until(begin.min(crowd.deadline).into()).await;
+async fn one_client(mut client: Client, place: usize, class_run: Rc<RunningClass>) {
+    let class = &class_run.class;
+    if !class_run.ramp.is_zero() {
+        let begin = class_run.started + class_run.ramp.mul_f64(place as f64 / class.clients as f64);
+        tokio::time::sleep_until(begin.min(class_run.deadline).into()).await;
     }
-    let last = tokio::time::Instant::from_std(crowd.deadline + GRACE);
-    while let Some((number, from)) = crowd.next().await {
+    let last = tokio::time::Instant::from_std(class_run.deadline + RESPONSE_GRACE);
+    while let Some((number, from)) = class_run.next().await {
         let (path, body) = class.request(&class.bodies[(number % class.bodies.len() as u64) as usize]);
         let Ok(outcome) = tokio::time::timeout_at(last, client.exchange(class.method.clone(), path, body)).await else {
-            return crowd.failed(format!("no response within {} s after the end of the run", GRACE.as_secs()));
+            return class_run
+                .failed(format!("no response within {} s after the end of the run", RESPONSE_GRACE.as_secs()));
         };
         let latency = from.elapsed();
         match outcome {
-            Ok(answer) if !class.accepts(answer.status) => crowd.failed(answer.status.as_u16().to_string()),
+            Ok(answer) if !class.accepts(answer.status) => class_run.failed(answer.status.as_u16().to_string()),
             Ok(answer) if !plausible(class, number, &answer.body) => {
-                crowd.failed("success status, but the response lacks the expected content".to_owned());
+                class_run.failed("success status, but the response lacks the expected content".to_owned());
             }
-            Ok(_) => crowd.succeeded(latency),
+            Ok(_) => class_run.succeeded(latency),
             Err(cause) => {
-                crowd.failed(cause);
+                class_run.failed(cause);
                 // The next request reconnects, but a client stops if the server no longer accepts connections.
                 if Client::connect(client.peer(), "").await.is_err() {
                     return;
@@ -401,25 +337,16 @@ mod tests {
     fn responses_after_the_end_are_not_counted() {
         let time = Duration::from_secs(1);
         let bounds = Bounds { requests: 5, time, pace: Pace::default(), quiet: true };
-        let crowd = Crowd::new(Class::default(), &bounds, Instant::now(), false);
-        let twice = |crowd: &Crowd| {
-            crowd.succeeded(time);
-            crowd.failed("503".to_owned());
+        let class_run = RunningClass::new(Class::default(), &bounds, Instant::now(), false);
+        let twice = |class_run: &RunningClass| {
+            class_run.succeeded(time);
+            class_run.failed("503".to_owned());
         };
-        twice(&crowd);
-        crowd.over.set(true);
-        twice(&crowd);
-        let answered = crowd.answered.take();
+        twice(&class_run);
+        class_run.over.set(true);
+        twice(&class_run);
+        let answered = class_run.answered.take();
         assert_eq!((answered.count(), answered.errors["503"]), (1, 1));
         assert_eq!(answered.timeline.slots.iter().map(|slot| slot.errors).sum::<u64>(), 1);
-    }
-
-    #[test]
-    fn a_sum_of_cpu_needs_the_server() {
-        let cpu = |server, postgres| Cpu { server, postgres };
-        assert_eq!(cpu(Some(3.0), Some(2.0)).since(cpu(Some(1.0), Some(0.5))).sum(), Some(3.5));
-        assert_eq!(cpu(Some(3.0), None).since(cpu(Some(1.0), None)).sum(), Some(2.0));
-        assert_eq!(cpu(None, Some(2.0)).sum(), None);
-        assert_eq!(cpu(None, Some(2.0)).since(cpu(Some(1.0), Some(1.0))).server, None);
     }
 }

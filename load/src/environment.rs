@@ -4,6 +4,9 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use time::OffsetDateTime;
+use time::macros::format_description;
+
 use crate::command_line;
 
 /// Name and text of each fact.
@@ -52,19 +55,11 @@ fn field(text: &str, name: &str) -> Option<String> {
     Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Formats seconds since 1970 as a date. Days are counted from 1 March, so that the leap day is the last day of a year.
+/// Formats seconds since 1970 as a date.
 fn date(seconds: u64) -> String {
-    let days = seconds / 86_400 + 719_468;
-    let rest = seconds % 86_400;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest % 3600 / 60)
+    let format = format_description!("[year]-[month]-[day] [hour]:[minute] UTC");
+    let time = OffsetDateTime::from_unix_timestamp(seconds as i64).ok();
+    time.and_then(|time| time.format(format).ok()).unwrap_or_default()
 }
 
 /// Returns the system time in seconds since 1970: the times in the JWT must be valid for the server.
@@ -92,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn proc_field_is_found_by_its_whole_name() {
         let text = "model\t\t: 6\nmodel name\t: Some  Processor\nMemTotal:   24 kB\n";
         assert_eq!(field(text, "model name").as_deref(), Some("Some Processor"));
         assert_eq!(field(text, "MemTotal").as_deref(), Some("24 kB"));

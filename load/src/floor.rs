@@ -17,8 +17,8 @@ use crate::pace::Pace;
 use crate::proc::Watched;
 use crate::provision::Provisioner;
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
-const END: &[u8] = b"\r\n\r\n";
+const FIXED_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
 /// Cost of an empty GET.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +28,16 @@ pub(crate) struct EmptyGet {
     pub(crate) p99_ms: f64,
 }
 
+impl std::fmt::Display for EmptyGet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cpu_us, per_second, p99_ms } = self;
+        write!(f, "{cpu_us:.1} µs of CPU, {per_second:.0} per second, p99 {p99_ms:.2} ms")
+    }
+}
+
 /// Measures an empty GET with `clients` connections for `time`.
 pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
-    let server = Server::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
+    let server = BareServer::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
     let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
     let provisioner = Provisioner::new(&peer, "", false)?;
     let place = Place { peer: &peer, token: "", mount: "", provisioner: &provisioner };
@@ -39,18 +46,18 @@ pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet
     let figures = drive(&place, vec![class], &bounds, Watched::default()).await?;
     let class = figures.only()?;
     let cpu_us = server.stop()? / class.count().max(1) as f64;
-    Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
+    Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.latencies.percentile_ms(99.0) })
 }
 
 /// A thread that returns one fixed response to every request.
-struct Server {
+struct BareServer {
     addr: String,
     over: Arc<AtomicBool>,
     /// Returns its CPU time in microseconds.
     thread: JoinHandle<Result<f64, String>>,
 }
 
-impl Server {
+impl BareServer {
     fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?.to_string();
@@ -93,9 +100,9 @@ async fn serve(listener: TcpListener, over: &AtomicBool) -> std::io::Result<()> 
 async fn answer(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
     let mut read = Vec::with_capacity(1024);
     while stream.read_buf(&mut read).await? > 0 {
-        while let Some(end) = read.windows(END.len()).position(|four| four == END) {
-            read.drain(..end + END.len());
-            stream.write_all(ANSWER).await?;
+        while let Some(end) = read.windows(END_OF_HEAD.len()).position(|four| four == END_OF_HEAD) {
+            read.drain(..end + END_OF_HEAD.len());
+            stream.write_all(FIXED_RESPONSE).await?;
         }
     }
     Ok(())
@@ -106,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_empty_get_has_a_price() {
+    async fn empty_get_is_measured() {
         let EmptyGet { cpu_us, per_second, p99_ms } = empty_get(4, Duration::from_millis(200)).await.unwrap();
         assert!(cpu_us > 0.1 && per_second > 100.0 && p99_ms > 0.0, "{cpu_us} {per_second} {p99_ms}");
     }

@@ -1,5 +1,7 @@
 //! Texts of reports: numbers, and escaping for HTML.
 
+use std::fmt::Display;
+
 /// Formats a number with thousands separators and significant decimals.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
@@ -22,7 +24,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Lists how often each response or error occurred.
-pub(crate) fn counts<'a>(of: impl IntoIterator<Item = (&'a String, &'a u64)>) -> String {
+pub(crate) fn counts<'a, N: Display + 'a>(of: impl IntoIterator<Item = (&'a String, &'a N)>) -> String {
     let counts: Vec<String> = of.into_iter().map(|(cause, count)| format!("{count} × {cause}")).collect();
     counts.join(", ")
 }

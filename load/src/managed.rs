@@ -2,95 +2,123 @@
 //! the same type.
 //!
 //! With `--server` the device is SoftHSM, with a token in the data folder. The limit for CPU per request is then the
-//! figure in software, less a software signature, plus a bare call of the module and [`WAY`]. A managed key of a
-//! running server (`--managed-key`) has no limit, because the cost of its module or service is unknown.
+//! figure in software, less a software signature, plus a bare call of the module and [`DEVICE_PATH_MICROSECONDS`]. A
+//! managed key of a running server (`--managed-key`) has no limit, because the cost of its module or service is
+//! unknown.
 
-use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::drive::{Figures, Place};
+use crate::drive::Place;
+use crate::figures::Figures;
 use crate::module::{self, Kind};
+use crate::mount::ROOT_TTL;
+use crate::order::RunArgs;
 use crate::plan::Plan;
 use crate::proc::Watched;
+use crate::report::{Report, print_interrupted};
 use crate::run_context::{INTERRUPTED, is_interrupted};
-use crate::scenario;
-use crate::server::{Launch, Started};
-use crate::{Args, Scenario};
+use crate::scenario::Scenario;
+use crate::server::{Launch, Server};
+use crate::workload;
 
 /// CPU microseconds that the path to a device and back may cost: two hops, the verification, and the overhead of the
 /// call.
-const WAY: f64 = 85.0;
+const DEVICE_PATH_MICROSECONDS: f64 = 85.0;
 /// Name of the library in the server's configuration.
 const LIBRARY: &str = "softhsm";
 
-struct Part {
+struct SignFigures {
     rate: f64,
-    p50: f64,
-    p99: f64,
+    p50: Option<f64>,
+    p99: Option<f64>,
     /// CPU microseconds per request; `None` if the server's process is unknown.
     cpu: Option<f64>,
 }
 
-struct Measured {
+struct ManagedKey {
     name: String,
-    software: Part,
-    managed: Part,
+    software: SignFigures,
+    managed: SignFigures,
     /// CPU microseconds of a signature in software and of one by the module.
     calls: Option<(f64, f64)>,
 }
 
-impl Measured {
+impl ManagedKey {
     /// Returns the limit for the CPU per request with the managed key.
     fn at_most(&self) -> Option<f64> {
         let (signature, bare) = self.calls?;
-        self.software.cpu.map(|cpu| cpu - signature + bare + WAY)
+        self.software.cpu.map(|cpu| cpu - signature + bare + DEVICE_PATH_MICROSECONDS)
     }
 
     fn misses(&self) -> bool {
         self.managed.cpu.zip(self.at_most()).is_some_and(|(cpu, most)| cpu > most)
     }
+
+    fn json(&self) -> Value {
+        json!({
+            "key": self.name,
+            "software": self.software.json(),
+            "managed": self.managed.json(),
+            "signature_us": self.calls.map(|(signature, _)| signature),
+            "bare_call_us": self.calls.map(|(_, bare)| bare),
+            "at_most_us": self.at_most(),
+        })
+    }
 }
 
 /// Must be called first: SoftHSM reads its environment variable in the server and in this process.
-pub(crate) fn in_its_environment(args: &Args) -> Result<(), String> {
+pub(crate) fn in_its_environment(args: &RunArgs) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
-    if own { module::in_its_environment(&args.target.data_dir) } else { Ok(()) }
+    if own { module::in_its_environment(&args.target.launch.data_dir) } else { Ok(()) }
 }
 
 /// Runs the parts and prints the figures. Fails if the limit is exceeded.
-pub(crate) async fn run(args: &Args) -> Result<(), String> {
-    let (store, all) = match &args.managed_key {
-        Some(name) => (None, vec![own_key(args, name).await?]),
-        None => {
-            let (store, all) = softhsm(args).await?;
-            (Some(store), all)
+pub(crate) async fn run(args: &RunArgs) -> Result<(), String> {
+    let (server, all) = match &args.managed_key {
+        Some(name) => {
+            let server = args.order()?.target.open(Scenario::SignManaged).await?;
+            let key = own_key(args, &server, name).await?;
+            (server, vec![key])
         }
+        None => softhsm(args).await?,
     };
-    print(store.as_deref(), &all);
-    let keys: Vec<Value> = all.iter().map(json_of).collect();
-    args.outputs.write_json(&json!({ "scenario": "sign-managed", "store": store, "keys": keys }))?;
+    let keys: Vec<Value> = all.iter().map(ManagedKey::json).collect();
+    let columns = [
+        ("key", "/key"),
+        ("software: CPU µs", "/software/cpu_us_per_request"),
+        ("per second", "/software/requests_per_second"),
+        ("p99 ms", "/software/latency_ms/p99"),
+        ("managed key: CPU µs", "/managed/cpu_us_per_request"),
+        ("at most", "/at_most_us"),
+        ("per second", "/managed/requests_per_second"),
+        ("p99 ms", "/managed/latency_ms/p99"),
+        ("signature µs: software", "/signature_us"),
+        ("module", "/bare_call_us"),
+    ];
+    // Without `--server` the description of the store is that of the user, which this report never had.
+    let store = if server.is_launched() { server.store()? } else { None };
+    let json = json!({ "scenario": "sign-managed", "store": store, "keys": keys });
+    Report::new(server.title("sign-managed")?, json).table("keys", "/keys", &columns).publish(&args.outputs)?;
     let missed: Vec<&str> = all.iter().filter(|of| of.misses()).map(|of| of.name.as_str()).collect();
     if missed.is_empty() { Ok(()) } else { Err(format!("CPU per request above its bound: {}", missed.join(", "))) }
 }
 
-async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
+async fn softhsm(args: &RunArgs) -> Result<(Server, Vec<ManagedKey>), String> {
     let library = format!("{LIBRARY}={}", args.softhsm.display());
-    let launch = Launch { arguments: &["--pkcs11-library", library.as_str()], ..args.launch()? };
-    let server = Started::launch(&launch).await?;
-    let place = server.place();
-    let watched = server.watched();
+    let arguments = vec!["--pkcs11-library".to_owned(), library];
+    let server = Server::launch(&Launch { arguments, ..args.target.launch.clone() }).await?;
     let mut all = Vec::new();
     for kind in [Kind::P256, Kind::Rsa2048] {
-        match in_device(args, &place, watched, kind).await {
+        match in_device(args, &server.place(), server.watched, kind).await {
             Ok(measured) => all.push(measured),
             Err(_) if is_interrupted() => break,
             Err(cause) => return Err(cause),
         }
     }
-    Ok((server.store()?, all))
+    Ok((server, all))
 }
 
-async fn in_device(args: &Args, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<Measured, String> {
+async fn in_device(args: &RunArgs, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<ManagedKey, String> {
     let key = register(place, kind, args.max_parallel).await?;
     let (key_type, bits) = kind.parameters();
     let (mut software, _) = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
@@ -101,7 +129,7 @@ async fn in_device(args: &Args, place: &Place<'_>, watched: Watched, kind: Kind)
     // As many concurrent calls as the server makes, so that the machine's cores are equally busy.
     let at_once = usize::from(args.max_parallel);
     let calls = (module::software(kind, at_once)?, module::bare_call(&args.softhsm, kind, at_once)?);
-    Ok(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) })
+    Ok(ManagedKey { name: kind.label().to_owned(), software, managed, calls: Some(calls) })
 }
 
 /// Registers the managed key and returns its name. The token generates the key at its first use.
@@ -131,10 +159,9 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<St
 }
 
 /// Measures a managed key of the user, and a software key of its type: RSA-2048 or P-256.
-async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
-    let open = args.order()?.target.open(Scenario::SignManaged).await?;
-    let place = open.place();
-    let watched = open.watched;
+async fn own_key(args: &RunArgs, server: &Server, name: &str) -> Result<ManagedKey, String> {
+    let place = server.place();
+    let watched = server.watched;
     let (managed, key_type) = Issuer::of_managed(&place, name).measure(args, &place, watched).await?;
     let (key_type, bits) = match key_type.as_str() {
         "rsa" => Kind::Rsa2048.parameters(),
@@ -142,7 +169,7 @@ async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
         other => return Err(format!("sign-managed: keys of type {other} are not supported (rsa or ec)")),
     };
     let (software, _) = Issuer::of_software(&place, key_type, bits).measure(args, &place, watched).await?;
-    Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
+    Ok(ManagedKey { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
 /// An issuer in its own mount, which is removed after the run.
@@ -166,81 +193,55 @@ impl Issuer {
     }
 
     /// Returns the results of its requests, and the type of its key.
-    async fn measure(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
+    async fn measure(
+        &self,
+        args: &RunArgs,
+        place: &Place<'_>,
+        watched: Watched,
+    ) -> Result<(SignFigures, String), String> {
         let place = Place { mount: &self.mount, ..*place };
         let key_type = self.make(&place).await?;
-        let plan = Plan { scenario: Scenario::Sign, ..args.plan(Vec::new()) };
-        let figures = scenario::run(&plan, &place, watched).await?;
+        let plan = Plan { scenario: Scenario::Sign, ..args.plan() };
+        let figures = workload::run(&plan, &place, watched).await?;
         if figures.interrupted {
-            figures.print_classes();
+            print_interrupted(&figures);
             return Err(INTERRUPTED.to_owned());
         }
-        Ok((part(&figures)?, key_type))
+        Ok((sign_figures(&figures)?, key_type))
     }
 
     async fn make(&self, place: &Place<'_>) -> Result<String, String> {
         let mount = &self.mount;
         let provisioner = place.provisioner;
         provisioner.mount(mount, &json!({ "type": "pki" })).await?;
-        let tuned = json!({ "max_lease_ttl": scenario::ROOT_TTL, "allowed_managed_keys": self.allowed });
+        let tuned = json!({ "max_lease_ttl": ROOT_TTL, "allowed_managed_keys": self.allowed });
         provisioner.must(&format!("/v1/sys/mounts/{mount}/tune"), &tuned).await?;
         let mut root = self.key.clone();
         root["common_name"] = "Load root".into();
-        root["ttl"] = scenario::ROOT_TTL.into();
+        root["ttl"] = ROOT_TTL.into();
         let made = provisioner.must(&format!("/v1/{mount}/root/generate/{}", self.source), &root).await?;
         let key = made["data"]["key_id"].as_str().ok_or("a root without a key was made")?;
         let path = format!("/v1/{mount}/key/{key}");
-        let shown = place.connect().await?.send(Method::GET, &path, bytes::Bytes::new()).await?;
-        let shown: Value = serde_json::from_slice(&shown.body).map_err(|e| format!("{path}: {e}"))?;
+        let shown = place.connect().await?.get_json(&path).await?;
         shown["data"]["key_type"].as_str().map(str::to_owned).ok_or_else(|| format!("{path}: no key_type"))
     }
 }
 
 /// Returns the results of the only class. All of its requests must have succeeded.
-fn part(figures: &Figures) -> Result<Part, String> {
+fn sign_figures(figures: &Figures) -> Result<SignFigures, String> {
     let class = figures.succeeded("sign")?;
-    Ok(Part {
-        rate: class.count() as f64 / figures.elapsed.as_secs_f64(),
-        p50: class.percentile(50.0),
-        p99: class.percentile(99.0),
+    Ok(SignFigures {
+        rate: figures.rate(class),
+        p50: class.percentile_ms(50.0),
+        p99: class.percentile_ms(99.0),
         cpu: figures.per_request(figures.cpu.sum()),
     })
 }
 
-fn part_json(part: &Part) -> Value {
-    let latency = json!({ "p50": part.p50, "p99": part.p99 });
-    json!({ "requests_per_second": part.rate, "latency_ms": latency, "cpu_us_per_request": part.cpu })
-}
-
-fn json_of(of: &Measured) -> Value {
-    json!({
-        "key": of.name,
-        "software": part_json(&of.software),
-        "managed": part_json(&of.managed),
-        "signature_us": of.calls.map(|(signature, _)| signature),
-        "bare_call_us": of.calls.map(|(_, bare)| bare),
-        "at_most_us": of.at_most(),
-    })
-}
-
-fn print(store: Option<&str>, all: &[Measured]) {
-    println!("sign-managed on {}", store.unwrap_or("a running server"));
-    for of in all {
-        println!("  {}", of.name);
-        for (name, part) in [("software", &of.software), ("managed key", &of.managed)] {
-            let cpu = part.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}"));
-            let Part { rate, p50, p99, .. } = part;
-            println!("    {name:<13} {cpu} µs CPU per request; {rate:.0} per second, ms p50 {p50:.2} p99 {p99:.2}");
-        }
-        if let Some((signature, bare)) = of.calls {
-            println!("    signature     {signature:.1} µs CPU in software, {bare:.1} µs by a bare call of the module");
-        }
-        if let Some(most) = of.at_most() {
-            let verdict = if of.misses() { "missed" } else { "held" };
-            println!(
-                "    at most       {most:.1} µs: software less its signature, the bare call and {WAY} µs; {verdict}"
-            );
-        }
+impl SignFigures {
+    fn json(&self) -> Value {
+        let latency = json!({ "p50": self.p50, "p99": self.p99 });
+        json!({ "requests_per_second": self.rate, "latency_ms": latency, "cpu_us_per_request": self.cpu })
     }
 }
 
@@ -248,13 +249,13 @@ fn print(store: Option<&str>, all: &[Measured]) {
 mod tests {
     use super::*;
 
-    fn measured(software: Option<f64>, managed: Option<f64>, calls: Option<(f64, f64)>) -> Measured {
-        let part = |cpu| Part { rate: 1.0, p50: 1.0, p99: 1.0, cpu };
-        Measured { name: "any".to_owned(), software: part(software), managed: part(managed), calls }
+    fn measured(software: Option<f64>, managed: Option<f64>, calls: Option<(f64, f64)>) -> ManagedKey {
+        let part = |cpu| SignFigures { rate: 1.0, p50: Some(1.0), p99: Some(1.0), cpu };
+        ManagedKey { name: "any".to_owned(), software: part(software), managed: part(managed), calls }
     }
 
     #[test]
-    fn bound_replaces_the_software_signature_by_the_call_cost() {
+    fn managed_key_limit_replaces_the_signature_by_the_call() {
         let calls = Some((30.0, 120.0));
         assert_eq!(measured(Some(400.0), None, calls).at_most(), Some(575.0));
         assert!(!measured(Some(400.0), Some(575.0), calls).misses());
@@ -262,10 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn without_the_processes_or_the_module_there_is_no_bound() {
+    fn managed_key_without_process_or_module_has_no_limit() {
         assert_eq!(measured(None, Some(9_000.0), Some((30.0, 120.0))).at_most(), None);
         assert_eq!(measured(Some(400.0), Some(9_000.0), None).at_most(), None);
         assert!(!measured(Some(400.0), Some(9_000.0), None).misses());
-        assert_eq!(json_of(&measured(Some(400.0), None, None))["at_most_us"], Value::Null);
+        assert_eq!(measured(Some(400.0), None, None).json()["at_most_us"], Value::Null);
     }
 }

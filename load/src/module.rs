@@ -21,12 +21,12 @@ use crate::anchors;
 pub(crate) const TOKEN: &str = "signet-load";
 pub(crate) const PIN: &str = "signet-load-pin";
 /// Environment variable with the path of SoftHSM's settings.
-const SETTINGS: &str = "SOFTHSM2_CONF";
+const SOFTHSM_SETTINGS_VARIABLE: &str = "SOFTHSM2_CONF";
 /// DER of a SHA-256 `DigestInfo` without its digest (RFC 8017 section 9.2).
 const DIGEST_INFO: [u8; 19] =
     [0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00, 0x04, 0x20];
 /// Signatures per block; nine blocks are measured.
-const CALLS: u32 = 200;
+const SIGNATURES_PER_BLOCK: u32 = 200;
 
 /// The types of keys that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     let folder = data_dir.join("softhsm");
     let tokens = folder.join("tokens");
     let settings = folder.join("softhsm2.conf");
-    let is_set = |settings: &PathBuf| std::env::var_os(SETTINGS).is_some_and(|set| set == *settings);
+    let is_set = |settings: &PathBuf| std::env::var_os(SOFTHSM_SETTINGS_VARIABLE).is_some_and(|set| set == *settings);
     if settings.canonicalize().is_ok_and(|settings| is_set(&settings)) {
         return Ok(());
     }
@@ -72,13 +72,14 @@ pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     if is_new {
         let mut tool = Command::new("softhsm2-util");
         tool.args(["--init-token", "--free", "--label", TOKEN, "--so-pin", PIN, "--pin", PIN]);
-        let made = tool.env(SETTINGS, &settings).output().map_err(|e| format!("softhsm2-util: {e}"))?;
+        let made =
+            tool.env(SOFTHSM_SETTINGS_VARIABLE, &settings).output().map_err(|e| format!("softhsm2-util: {e}"))?;
         if !made.status.success() {
             return Err(format!("softhsm2-util: {}", String::from_utf8_lossy(&made.stderr).trim()));
         }
     }
     let program = std::env::current_exe().map_err(at)?;
-    Err(at(Command::new(program).args(std::env::args_os().skip(1)).env(SETTINGS, settings).exec()))
+    Err(at(Command::new(program).args(std::env::args_os().skip(1)).env(SOFTHSM_SETTINGS_VARIABLE, settings).exec()))
 }
 
 /// Returns the CPU microseconds of a signature by the module, in `at_once` concurrent sessions that are logged in.
@@ -93,7 +94,7 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
     let session = module.open_ro_session(slot).map_err(failed)?;
     session.login(UserType::User, Some(&AuthPin::new(PIN.into()))).map_err(failed)?;
     let digest = [7; 32];
-    let micros = anchors::busy_micros(at_once, CALLS, || {
+    let micros = anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || {
         let own = module.open_ro_session(slot).map_err(failed)?;
         let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(kind.label().as_bytes().to_vec())];
         let key = *own.find_objects(&wanted).map_err(failed)?.first().ok_or("the key is not in the token")?;
@@ -116,11 +117,11 @@ pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
     match kind {
         Kind::P256 => {
             let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
-            anchors::busy_micros(at_once, CALLS, || Ok(|| key.sign(&random, &message)))
+            anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || Ok(|| key.sign(&random, &message)))
         }
         Kind::Rsa2048 => {
             let key = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
-            anchors::busy_micros(at_once, CALLS, || {
+            anchors::busy_micros(at_once, SIGNATURES_PER_BLOCK, || {
                 let mut signature = vec![0; key.public_modulus_len()];
                 let key = &key;
                 let random = &random;
@@ -135,14 +136,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_of_rsa_costs_more_than_one_of_p256() {
+    fn rsa_signature_costs_more_than_p256() {
         let p256 = software(Kind::P256, 2).unwrap();
         let rsa = software(Kind::Rsa2048, 2).unwrap();
         assert!(p256 > 0.0 && rsa > p256, "{p256} {rsa}");
     }
 
     #[test]
-    fn a_digest_is_announced_by_its_length() {
+    fn digest_info_lengths_match_the_digest() {
         assert_eq!(usize::from(DIGEST_INFO[1]), DIGEST_INFO.len() - 2 + 32);
         assert_eq!(DIGEST_INFO[18], 32);
     }

@@ -3,6 +3,7 @@
 //!
 //! A separate thread releases the requests, because the timers of the connections' runtime are too coarse.
 
+use std::num::ParseIntError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,15 +12,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// Maximum sleep of the thread between checks for the end of the run.
-const LOOK: Duration = Duration::from_millis(50);
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
-/// The pace of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The pace of requests. The fields are options of the command line and fields of plan files.
+#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq)]
+#[group(skip)]
 pub(crate) struct Pace {
-    /// Requests per second; `None`: each connection sends the next request after the last response.
+    /// Requests per second, independent of the responses; latency counts from the time at which a request is due.
+    // Without a rate, each connection sends the next request after the last response.
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
-    /// Time over which the rate grows from 0, or the connections start.
+    /// Seconds during which the rate grows from 0, or the connections start.
+    #[arg(long, alias = "ramp-seconds", value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     pub(crate) ramp: Duration,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    let range = 0.001..=1_000_000.0;
+    if range.contains(&rate) { Ok(rate) } else { Err(format!("must be from {} to {}", range.start(), range.end())) }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_secs)
 }
 
 /// Due times of requests at a rate, relative to the start.
@@ -128,7 +143,7 @@ fn release(schedule: Schedule, begun: Instant, go: &Semaphore, over: &AtomicBool
             return go.close();
         }
         let next = if released == schedule.max { end } else { schedule.due(released).min(end) };
-        std::thread::sleep(next.saturating_sub(begun.elapsed()).min(LOOK));
+        std::thread::sleep(next.saturating_sub(begun.elapsed()).min(MAX_SLEEP));
     }
 }
 
@@ -141,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_due_evenly_and_in_a_ramp_ever_faster() {
+    fn due_times_are_even_and_accelerate_in_a_ramp() {
         let even = of(100.0, 0, 10, u64::MAX);
         assert_eq!([0, 1, 250].map(|n| even.due(n).as_millis()), [0, 10, 2500]);
         assert_eq!(even.all(), 1000);
@@ -158,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pacer_lets_as_many_go_as_are_due_and_then_ends() {
+    async fn pacer_releases_due_requests_and_then_ends() {
         let schedule = Schedule::new(1000.0, Duration::ZERO, Duration::from_millis(200), u64::MAX);
         let pacer = Pacer::start(schedule);
         let mut gone = 0;

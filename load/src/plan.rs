@@ -5,37 +5,69 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::Scenario;
 use crate::drive::{Bounds, Class, Place};
+use crate::environment::Facts;
+use crate::format::number;
 use crate::pace::Pace;
+use crate::scenario::Scenario;
 
 /// Lifetime of the certificates: a store that is reused later still holds valid ones.
-pub(crate) const TTL: &str = "8760h";
+pub(crate) const CERTIFICATE_TTL: &str = "8760h";
 /// Lifetime of certificates of an existing root, which may expire soon itself.
-const SHORT_TTL: &str = "24h";
+const PREPARED_CERTIFICATE_TTL: &str = "24h";
 /// Lifetime of the token beyond the run, in seconds.
-const TOKEN_BESIDE: u64 = 3600;
+const EXTRA_TOKEN_SECONDS: u64 = 3600;
 
-/// Parameters of a run.
-#[derive(Clone, Default)]
+/// Default number of connections.
+pub(crate) const CLIENTS: u16 = 64;
+/// Default number of requests.
+pub(crate) const REQUESTS: u64 = 100_000;
+/// Maximum duration of a run in seconds: one day.
+const MAX_SECONDS: u64 = 86_400;
+
+/// Parameters of a run. The fields are options of the command line and fields of plan files.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub(crate) struct Plan {
+    #[arg(skip)]
     pub(crate) scenario: Scenario,
-    pub(crate) clients: usize,
-    pub(crate) rsa_clients: usize,
-    pub(crate) requests: u64,
-    pub(crate) seconds: u64,
+    /// Connections, each with one request in flight.
+    #[arg(long, default_value_t = CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) clients: u16,
+    /// Connections of `mixed` that request RSA-2048 keys.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) rsa_clients: u16,
+    /// Number of requests (default: 100,000, or unlimited with `--rate`). `mixed` does not count the RSA requests.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests: Option<u64>,
+    #[command(flatten)]
     pub(crate) pace: Pace,
+    /// Maximum duration of the run in seconds.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
+    pub(crate) seconds: u64,
+    /// Key type of the certificates.
+    #[arg(long, default_value = "ec", value_parser = ["ec", "ed25519", "rsa"])]
     pub(crate) key_type: String,
+    /// Key size of the certificates; 0 selects the default of the type.
+    #[arg(long, default_value_t = 256)]
     pub(crate) key_bits: u32,
-    pub(crate) no_store: bool,
-    /// `true`: the timer builds the mount's CRLs, not each revocation.
+    /// For `revoke`: CRLs are built by the timer, not by each revocation.
+    #[arg(long)]
     pub(crate) auto_rebuild: bool,
+    /// Do not store the certificates.
+    #[arg(long)]
+    pub(crate) no_store: bool,
+    /// No progress bar.
+    #[arg(long)]
+    pub(crate) quiet: bool,
     /// Role of the requests; `None` for the run's own.
+    #[arg(skip)]
     pub(crate) role: Option<String>,
     /// `true`: an existing mount, root and role are used as they are.
+    #[arg(skip)]
     pub(crate) prepared: bool,
-    pub(crate) quiet: bool,
     /// Request bodies of `revoke`; if empty, certificates are found or issued.
+    #[arg(skip)]
     pub(crate) serials: Vec<Bytes>,
 }
 
@@ -47,12 +79,39 @@ impl Plan {
 
     /// Rejects a plan that cannot be run.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.pace.ramp.as_secs() > self.seconds {
+            return Err("--ramp: must not be more than --seconds".to_owned());
+        }
         if self.scenario == Scenario::Sign { algorithm(self).map(drop) } else { Ok(()) }
+    }
+
+    /// Returns the maximum number of requests.
+    pub(crate) fn max_requests(&self) -> u64 {
+        // `revoke` needs a finite number: its certificates exist before the run.
+        let is_finite = self.pace.rate.is_none() || self.scenario == Scenario::Revoke;
+        self.requests.unwrap_or(if is_finite { REQUESTS } else { u64::MAX })
+    }
+
+    /// Returns scenario, load and limits for a report.
+    pub(crate) fn facts(&self) -> Facts {
+        let mut load = match self.pace.rate {
+            Some(rate) => format!("{} a second by at most {} connections", number(rate), self.clients),
+            None => format!("{} connections, each with one request in flight", self.clients),
+        };
+        if !self.pace.ramp.is_zero() {
+            load.push_str(&format!(", within {} s", self.pace.ramp.as_secs()));
+        }
+        let mut most = format!("{} s", self.seconds);
+        if self.max_requests() < u64::MAX {
+            most.push_str(&format!(" or {} requests", number(self.max_requests() as f64)));
+        }
+        let facts = [("scenario", self.scenario.name()), ("load", load), ("at most", most)];
+        facts.map(|(name, text)| (name.to_owned(), text)).to_vec()
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
         let time = Duration::from_secs(self.seconds);
-        Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
+        Bounds { requests: self.max_requests(), time, pace: self.pace, quiet: self.quiet }
     }
 
     /// Returns the role of the requests: the user's, or the run's own.
@@ -68,12 +127,12 @@ impl Plan {
     /// Returns the lifetime of the certificates. In a mount created here it is long, so that a run on the same store
     /// months later can revoke them.
     pub(crate) fn ttl(&self) -> &'static str {
-        if self.prepared { SHORT_TTL } else { TTL }
+        if self.prepared { PREPARED_CERTIFICATE_TTL } else { CERTIFICATE_TTL }
     }
 
     /// Returns the lifetime of the token: the run, and time for preparation and late responses.
     pub(crate) fn token_ttl(&self) -> String {
-        format!("{}s", self.seconds.saturating_add(TOKEN_BESIDE))
+        format!("{}s", self.seconds.saturating_add(EXTRA_TOKEN_SECONDS))
     }
 
     pub(crate) fn name(&self) -> String {
@@ -81,12 +140,22 @@ impl Plan {
     }
 }
 
-/// Required or actual contents of a mount.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Required or actual contents of a mount. The fields are options of the command line and fields of plan files.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
+#[group(skip)]
 pub(crate) struct Stock {
+    /// Before the run, issue certificates until the store holds this many.
+    #[arg(long = "preload", value_name = "N", visible_alias = "certificates", default_value_t = 0)]
     pub(crate) certificates: u64,
-    /// Number of revoked certificates among them.
+    /// Before the run, revoke certificates until this many are revoked.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) revoked: u64,
+}
+
+impl std::fmt::Display for Stock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {} of them revoked", self.certificates, self.revoked)
+    }
 }
 
 impl Stock {
@@ -94,12 +163,12 @@ impl Stock {
         self.certificates == 0 && self.revoked == 0
     }
 
-    /// Rejects more revoked certificates than certificates. `dashes` is the prefix of field names in errors.
-    pub(crate) fn check(self, dashes: &str) -> Result<(), String> {
+    /// Rejects more revoked certificates than certificates.
+    pub(crate) fn check(self) -> Result<(), String> {
         if self.revoked <= self.certificates {
             return Ok(());
         }
-        Err(format!("{dashes}revoked: must not be more than {dashes}preload, the certificates there are"))
+        Err("--revoked: must not be more than --preload, the certificates there are".to_owned())
     }
 }
 

@@ -12,26 +12,26 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::drive::{Bounds, Class, Figures, Place, drive};
+use crate::drive::{Bounds, Class, Place, drive};
 use crate::pace::Pace;
-use crate::plan::{self, Stock, TTL, issuing};
+use crate::plan::{self, CERTIFICATE_TTL, Stock, issuing};
 use crate::proc::Watched;
 use crate::run_context;
 
 /// Connections for filling: more than in a run, so that commits are larger.
-const CLIENTS: usize = 256;
+const PRELOAD_CONNECTIONS: usize = 256;
 /// Serial numbers per page of a list.
-const PAGE: usize = 10_000;
+const SERIALS_PER_PAGE: usize = 10_000;
 /// Time limit for filling: half an hour, or the time that this many requests per second take.
 const MIN_FILL_TIMEOUT: Duration = Duration::from_secs(1800);
-const SLOWEST: u64 = 2000;
+const MIN_FILL_REQUESTS_PER_SECOND: u64 = 2000;
 const CRL_CONFIG: &str = "config/crl";
 const ROLE_SUFFIX: &str = "-preload";
 
 /// Issues and revokes certificates until the mount holds `wanted`; returns what it then holds. Without a `role` it
 /// creates one for them.
 pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
-    wanted.check("--")?;
+    wanted.check()?;
     let mut client = admin.connect().await?;
     let there = leaves(&mut client, admin.mount).await?;
     if there < wanted.certificates {
@@ -60,7 +60,7 @@ async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool)
         admin.provisioner.role(admin.mount, &own, &plan::role("ec", 256, false)).await?;
     }
     run_context::begun(quiet, &format!("issuing {missing} certificates"));
-    let class = issuing("preload".to_owned(), CLIENTS, admin.mount, role.unwrap_or(&own), TTL);
+    let class = issuing("preload".to_owned(), PRELOAD_CONNECTIONS, admin.mount, role.unwrap_or(&own), CERTIFICATE_TTL);
     all(admin, class, missing, quiet).await
 }
 
@@ -93,7 +93,7 @@ async fn revoke(
 ) -> Result<(), String> {
     let bodies = revocable(client, admin.mount, missing).await?;
     run_context::begun(quiet, &format!("revoking {missing} certificates"));
-    let class = revoking("revoke".to_owned(), CLIENTS, admin.mount, bodies);
+    let class = revoking("revoke".to_owned(), PRELOAD_CONNECTIONS, admin.mount, bodies);
     if !may_configure {
         return all(admin, class, missing, quiet).await;
     }
@@ -107,8 +107,7 @@ async fn revoke(
 /// Returns `true` if the mount builds its CRLs by the timer.
 pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, String> {
     let path = format!("/v1/{mount}/{CRL_CONFIG}");
-    let answer = client.send(Method::GET, &path, Bytes::new()).await?;
-    let config: Value = serde_json::from_slice(&answer.body).map_err(|e| format!("{path}: {e}"))?;
+    let config = client.get_json(&path).await?;
     Ok(config["data"]["auto_rebuild"].as_bool().unwrap_or(false))
 }
 
@@ -163,18 +162,17 @@ async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Byte
 /// Runs the class; every request must succeed.
 async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Result<(), String> {
     let name = class.name.clone();
-    let time = MIN_FILL_TIMEOUT.max(Duration::from_secs(requests / SLOWEST));
+    let time = MIN_FILL_TIMEOUT.max(Duration::from_secs(requests / MIN_FILL_REQUESTS_PER_SECOND));
     let bounds = Bounds { requests, time, pace: Pace::default(), quiet };
-    let Figures { classes, interrupted, .. } = drive(admin, vec![class], &bounds, Watched::default()).await?;
-    let done: u64 = classes.iter().map(|class| class.count()).sum();
-    if done < requests && interrupted {
-        return Err(format!("{name}: {done} of {requests} requests succeeded before the interruption"));
+    let figures = drive(admin, vec![class], &bounds, Watched::default()).await?;
+    let done = figures.count();
+    match done < requests {
+        false => Ok(()),
+        true if figures.interrupted => {
+            Err(format!("{name}: {done} of {requests} requests succeeded before the interruption"))
+        }
+        true => Err(format!("{name}: {done} of {requests} requests succeeded; errors: {:?}", figures.errors())),
     }
-    if done < requests {
-        let errors: Vec<_> = classes.iter().flat_map(|class| &class.errors).collect();
-        return Err(format!("{name}: {done} of {requests} requests succeeded; errors: {errors:?}"));
-    }
-    Ok(())
 }
 
 async fn issuers(client: &mut Client, mount: &str) -> Result<HashSet<String>, String> {
@@ -215,7 +213,7 @@ pub(crate) async fn visit(
 ) -> Result<(), String> {
     let mut after = String::new();
     loop {
-        let page = list(client, &format!("/v1/{mount}/{path}?limit={PAGE}&after={after}")).await?;
+        let page = list(client, &format!("/v1/{mount}/{path}?limit={SERIALS_PER_PAGE}&after={after}")).await?;
         let serials: Vec<&str> =
             page["data"]["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if serials.last().is_some_and(|last| with_hyphens(last) == after) {
@@ -226,7 +224,7 @@ pub(crate) async fn visit(
                 return Ok(());
             }
         }
-        let Some(last) = serials.last().filter(|_| serials.len() == PAGE) else { return Ok(()) };
+        let Some(last) = serials.last().filter(|_| serials.len() == SERIALS_PER_PAGE) else { return Ok(()) };
         after = with_hyphens(last);
     }
 }
@@ -252,12 +250,13 @@ async fn list(client: &mut Client, path: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scenario;
     use crate::double::{Double, Shape};
-    use crate::scenario;
-    use crate::target::{Open, Target};
+    use crate::scenario::Scenario;
+    use crate::server::Server;
+    use crate::target::Target;
+    use crate::workload;
 
-    async fn open(double: &Double) -> Open {
+    async fn open(double: &Double) -> Server {
         let target =
             Target { addr: double.addr.clone(), token: "root".to_owned(), prepared: true, ..Target::default() };
         target.open(Scenario::Issue).await.unwrap()
@@ -266,8 +265,8 @@ mod tests {
     #[tokio::test]
     async fn paged_lists_are_counted_completely() {
         let double = Double::start(Shape { pages: true, ..Shape::default() });
-        let certificates = 2 * PAGE + 17;
-        let revoked = PAGE + 5;
+        let certificates = 2 * SERIALS_PER_PAGE + 17;
+        let revoked = SERIALS_PER_PAGE + 5;
         double.hold("pki", certificates, revoked);
         let open = open(&double).await;
         let mut client = open.place().connect().await.unwrap();
@@ -277,12 +276,12 @@ mod tests {
         let bodies = found(&mut client, "pki", u64::MAX).await.unwrap();
         assert_eq!(bodies.len(), certificates - revoked);
         // A list that ends with a full page is recognized as complete, and one without pages is not counted twice.
-        double.hold("full", PAGE, 0);
-        assert_eq!(count(&mut client, "full", "certs").await, Ok(PAGE as u64));
+        double.hold("full", SERIALS_PER_PAGE, 0);
+        assert_eq!(count(&mut client, "full", "certs").await, Ok(SERIALS_PER_PAGE as u64));
         let whole = Double::start(Shape::default());
-        whole.hold("pki", PAGE, 0);
+        whole.hold("pki", SERIALS_PER_PAGE, 0);
         let mut client = self::open(&whole).await.place().connect().await.unwrap();
-        assert_eq!(count(&mut client, "pki", "certs").await, Ok(PAGE as u64));
+        assert_eq!(count(&mut client, "pki", "certs").await, Ok(SERIALS_PER_PAGE as u64));
     }
 
     #[tokio::test]
@@ -310,7 +309,7 @@ mod tests {
         );
         let mut plan = crate::order::read(&order, false).unwrap().plan;
         (plan.quiet, plan.scenario) = (true, Scenario::Revoke);
-        let figures = scenario::run(&plan, &open.place(), open.watched).await.unwrap();
+        let figures = workload::run(&plan, &open.place(), open.watched).await.unwrap();
         assert_eq!((figures.classes[0].count(), figures.classes[0].errors.values().sum::<u64>()), (0, 20));
     }
 

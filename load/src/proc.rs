@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// Clock ticks per second in `/proc`, the same on every Linux for userspace (USER_HZ).
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Returns the user and system CPU seconds of a process and all its descendants; `None` if it does not exist.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
@@ -96,8 +96,8 @@ impl Stat {
         let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
-            own: (ticks(11)? + ticks(12)?) / TICKS,
-            ended_children: (ticks(13)? + ticks(14)?) / TICKS,
+            own: (ticks(11)? + ticks(12)?) / TICKS_PER_SECOND,
+            ended_children: (ticks(13)? + ticks(14)?) / TICKS_PER_SECOND,
         })
     }
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_line_is_read_past_a_name_with_blanks_and_parentheses() {
+    fn stat_line_with_blanks_and_parentheses_in_the_name_is_parsed() {
         let text = "12 (postgres: a) b) S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20 0 1 0 77";
         assert_eq!(Stat::parse(text), Some(Stat { parent: 7, own: 2.0, ended_children: 3.25 }));
         for wrong in ["", "12 (x) S 7 1", "12 x S 7 1 1 0 -1 4194304 9 9 9 9 150 50 300 25 20"] {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finer_count_is_taken_unless_threads_have_ended() {
+    fn cpu_time_is_that_of_threads_unless_some_have_ended() {
         let proc = tempfile::tempdir().unwrap();
         process(proc.path(), 10, 1, (100, 50), (0, 0), &[1_000_000_000, 507_654_321]);
         assert!(is(tree_seconds(proc.path(), 10), 1.507_654_321));
@@ -282,6 +282,15 @@ mod tests {
         parent.wait().unwrap();
         assert!(working > 0.02, "{working}");
         // The time of an ended child is in whole ticks.
-        assert!(ended > working - 2.0 / TICKS, "{ended} after {working}");
+        assert!(ended > working - 2.0 / TICKS_PER_SECOND, "{ended} after {working}");
+    }
+
+    #[test]
+    fn cpu_sum_without_the_server_is_unknown() {
+        let cpu = |server, postgres| Cpu { server, postgres };
+        assert_eq!(cpu(Some(3.0), Some(2.0)).since(cpu(Some(1.0), Some(0.5))).sum(), Some(3.5));
+        assert_eq!(cpu(Some(3.0), None).since(cpu(Some(1.0), None)).sum(), Some(2.0));
+        assert_eq!(cpu(None, Some(2.0)).sum(), None);
+        assert_eq!(cpu(None, Some(2.0)).since(cpu(Some(1.0), Some(1.0))).server, None);
     }
 }

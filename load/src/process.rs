@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::proc;
 
 /// Time limit for a process to stop.
-const STOP: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A child process. Drop signals it to stop and waits for it.
 pub(crate) struct Process {
@@ -50,7 +50,7 @@ impl Drop for Process {
         if !self.ended() {
             self.signal(self.stop);
         }
-        let until = Instant::now() + STOP;
+        let until = Instant::now() + STOP_TIMEOUT;
         while !self.ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -124,11 +124,16 @@ pub(crate) fn servers() -> Vec<ServerFacts> {
 }
 
 /// Prints the current step to standard error, unless `quiet` is set.
-#[allow(clippy::print_stderr, reason = "standard output is for the figures")]
 pub(crate) fn begun(quiet: bool, text: &str) {
     if !quiet {
-        eprintln!("signet-load: {text}");
+        complain(text);
     }
+}
+
+/// Prints a line to standard error.
+#[allow(clippy::print_stderr, reason = "standard output is for the figures")]
+pub(crate) fn complain(text: &str) {
+    eprintln!("signet-load: {text}");
 }
 
 #[cfg(test)]
@@ -136,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn interrupted_work_is_given_up_unless_it_is_shielded() {
+    async fn interruption_cancels_work_unless_it_is_shielded() {
         let (stop, stopped) = watch::channel(false);
         let work = async {
             assert_eq!(unless_interrupted(async { Ok(1) }).await, Ok(1));

@@ -1,137 +1,94 @@
-//! The scenarios: their objects on the server, and the requests of their clients.
+//! The scenarios of the command line.
 
-use bytes::Bytes;
-use hyper::{Method, StatusCode};
-use serde_json::{Value, json};
+use clap::ValueEnum;
 
-use crate::Scenario;
-use crate::drive::{Class, Figures, Place, drive};
-use crate::ocsp::Asked;
-use crate::plan::{Plan, algorithm, certified, issuing, role};
-use crate::proc::Watched;
-use crate::{login, preload};
-
-/// CSRs generated before a `sign` run; each is sent many times.
-const CSRS: usize = 256;
-const RSA: &str = "-rsa";
-/// Lifetime of a root that is created here, and maximum lifetime of the mount's certificates.
-pub(crate) const ROOT_TTL: &str = "87600h";
-/// Prepares the server and runs the plan.
-pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Result<Figures, String> {
-    let (token, classes) = workload(plan, admin).await?;
-    let place = Place { token: &token, ..*admin };
-    drive(&place, classes, &plan.bounds(), watched).await
+/// The request that a run repeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// No requests: only fills the store as `--preload` and `--revoked` say.
+    Preload,
+    /// `pki/issue`: the server generates key and certificate.
+    Issue,
+    /// `pki/sign`: the server certifies keys generated here (CSRs).
+    Sign,
+    /// `sign` by an issuer with a managed key, compared with an issuer with a software key: RSA-2048 and P-256 keys in
+    /// SoftHSM (needs `--server`), or `--managed-key` of a running server.
+    SignManaged,
+    /// `pki/revoke` for `--requests` certificates that are not revoked yet; missing certificates are issued first.
+    /// `--preload` and `--revoked` set the initial numbers.
+    Revoke,
+    /// Cost of a revocation with a long CRL compared with a short one, and the start time with the long one; both have
+    /// limits. Needs `--server`. Defaults: 1,000,000 revoked certificates (`--revoked`), 10,000 requests
+    /// (`--requests`).
+    Crl,
+    /// `pki/issue`, with additional clients (`--rsa-clients`) that request RSA-2048 keys.
+    Mixed,
+    /// `pki/ocsp` in four parts of `--requests` each: GET and POST, with and without a nonce, for the certificates of
+    /// the mount.
+    Ocsp,
+    /// `pki/issue` alone, and while other clients send oversized requests of 4 MB: its p99 may be at most three times
+    /// its value alone, and the oversized requests must be rejected. Needs `--server`.
+    Oversize,
+    /// `auth/token/lookup-self` with one token, alone and while 50 connections (`--clients`) of another token repeat
+    /// long requests. Each kind runs for `--seconds`; the p99 limit is 50 ms. Needs `--server`.
+    Crowd,
+    /// `pki/issue` with one token, alone and while 64, 256 and 900 connections (or `--clients`) of another token repeat
+    /// one expensive request. Each kind runs for `--seconds`; the p99 may be three times its value alone or 20 ms, and
+    /// server memory 300 MiB. Needs `--server`.
+    Attack,
+    /// GET of the complete CRL.
+    CrlGet,
+    /// `pki/ocsp` by GET without a nonce: responses can be cached.
+    OcspGet,
+    /// `pki/ocsp` by GET with a nonce: every response is signed.
+    OcspNonce,
+    /// `sys/health` without a token: the cost of HTTP alone.
+    #[default]
+    Health,
+    /// `auth/jwt/login` with an RS256 token: the CPU per login may exceed that of the signature verification by at most
+    /// 45 µs. Default: 400,000 requests.
+    Login,
+    /// `pki/issue` on one node and on two nodes with one PostgreSQL, alternating. With as many clients on each node,
+    /// the CPU per certificate (database included) may be 1.1 times that of one node. Needs `--server` and
+    /// `--postgres`.
+    Nodes,
+    /// The projects API with a million projects and workspaces (`--preload`): lists, show and moves, each with a p99
+    /// limit of 20 ms. Default: 16 clients. Needs `--server` and `--postgres`.
+    Projects,
 }
 
-/// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
-pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
-    let open = |class: Class| (String::new(), vec![class]);
-    let clients = plan.clients;
-    let role = plan.role(admin);
-    Ok(match plan.scenario {
-        Scenario::Health => open(Class::get("health", clients, "/v1/sys/health")),
-        Scenario::CrlGet => open(complete_crl(admin, clients)),
-        Scenario::OcspGet | Scenario::OcspNonce => {
-            let asked = Asked::find(admin, usize::MAX).await?;
-            open(asked.class(&Method::GET, plan.scenario == Scenario::OcspNonce, clients))
-        }
-        Scenario::Login => open(login::prepare(admin, clients).await?.0),
-        Scenario::Issue | Scenario::Mixed => {
-            let mut classes = vec![issuing(plan.name(), clients, admin.mount, role, plan.ttl())];
-            if plan.scenario == Scenario::Mixed {
-                let role = format!("{role}{RSA}");
-                classes.push(issuing("rsa 2048".to_owned(), plan.rsa_clients, admin.mount, &role, plan.ttl()));
-            }
-            (prepare(plan, admin).await?, classes)
-        }
-        Scenario::Sign => {
-            let bodies = (0..CSRS)
-                .map(|i| csr(plan, i).map(|csr| Bytes::from(json!({ "csr": csr, "ttl": plan.ttl() }).to_string())))
-                .collect::<Result<_, _>>()?;
-            let path = admin.path(&format!("sign/{role}"));
-            let class = Class::post(plan.name(), clients, path, bodies, certified);
-            (prepare(plan, admin).await?, vec![class])
-        }
-        Scenario::Revoke | Scenario::Crl => {
-            let token = prepare(plan, admin).await?;
-            let serials = if plan.serials.is_empty() { serials(plan, admin).await? } else { plan.serials.clone() };
-            (token, vec![preload::revoking("revoke".to_owned(), clients, admin.mount, serials)])
-        }
-        other => return Err(format!("{}: it has a command of its own", other.name())),
-    })
-}
-
-/// Returns the request bodies of a `revoke` run, and selects how the mount builds its CRLs.
-async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
-    let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
-    if !plan.prepared {
-        preload::auto_rebuild(admin, plan.auto_rebuild).await?;
+impl Scenario {
+    /// Returns the name used on the command line and in plans.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
-    Ok(serials)
-}
 
-/// Creates roles, a policy of ten rules, and a token that has only that policy.
-pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, String> {
-    if plan.prepared {
-        return Ok(admin.token.to_owned());
+    /// `true` if the requests need a mount.
+    pub(crate) fn needs_mount(self) -> bool {
+        !matches!(self, Self::Health | Self::Login | Self::SignManaged)
     }
-    let mount = admin.mount;
-    let name = plan.role(admin);
-    let provisioner = admin.provisioner;
-    provisioner.role(mount, name, &role(&plan.key_type, plan.key_bits, plan.no_store)).await?;
-    if plan.scenario == Scenario::Mixed {
-        provisioner.role(mount, &format!("{name}{RSA}"), &role("rsa", 2048, plan.no_store)).await?;
-    }
-    let mut policy = String::new();
-    for i in 0..6 {
-        policy.push_str(&format!("path \"secret/team{i}/*\" {{ capabilities = [\"read\", \"list\"] }}\n"));
-    }
-    for path in [format!("issue/{name}"), format!("issue/{name}{RSA}"), "revoke".to_owned(), "sign/+".to_owned()] {
-        policy.push_str(&format!("path \"{mount}/{path}\" {{ capabilities = [\"update\"] }}\n"));
-    }
-    provisioner.policy(provisioner.name(), &policy).await?;
-    provisioner.token(&json!({ "policies": [provisioner.name()], "ttl": plan.token_ttl() })).await
-}
 
-/// Returns `true` if the mount exists.
-pub(crate) async fn has_mount(admin: &Place<'_>) -> Result<bool, String> {
-    let mounts = admin.connect().await?.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
-    if mounts.status != StatusCode::OK {
-        return Err(format!("sys/mounts: {}; --prepared uses a mount, root and role that exist", mounts.status));
+    /// `true` if the scenario can use an existing mount without creating anything.
+    pub(crate) fn takes_prepared(self) -> bool {
+        matches!(self, Self::Ocsp | Self::OcspGet | Self::OcspNonce | Self::CrlGet | Self::Health) || self.needs_role()
     }
-    let mounts: Value = serde_json::from_slice(&mounts.body).map_err(|e| format!("sys/mounts: {e}"))?;
-    let name = format!("{}/", admin.mount);
-    // Some servers list mounts only in `data`, others at the top level as well.
-    Ok(mounts["data"].get(&name).or(mounts.get(&name)).is_some())
-}
 
-/// Creates the mount with a P-256 root.
-pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
-    let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
-    admin.provisioner.mount(admin.mount, &mount).await?;
-    ensure_root(admin).await
-}
-
-/// Creates a P-256 root if the mount has none.
-pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
-    let root = admin.connect().await?.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
-    if root.status == StatusCode::OK && !root.body.is_empty() {
-        return Ok(());
+    /// `true` if the requests issue certificates by a role.
+    pub(crate) fn needs_role(self) -> bool {
+        matches!(self, Self::Issue | Self::Sign | Self::Mixed | Self::Revoke | Self::Preload)
     }
-    let root = json!({ "common_name": "Load root", "ttl": ROOT_TTL, "key_type": "ec", "key_bits": 256 });
-    admin.provisioner.must(&admin.path("root/generate/internal"), &root).await.map(drop)
-}
 
-/// Returns clients that request the complete CRL.
-pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
-    Class { plausible: |answer| answer[0] == 0x30, ..Class::get("complete CRL", clients, place.path("crl")) }
-}
-
-fn csr(plan: &Plan, number: usize) -> Result<String, String> {
-    let name = format!("load{number}.example.test");
-    let key = rcgen::KeyPair::generate_for(algorithm(plan)?).map_err(|e| e.to_string())?;
-    let mut params = rcgen::CertificateParams::new(vec![name.clone()]).map_err(|e| e.to_string())?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    params.serialize_request(&key).and_then(|csr| csr.pem()).map_err(|e| e.to_string())
+    /// `true` if the scenario determines its own load and has no runs with charts.
+    pub(crate) fn has_own_load(self) -> bool {
+        matches!(
+            self,
+            Self::Crl
+                | Self::SignManaged
+                | Self::Oversize
+                | Self::Crowd
+                | Self::Attack
+                | Self::Projects
+                | Self::Preload
+        )
+    }
 }

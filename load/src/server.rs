@@ -1,4 +1,4 @@
-//! A server that is started for the run, with the embedded store or a PostgreSQL cluster.
+//! A measured server: a running one, or one that is started for the run, with the embedded store or a PostgreSQL cluster.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -13,10 +13,9 @@ use rustix::process::Signal;
 
 use crate::client::{OWN_HEADER, Peer};
 use crate::cluster::Cluster;
-use crate::crl;
 use crate::drive::Place;
 use crate::log_file::LogFile;
-use crate::proc::Watched;
+use crate::proc::{self, Watched};
 use crate::process::Process;
 use crate::provision::Provisioner;
 use crate::run_context::{self, ServerFacts};
@@ -24,29 +23,38 @@ use crate::run_context::{self, ServerFacts};
 /// The mount that `dev` creates.
 pub(crate) const MOUNT: &str = "pki";
 /// Folder of a server's own data, below that of the run.
-const NODE: &str = "signet";
+const NODE_FOLDER: &str = "signet";
 const TOKEN: &str = "load-generator-root";
 
-/// Launch options of a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Launch<'a> {
-    pub(crate) binary: &'a Path,
-    /// Folder of its data and its log.
-    pub(crate) data_dir: &'a Path,
-    /// Folder of PostgreSQL's programs, or `auto`; `None` for the embedded store.
-    pub(crate) postgres: Option<&'a Path>,
-    /// Additional arguments of `dev`.
-    pub(crate) arguments: &'a [&'a str],
-    /// RSA-2048 keys that it generates while it is idle. 0 by default: otherwise the first requests would get keys for
-    /// free, and other requests would pay for new ones.
+/// Launch options of a server. The fields are options of the command line.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
+pub(crate) struct Launch {
+    /// Start this `signet` binary for the run, and stop it afterwards.
+    #[arg(long)]
+    pub(crate) server: Option<PathBuf>,
+    /// Start a PostgreSQL cluster in the data folder for that server: the folder of PostgreSQL's programs, or `auto`
+    /// for the newest of Debian's.
+    #[arg(long, value_name = "BINDIR", requires = "server")]
+    pub(crate) postgres: Option<PathBuf>,
+    /// RSA-2048 keys that the server generates while it is idle; with 0, each request generates its own key.
+    // 0 by default: otherwise the first requests get keys for free, and other requests pay for new ones.
+    #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
     pub(crate) rsa_stock: u32,
-    /// `true`: it logs every request, which costs CPU time.
+    /// Log every request of the started server to the log file in the data folder.
+    #[arg(long, requires = "server")]
     pub(crate) access_log: bool,
+    /// Data folder for `--server`, on the disk to be measured. Existing data is reused.
+    #[arg(long, default_value = "load-data")]
+    pub(crate) data_dir: PathBuf,
+    /// Additional arguments of `dev`.
+    #[arg(skip)]
+    pub(crate) arguments: Vec<String>,
 }
 
-impl<'a> Launch<'a> {
-    pub(crate) fn new(binary: &'a Path, data_dir: &'a Path) -> Self {
-        Self { binary, data_dir, postgres: None, arguments: &[], rsa_stock: 0, access_log: false }
+impl Launch {
+    fn binary(&self) -> Result<&Path, String> {
+        self.server.as_deref().ok_or_else(|| "--server: must name the signet binary".to_owned())
     }
 }
 
@@ -59,65 +67,102 @@ pub(crate) struct Start {
     pub(crate) crl: Duration,
 }
 
-/// A server that was started here. Fields are dropped in order: the run's objects are removed, then the server stops,
-/// then its database.
-pub(crate) struct Started {
-    provisioner: Provisioner,
-    process: Process,
-    cluster: Option<Cluster>,
-    began: Instant,
-    listening: Duration,
-    pub(crate) peer: Peer,
-    pub(crate) token: String,
+impl std::fmt::Display for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [listening, crl] = [self.listening, self.crl].map(|time| time.as_secs_f64());
+        write!(f, "listens after {listening:.2} s, first CRL after {crl:.2} s")
+    }
 }
 
-impl Started {
-    /// Starts `binary dev` on a free port and waits until it listens.
-    pub(crate) async fn launch(launch: &Launch<'_>) -> Result<Self, String> {
-        let data_dir = launch.data_dir;
+/// Start of a `signet` binary.
+struct Launched {
+    data_dir: PathBuf,
+    began: Instant,
+    listening: Duration,
+}
+
+/// A server that responds. Fields are dropped in order: the run's objects are removed, then a server that was started
+/// here stops, then its database.
+pub(crate) struct Server {
+    provisioner: Provisioner,
+    _process: Option<Process>,
+    cluster: Option<Cluster>,
+    /// `None` for a server that was not started from a binary.
+    launched: Option<Launched>,
+    pub(crate) peer: Peer,
+    pub(crate) token: String,
+    pub(crate) mount: String,
+    /// The user's description of the store.
+    pub(crate) store: Option<String>,
+    pub(crate) watched: Watched,
+}
+
+impl Server {
+    /// Returns a server that responds at `peer`; `process` was started for it. If `keep` is set, the objects of the run
+    /// stay.
+    pub(crate) fn at(peer: Peer, token: &str, keep: bool, process: Option<Process>) -> Result<Self, String> {
+        Ok(Self {
+            provisioner: Provisioner::new(&peer, token, keep)?,
+            watched: Watched { server: process.as_ref().map(Process::pid), postgres: None },
+            _process: process,
+            cluster: None,
+            launched: None,
+            peer,
+            token: token.to_owned(),
+            mount: MOUNT.to_owned(),
+            store: None,
+        })
+    }
+
+    /// Starts `signet dev` on a free port and waits until it listens.
+    pub(crate) async fn launch(launch: &Launch) -> Result<Self, String> {
+        let data_dir = &launch.data_dir;
+        launch.binary()?;
         // The user that runs PostgreSQL must be able to enter the folder; the folders inside are private.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
         let folder = made
             .and_then(|()| data_dir.canonicalize())
             .map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
-        let cluster = launch.postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
+        let postgres = launch.postgres.as_deref();
+        let cluster = postgres.map(|programs| Cluster::start(programs, &folder.join("postgres"))).transpose()?;
         let url = cluster.as_ref().map(Cluster::url);
-        let node = Self::node(launch, &folder, NODE, url.as_deref()).await?;
-        Ok(Self { cluster, ..node })
+        let node = Self::node(launch, &folder, NODE_FOLDER, url.as_deref()).await?;
+        let watched = Watched { postgres: cluster.as_ref().map(Cluster::pid), ..node.watched };
+        Ok(Self { cluster, watched, ..node })
     }
 
     /// Starts another node on the cluster of this one.
-    pub(crate) async fn another(&self, launch: &Launch<'_>) -> Result<Self, String> {
+    pub(crate) async fn another(&self, launch: &Launch) -> Result<Self, String> {
         let url = self.cluster.as_ref().ok_or("another node needs a PostgreSQL cluster")?.url();
-        let name = format!("{NODE}-2");
+        let name = format!("{NODE_FOLDER}-2");
         let folder = launch.data_dir.join(&name);
         let key = |folder: &Path| folder.join("seal.key");
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&folder)
-            .and_then(|()| std::fs::copy(key(&launch.data_dir.join(NODE)), key(&folder)))
+            .and_then(|()| std::fs::copy(key(&launch.data_dir.join(NODE_FOLDER)), key(&folder)))
             .map_err(|e| format!("the data folder {}: {e}", folder.display()))?;
-        Self::node(launch, launch.data_dir, &name, Some(&url)).await
+        Self::node(launch, &launch.data_dir, &name, Some(&url)).await
     }
 
     /// Starts a server on an existing database, or on the embedded store without one.
-    async fn node(launch: &Launch<'_>, data_dir: &Path, name: &str, database: Option<&str>) -> Result<Self, String> {
-        let mut command = Command::new(launch.binary);
+    async fn node(launch: &Launch, data_dir: &Path, name: &str, database: Option<&str>) -> Result<Self, String> {
+        let mut command = Command::new(launch.binary()?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", TOKEN, "--data-dir"]);
-        command.arg(data_dir.join(name)).args(launch.arguments);
+        command.arg(data_dir.join(name)).args(&launch.arguments);
         if let Some(url) = database {
             command.args(["--database-url", url]);
         }
         for (size, keys) in [("2048", launch.rsa_stock), ("3072", 0), ("4096", 0)] {
             command.env(format!("SIGNET_RSA_KEY_STOCK_{size}"), keys.to_string());
         }
-        Self::run(launch, command, data_dir.join(format!("{name}.log")), None).await
+        Self::spawn(launch, command, data_dir.join(format!("{name}.log")), None).await
     }
 
     /// Starts a TLS server with an RSA-4096 key on the embedded store of a server that has ended.
-    pub(crate) async fn over_tls(launch: &Launch<'_>) -> Result<Self, String> {
-        let data_dir = launch.data_dir;
+    pub(crate) async fn over_tls(launch: &Launch) -> Result<Self, String> {
+        let data_dir = &launch.data_dir;
         let folder = data_dir.canonicalize().map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
         let file = |name: &str, text: String| {
             let path = folder.join(name);
@@ -132,7 +177,7 @@ impl Started {
         let (key, certificate) = made.map_err(|e| format!("the certificate of the server: {e}"))?;
         let certificate = file("tls.pem", certificate.pem())?;
         let key = file("tls-key.pem", key.serialize_pem())?;
-        let data = folder.join(NODE);
+        let data = folder.join(NODE_FOLDER);
         // A JSON string is also a valid TOML string.
         let text = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned()).to_string();
         let config = format!(
@@ -141,25 +186,26 @@ impl Started {
             text(&certificate),
             text(&key)
         );
-        let mut command = Command::new(launch.binary);
+        let mut command = Command::new(launch.binary()?);
         command.arg("serve").arg("--config").arg(file("tls.toml", config)?);
-        Self::run(launch, command, folder.join(format!("{NODE}-tls.log")), Some(&certificate)).await
+        Self::spawn(launch, command, folder.join(format!("{NODE_FOLDER}-tls.log")), Some(&certificate)).await
     }
 
     /// Starts a server and waits until it listens. `ca_file` is the CA certificate of a TLS server.
-    async fn run(
-        launch: &Launch<'_>,
+    async fn spawn(
+        launch: &Launch,
         mut command: Command,
         log: PathBuf,
         ca_file: Option<&Path>,
     ) -> Result<Self, String> {
-        let version = version(launch.binary);
+        let binary = launch.binary()?;
+        let version = version(binary);
         let log = LogFile::create(log)?;
         command.env("SIGNET_LOG_ACCESS", launch.access_log.to_string()).env_remove("SIGNET_DATABASE_URL");
         // A separate process group: a Ctrl-C at the terminal must not stop the server before the run is cleaned up.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.stdio()?);
         let began = Instant::now();
-        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", launch.binary.display()))?;
+        let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", binary.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
         let process = Process::new(child, Signal::TERM);
         let (say, listens) = tokio::sync::oneshot::channel();
@@ -174,29 +220,37 @@ impl Started {
         let (address, listening) =
             listens.ok_or_else(|| format!("the server ended before it listened; {}", log.shown()))?;
         let peer = Peer::new(&address, OWN_HEADER, ca_file)?;
-        let provisioner = Provisioner::new(&peer, TOKEN, false)?;
         run_context::note_server(ServerFacts { name: "signet".to_owned(), address, version });
-        Ok(Self { provisioner, process, cluster: None, began, listening, peer, token: TOKEN.to_owned() })
+        let launched = Some(Launched { data_dir: launch.data_dir.clone(), began, listening });
+        Ok(Self { launched, ..Self::at(peer, TOKEN, false, Some(process))? })
     }
 
-    /// Reads the first CRL and returns the startup times; to be called right after the start.
-    pub(crate) async fn start(&self) -> Result<Start, String> {
-        crl::get(&mut self.place().connect().await?, MOUNT).await?;
-        Ok(Start { listening: self.listening, crl: self.began.elapsed() })
+    /// Replaces the settings of the connections for the requests of the run.
+    pub(crate) fn with_peer(self, peer: Peer, keep: bool) -> Result<Self, String> {
+        Ok(Self { provisioner: Provisioner::new(&peer, &self.token, keep)?, peer, ..self })
     }
 
-    /// Returns the processes whose CPU time is measured.
-    pub(crate) fn watched(&self) -> Watched {
-        Watched { server: Some(self.pid()), postgres: self.cluster.as_ref().map(Cluster::pid) }
+    /// `true` if it was started from a binary.
+    pub(crate) fn is_launched(&self) -> bool {
+        self.launched.is_some()
     }
 
-    /// Returns the server, the root token and the mount.
+    /// Returns the folder for disk measurements: the data folder of a started server, or the current folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.launched.as_ref().map_or(Path::new("."), |launched| &launched.data_dir)
+    }
+
+    /// Reads the first CRL and returns the startup times; to be called right after the start. `None` unless the server
+    /// was started from a binary and the mount is that of `dev`.
+    pub(crate) async fn start(&self) -> Result<Option<Start>, String> {
+        let Some(launched) = self.launched.as_ref().filter(|_| self.mount == MOUNT) else { return Ok(None) };
+        self.place().connect().await?.get(&self.place().path("crl")).await?;
+        Ok(Some(Start { listening: launched.listening, crl: launched.began.elapsed() }))
+    }
+
+    /// Returns the server, the token that creates objects, and the mount.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { peer: &self.peer, token: &self.token, mount: MOUNT, provisioner: &self.provisioner }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.pid()
+        Place { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
     }
 
     /// Runs a statement in its database. Returns the rows without headings.
@@ -204,16 +258,31 @@ impl Started {
         self.cluster.as_ref().map_or_else(|| Err("the server has no cluster".to_owned()), |cluster| cluster.query(sql))
     }
 
-    /// Returns the name of its store.
-    pub(crate) fn store(&self) -> Result<String, String> {
-        let postgres = |cluster: &Cluster| cluster.version().map(|version| format!("PostgreSQL {version}"));
-        self.cluster.as_ref().map_or_else(|| Ok("SQLite".to_owned()), postgres)
+    /// Returns the name of its store, or the user's description of it.
+    pub(crate) fn store(&self) -> Result<Option<String>, String> {
+        match (&self.cluster, &self.launched) {
+            (Some(cluster), _) => Ok(Some(format!("PostgreSQL {}", cluster.version()?))),
+            (None, Some(_)) => Ok(Some("SQLite".to_owned())),
+            (None, None) => Ok(self.store.clone()),
+        }
+    }
+
+    /// Returns the title of a report.
+    pub(crate) fn title(&self, name: &str) -> Result<String, String> {
+        Ok(format!("{name} on {}", self.store()?.as_deref().unwrap_or("a running server")))
+    }
+
+    /// Returns the process whose CPU time and memory are reported.
+    pub(crate) fn process(&self) -> Option<String> {
+        self.watched.server.map(proc::title)
     }
 
     /// Waits until earlier writes are on disk, so that the run does not pay for them.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.cluster.as_ref().map_or(Ok(()), Cluster::settle)?;
-        rustix::fs::sync();
+        if self.is_launched() {
+            rustix::fs::sync();
+        }
         Ok(())
     }
 }
@@ -238,16 +307,20 @@ mod tests {
         path
     }
 
+    fn launch(binary: &Path, data_dir: &Path) -> Launch {
+        Launch { server: Some(binary.to_owned()), data_dir: data_dir.to_owned(), ..Launch::default() }
+    }
+
     #[tokio::test]
     async fn server_log_goes_to_a_file_and_requests_are_logged_on_demand() {
         let folder = tempfile::tempdir().unwrap();
         let says = "echo \"access=$SIGNET_LOG_ACCESS\" >&2; echo listening on http://127.0.0.1:1; exec sleep 60";
         let binary = program(folder.path(), says);
         for access_log in [false, true] {
-            let launch = Launch { access_log, ..Launch::new(&binary, folder.path()) };
+            let launch = Launch { access_log, ..launch(&binary, folder.path()) };
             let (_, stopped) = tokio::sync::watch::channel(false);
             let (started, notes) = run_context::scope(stopped, async {
-                let started = Started::launch(&launch).await;
+                let started = Server::launch(&launch).await;
                 (started.map(|started| started.peer.host().to_owned()), run_context::servers())
             })
             .await;
@@ -263,7 +336,7 @@ mod tests {
     async fn server_that_ends_at_once_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let binary = program(folder.path(), "echo no such disk >&2; exit 3");
-        let cause = Started::launch(&Launch::new(&binary, folder.path())).await.err().unwrap();
+        let cause = Server::launch(&launch(&binary, folder.path())).await.err().unwrap();
         assert!(cause.contains("signet.log:") && cause.contains("no such disk"), "{cause}");
     }
 }

@@ -11,17 +11,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::double::{Double, MADE, Shape};
-use crate::drive::{Bounds, Class, Figures, Place, drive};
+use crate::drive::{Bounds, Class, Place, drive};
+use crate::figures::Figures;
 use crate::order::{self, Order};
 use crate::pace::Pace;
 use crate::plan::Stock;
-use crate::preload;
 use crate::proc::Watched;
 use crate::provision::Provisioner;
 use crate::report::Outputs;
 use crate::run_context::{self, INTERRUPTED, Notes};
+use crate::scenario::Scenario;
+use crate::server::Launch;
 use crate::target::Target;
-use crate::{Cli, Scenario, find_rate, login, scenario};
+use crate::{Cli, find_rate, login, preload, workload};
 
 fn target(double: &Double) -> Target {
     Target { addr: double.addr.clone(), token: "root".to_owned(), ..Target::default() }
@@ -37,7 +39,7 @@ fn order(scenario: &str, more: &str, target: &str) -> Order {
 
 async fn run(order: &Order, target: &Target) -> Result<Figures, String> {
     let open = target.open(order.plan.scenario).await?;
-    scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await
+    workload::run(&target.plan(&order.plan), &open.place(), open.watched).await
 }
 
 fn done(figures: &Figures) -> u64 {
@@ -46,7 +48,7 @@ fn done(figures: &Figures) -> u64 {
 }
 
 #[tokio::test]
-async fn supported_scenarios_run_against_a_vault_shaped_server() {
+async fn supported_scenarios_run_against_a_vault_api() {
     let double = Double::start(Shape { issuer: true, ..Shape::default() });
     let addr = format!("addr = \"{}\"", double.addr);
     let with_token = |order: Order| Target { token: "root".to_owned(), ..order.target };
@@ -66,7 +68,7 @@ async fn supported_scenarios_run_against_a_vault_shaped_server() {
 }
 
 #[tokio::test]
-async fn the_header_the_mount_and_the_role_are_those_that_were_given() {
+async fn prepared_run_uses_the_given_header_mount_and_role() {
     let shape = Shape { header: "X-Own-Token", token: "t", ready: vec!["ca/int"], ..Shape::default() };
     let double = Double::start(shape);
     let whole = format!(
@@ -88,7 +90,7 @@ async fn the_header_the_mount_and_the_role_are_those_that_were_given() {
 }
 
 #[tokio::test]
-async fn a_store_is_filled_over_lists_without_pages() {
+async fn store_is_filled_by_lists_without_pages() {
     let double = Double::start(Shape::default());
     let open = target(&double).open(Scenario::Issue).await.unwrap();
     let mount = open.place().mount.to_owned();
@@ -197,14 +199,14 @@ async fn command_line_starts_the_server_and_its_failure_is_reported() {
         name: "server".to_owned(),
         command: Some(format!("python3 {} {port}", file.display())),
         addr: format!("http://127.0.0.1:{port}"),
-        data_dir: folder.path().to_owned(),
+        launch: Launch { data_dir: folder.path().to_owned(), ..Launch::default() },
         prepared: true,
         role: Some("any".to_owned()),
         ..Target::default()
     };
     let order = order("health", "", &format!("addr = \"{}\"", target.addr));
     let open = target.open(Scenario::Health).await.unwrap();
-    let figures = scenario::run(&target.plan(&order.plan), &open.place(), open.watched).await.unwrap();
+    let figures = workload::run(&target.plan(&order.plan), &open.place(), open.watched).await.unwrap();
     assert_eq!(done(&figures), 40);
     assert!(figures.server_mib.is_some_and(|mib| mib > 1.0) && figures.cpu.server.is_some());
     let again = target.open(Scenario::Health).await.err().unwrap();
@@ -248,13 +250,16 @@ async fn fixed_rate_counts_waiting_time_during_a_server_pause() {
     let class = &figures.classes[0];
     assert_eq!((class.count(), figures.unsent), (150, 0));
     // Of 150 requests, some 20 wait for more than half of the pause, and 40 wait at all.
-    assert!(class.percentile(90.0) > 150.0, "{}", class.percentile(90.0));
-    assert!(class.percentile(50.0) < 50.0, "{}", class.percentile(50.0));
+    assert!(class.latencies.percentile_ms(90.0) > 150.0, "{}", class.latencies.percentile_ms(90.0));
+    assert!(class.latencies.percentile_ms(50.0) < 50.0, "{}", class.latencies.percentile_ms(50.0));
     assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
     // In a closed loop only one response is slow.
     let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
     let figures = health(&double, 1, &bounds(None, 150, 10_000)).await;
-    assert!(figures.classes[0].percentile(90.0) < 100.0 && figures.classes[0].percentile(100.0) > 399.0);
+    assert!(
+        figures.classes[0].latencies.percentile_ms(90.0) < 100.0
+            && figures.classes[0].latencies.percentile_ms(100.0) > 399.0
+    );
 }
 
 #[tokio::test]
@@ -265,7 +270,7 @@ async fn unsent_requests_are_counted() {
     // 200 are due, and two connections can send forty; each may have one in flight at the end.
     assert!((20..=42).contains(&done), "{done}");
     assert_eq!(done + figures.unsent, 200);
-    assert!(figures.classes[0].percentile(100.0) > 500.0, "those that were sent have waited");
+    assert!(figures.classes[0].latencies.percentile_ms(100.0) > 500.0, "those that were sent have waited");
     let slots = &figures.classes[0].timeline.slots;
     assert_eq!(slots.iter().map(|slot| slot.latencies.count()).sum::<u64>(), done);
 }
@@ -296,7 +301,7 @@ async fn comparison_that_misses_the_rate_fails_after_its_report() {
 }
 
 #[tokio::test]
-async fn a_token_is_in_no_report() {
+async fn reports_contain_no_token() {
     const TOKEN: &str = "hvs.nobody-else-is-to-see-this";
     let double = Double::start(Shape { token: TOKEN, ..Shape::default() });
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +328,7 @@ async fn a_token_is_in_no_report() {
 }
 
 #[tokio::test]
-async fn no_connection_begins_after_the_end_of_its_run() {
+async fn ramp_starts_no_connection_after_the_run() {
     let double = Double::start(Shape::default());
     let pace = Pace { rate: None, ramp: Duration::from_secs(60) };
     let figures = health(&double, 4, &Bounds { pace, ..bounds(None, u64::MAX, 300) }).await;
@@ -332,7 +337,7 @@ async fn no_connection_begins_after_the_end_of_its_run() {
 }
 
 #[tokio::test]
-async fn connections_begin_one_after_the_other_in_a_ramp() {
+async fn ramp_starts_connections_one_after_the_other() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(20), ..Shape::default() });
     let pace = Pace { rate: None, ramp: Duration::from_millis(800) };
     let ramp = Bounds { pace, ..bounds(None, u64::MAX, 800) };
@@ -351,7 +356,7 @@ async fn connections_begin_one_after_the_other_in_a_ramp() {
 }
 
 #[test]
-fn unsupported_comparison_scenarios_are_refused() {
+fn unsupported_comparison_scenarios_are_rejected() {
     assert!(order::can_be_planned(Scenario::Revoke).is_ok());
     for scenario in [Scenario::Projects, Scenario::Crl, Scenario::Ocsp, Scenario::Preload] {
         let cause = order::can_be_planned(scenario).err().unwrap();
@@ -387,7 +392,7 @@ fn read_json(path: &Path) -> Value {
 }
 
 #[tokio::test]
-async fn existing_mounts_and_roles_are_refused_and_not_rewritten() {
+async fn existing_mounts_and_roles_are_rejected_and_unchanged() {
     let double = Double::start(Shape { ready: vec!["pki"], ..Shape::default() });
     let before = double.configured();
     for scenario in ["issue", "sign", "revoke", "mixed", "crl-get", "ocsp-get"] {
@@ -482,7 +487,7 @@ async fn objects_that_cannot_be_removed_are_named() {
 }
 
 #[tokio::test]
-async fn objects_to_retain_stay_and_their_token_is_revoked() {
+async fn kept_objects_stay_and_their_token_is_revoked() {
     let double = Arc::new(Double::start(Shape::default()));
     let mut order =
         order("issue", "", &format!("addr = \"{}\"\nkeep = true\nmount = \"ca\"\nrole = \"web\"", double.addr));

@@ -5,17 +5,17 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::histogram::Histogram;
+use crate::histogram::LatencyHistogram;
 use crate::proc::{self, Watched};
 
 /// Maximum number of slots; beyond it, slots become twice as long.
-const SLOTS: usize = 600;
-const SECOND: Duration = Duration::from_secs(1);
+const MAX_SLOTS: usize = 600;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The responses in one slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
-    pub(crate) latencies: Histogram,
+    pub(crate) latencies: LatencyHistogram,
     pub(crate) errors: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { width: SECOND, slots: Vec::new() }
+        Self { width: SAMPLE_INTERVAL, slots: Vec::new() }
     }
 }
 
@@ -37,7 +37,7 @@ impl Timeline {
     /// Returns the slot of a time since the start of the run.
     pub(crate) fn at(&mut self, since: Duration) -> &mut Slot {
         let mut number = (since.as_nanos() / self.width.as_nanos()) as usize;
-        while number >= SLOTS {
+        while number >= MAX_SLOTS {
             self.width *= 2;
             number /= 2;
             let pairs = self.slots.chunks(2).map(|pair| {
@@ -91,7 +91,7 @@ impl Sampler {
                 if over {
                     return samples.kept;
                 }
-                over = stopped.recv_timeout(SECOND) != Err(RecvTimeoutError::Timeout);
+                over = stopped.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout);
             }
         });
         Self { stop, thread }
@@ -106,7 +106,7 @@ impl Sampler {
     }
 }
 
-/// At most twice [`SLOTS`] samples: beyond it, every other sample is removed and the sampling interval doubles.
+/// At most twice [`MAX_SLOTS`] samples: beyond it, every other sample is removed and the sampling interval doubles.
 #[derive(Default)]
 struct Samples {
     kept: Vec<Sample>,
@@ -120,7 +120,7 @@ impl Samples {
             self.kept.push(sample);
         }
         self.seen += 1;
-        if self.kept.len() > 2 * SLOTS {
+        if self.kept.len() > 2 * MAX_SLOTS {
             let mut odd = true;
             self.kept.retain(|_| {
                 odd = !odd;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_run_has_longer_slots_and_loses_nothing() {
+    fn timeline_of_a_long_run_has_longer_slots() {
         let mut timeline = Timeline::default();
         for second in 0..3000 {
             let slot = timeline.at(Duration::from_millis(second * 1000 + 999));
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!((timeline.width.as_secs(), timeline.slots.len()), (8, 375));
         assert_eq!(timeline.slots.iter().map(|slot| slot.latencies.count()).sum::<u64>(), 3000);
         assert_eq!(timeline.slots[1].errors, 8);
-        assert_eq!(timeline.slots[1].latencies.percentile(100.0), 15);
+        assert_eq!(timeline.slots[1].latencies.percentile_ms(100.0), 0.015);
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let mut samples = Samples::default();
         (0..10_000_u32).for_each(|at| samples.push(Sample { at: at.into(), cpu: None, resident_mib: None }));
         let kept = samples.kept;
-        assert!((SLOTS..=2 * SLOTS).contains(&kept.len()), "{}", kept.len());
+        assert!((MAX_SLOTS..=2 * MAX_SLOTS).contains(&kept.len()), "{}", kept.len());
         let steps: Vec<f64> = kept.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         assert!(kept[0].at == 0.0 && steps.iter().all(|step| *step == steps[0]), "{steps:?}");
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, unreachable_pub, reason = "the unit tests use the rest")]
-#[path = "../src/double.rs"]
+#[path = "double/mod.rs"]
 mod double;
 
 use std::process::{Child, Command, Output, Stdio};
@@ -38,7 +38,7 @@ fn signal_ends_a_run_with_its_report_and_cleaned_up() {
         let shown = String::from_utf8(output.stdout).unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
-        assert!(shown.contains("latency ms") && shown.contains("INTERRUPTED"), "{shown}");
+        assert!(shown.contains("p99.9") && shown.contains("INTERRUPTED"), "{shown}");
         assert!(errors.ends_with("signet-load: interrupted\n"), "{errors}");
         assert_eq!(double.configured(), before);
     }

@@ -26,7 +26,7 @@ pub trait Device: Send + Sync {
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
-    fn missed(&self) -> bool {
+    fn note_missed(&self) -> bool {
         true
     }
 

@@ -36,6 +36,7 @@ pub enum AuditStep<'e> {
 }
 
 /// A request, as far as it was parsed.
+#[derive(Default)]
 pub struct AuditRequest<'r> {
     /// The request id, which is also in the response.
     pub id: &'r str,
@@ -58,6 +59,7 @@ pub struct AuditRequest<'r> {
 }
 
 /// An authenticated caller.
+#[derive(Default)]
 pub struct AuditCaller<'r> {
     /// The display name.
     pub display_name: Cow<'r, str>,
@@ -82,17 +84,7 @@ pub struct AuditCaller<'r> {
 impl<'r> AuditCaller<'r> {
     /// A caller that has only a name, without a token of the secrets service.
     pub fn named(name: impl Into<Cow<'r, str>>) -> Self {
-        Self {
-            display_name: name.into(),
-            accessor: "",
-            entity_id: "",
-            policies: &[],
-            identity_policies: &[],
-            metadata: None,
-            created_at: None,
-            expires_at: None,
-            derived: None,
-        }
+        Self { display_name: name.into(), ..Self::default() }
     }
 }
 

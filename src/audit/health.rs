@@ -16,11 +16,11 @@ const MAX_TRIAL_DURATION: Duration = Duration::from_secs(120);
 
 /// The health of an output.
 pub(super) struct DeviceHealth {
-    now: DeviceHealthState,
+    state: DeviceHealthState,
     /// Duration of the current or next trial.
-    trial: Duration,
+    trial_duration: Duration,
     /// End of the last successful trial.
-    trusted: Option<Instant>,
+    last_trial_end: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -42,60 +42,61 @@ pub(super) enum DeviceHealthTask {
 
 impl Default for DeviceHealth {
     fn default() -> Self {
-        Self { now: DeviceHealthState::Up, trial: MIN_TRIAL_DURATION, trusted: None }
+        Self { state: DeviceHealthState::Up, trial_duration: MIN_TRIAL_DURATION, last_trial_end: None }
     }
 }
 
 impl DeviceHealth {
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.now, DeviceHealthState::Up)
+        matches!(self.state, DeviceHealthState::Up)
     }
 
     pub(super) fn is_down(&self) -> bool {
-        matches!(self.now, DeviceHealthState::Down { .. })
+        matches!(self.state, DeviceHealthState::Down { .. })
     }
 
     /// Notes a failure; `true` if it must be logged.
     pub(super) fn record_failure(&mut self, now: Instant) -> bool {
-        let longer = (self.trial * 2).min(MAX_TRIAL_DURATION);
-        let is_news = self.is_up();
+        let longer = (self.trial_duration * 2).min(MAX_TRIAL_DURATION);
+        let is_new_outage = self.is_up();
         // The failure may concern only that write, so the first attempt is immediate.
-        let next = if is_news { now } else { now + RETRY_INTERVAL };
-        let since = match self.now {
+        let next = if is_new_outage { now } else { now + RETRY_INTERVAL };
+        let since = match self.state {
             DeviceHealthState::Up => {
-                let is_same = self.trusted.is_some_and(|at| now.saturating_duration_since(at) < MAX_TRIAL_DURATION);
-                self.trial = if is_same { longer } else { MIN_TRIAL_DURATION };
+                let is_same =
+                    self.last_trial_end.is_some_and(|at| now.saturating_duration_since(at) < MAX_TRIAL_DURATION);
+                self.trial_duration = if is_same { longer } else { MIN_TRIAL_DURATION };
                 now
             }
             DeviceHealthState::Trial { since, .. } => {
-                self.trial = longer;
+                self.trial_duration = longer;
                 since
             }
             DeviceHealthState::Down { since, .. } => since,
         };
-        self.now = DeviceHealthState::Down { since, next };
-        is_news
+        self.state = DeviceHealthState::Down { since, next };
+        is_new_outage
     }
 
     pub(super) fn record_success(&mut self, now: Instant) {
-        if let DeviceHealthState::Down { since, .. } = self.now {
-            self.now = DeviceHealthState::Trial { since, until: now + self.trial };
+        if let DeviceHealthState::Down { since, .. } = self.state {
+            self.state = DeviceHealthState::Trial { since, until: now + self.trial_duration };
         }
     }
 
     /// Makes the next attempt immediate.
     pub(super) fn retry_now(&mut self, now: Instant) {
-        if let DeviceHealthState::Down { next, .. } = &mut self.now {
+        if let DeviceHealthState::Down { next, .. } = &mut self.state {
             *next = now;
         }
     }
 
     pub(super) fn next_task(&mut self, now: Instant) -> DeviceHealthTask {
-        match self.now {
+        match self.state {
             DeviceHealthState::Up => DeviceHealthTask::Nothing(None),
             DeviceHealthState::Down { next, .. } if next <= now => DeviceHealthTask::Attempt,
             DeviceHealthState::Trial { since, until } if until <= now => {
-                (self.now, self.trusted) = (DeviceHealthState::Up, Some(now));
+                (self.state, self.last_trial_end) = (DeviceHealthState::Up, Some(now));
                 DeviceHealthTask::Recovered(now.saturating_duration_since(since))
             }
             DeviceHealthState::Down { next: end, .. } | DeviceHealthState::Trial { until: end, .. } => {

@@ -1,8 +1,8 @@
 //! Renders an entry as one JSON object, in the format of the audit logs of Vault and OpenBao.
 //!
 //! `type` is `request` for an intent or refusal, and `response` for an outcome. `auth` describes the caller,
-//! `request` the request, `response` the outcome; `error` has the messages of a rejected request (`audit/echo.rs`).
-//! Bodies that are not JSON, uncounted ones of more than 16 KiB, and those whose hashes would take too much space
+//! `request` the request, `response` the outcome; `error` has the messages of a rejected request (`audit/message_mask.rs`).
+//! Bodies that are not JSON, unparsed ones of callers above 16 KiB, and those whose hashes would take too much space
 //! appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`. A streamed body has only the
 //! type and, if known, the size.
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::entry::{
     AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
 };
-use super::mask::{Exceptions, Mask, json};
+use super::mask::{Exceptions, Mask, write_json_text};
 use super::message_mask::RequestTexts;
 use crate::auth::token::{TokenResponse, is_token, is_token_or_accessor};
 use crate::auth::wrapping::WrapInfo;
@@ -46,17 +46,17 @@ struct CallerJson {
     request: Vec<u8>,
 }
 
-/// The rendered forms of a caller by form id, as a linked list.
+/// The rendered forms of a caller by format id, as a linked list.
 #[derive(Default)]
 struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 
 impl CallerJsonCache {
     /// Returns the rendered form for a device, which is created once.
-    fn of(&self, form: usize, make: impl Fn() -> CallerJson) -> &CallerJson {
+    fn get_or_render(&self, format: usize, render: impl Fn() -> CallerJson) -> &CallerJson {
         let mut node = self;
         loop {
-            let (of, caller_json, next) = &**node.0.get_or_init(|| Box::new((form, make(), Self::default())));
-            if *of == form {
+            let (of, caller_json, next) = &**node.0.get_or_init(|| Box::new((format, render(), Self::default())));
+            if *of == format {
                 return caller_json;
             }
             node = next;
@@ -83,7 +83,7 @@ impl EntryFormat {
         // Cached together with the caller.
         let caller_json = known
             .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
-            .of(self.id, || self.caller_json(request));
+            .get_or_render(self.id, || self.caller_json(request));
         line.object("auth", |auth| auth.rendered_members(&caller_json.auth));
         line.object("request", |object| {
             object.json("id", request.id);
@@ -94,9 +94,9 @@ impl EntryFormat {
             object.mount(request);
             object.rendered_members(&caller_json.request);
             object.object("namespace", |namespace| namespace.json("id", "root"));
-            self.path(object.name("path"), request.path);
+            self.write_path(object.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.data(object, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
+            self.write_data(object, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
             if let Some(address) = request.remote_address {
                 object.json("remote_address", &address);
             }
@@ -118,24 +118,17 @@ impl EntryFormat {
         line.out.extend_from_slice(request_part);
         match entry.step {
             AuditStep::Intent => {}
-            AuditStep::Refusal(refused) => self.error(&mut line, entry.request, refused),
-            AuditStep::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
+            AuditStep::Refusal(refused) => self.write_error(&mut line, entry.request, refused),
+            AuditStep::Outcome(outcome) => self.write_outcome(&mut line, entry.request, outcome),
         }
         out.extend_from_slice(b"}\n");
         out
     }
 
     /// Renders a line that states since when no entry was accepted. It tests if a device works again.
-    pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
+    pub(super) fn test_line(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST_PATH_AND_ID;
-        let mount = None;
-        let remote_address = None;
-        let token = None;
-        let caller = None;
-        let data = AuditData::None;
-        let trace_id = None;
-        let request =
-            AuditRequest { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
+        let request = AuditRequest { id, operation: "update", path, ..AuditRequest::default() };
         let text = format!("audit: no entry accepted since {}", format_rfc3339(since));
         let refused = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
         let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refused) };
@@ -143,9 +136,9 @@ impl EntryFormat {
     }
 
     /// Renders a path, with hashes of tokens and accessors.
-    fn path(&self, out: &mut Vec<u8>, path: &str) {
+    fn write_path(&self, out: &mut Vec<u8>, path: &str) {
         if !path.split('/').any(is_token_or_accessor) {
-            return json(out, path);
+            return write_json_text(out, path);
         }
         out.push(b'"');
         for (n, segment) in path.split('/').enumerate() {
@@ -154,9 +147,9 @@ impl EntryFormat {
             }
             let start = out.len();
             match is_token_or_accessor(segment) {
-                true if is_token(segment) => self.mask.text(out, segment),
-                true => self.mask.accessor(out, segment),
-                false => json(out, segment),
+                true if is_token(segment) => self.mask.write_text(out, segment),
+                true => self.mask.write_accessor(out, segment),
+                false => write_json_text(out, segment),
             }
             // Removes the quotes.
             out.pop();
@@ -167,15 +160,15 @@ impl EntryFormat {
 
     fn caller_json(&self, request: &AuditRequest<'_>) -> CallerJson {
         let caller = request.caller.as_ref();
-        let token = request.token.map(|token| render_value(|out| self.mask.text(out, token)));
+        let token = request.token.map(|token| render_value(|out| self.mask.write_text(out, token)));
         let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
-        let accessor = accessor.map(|accessor| render_value(|out| self.mask.accessor(out, accessor)));
+        let accessor = accessor.map(|accessor| render_value(|out| self.mask.write_accessor(out, accessor)));
         let mut caller_json = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
         let mut auth = JsonObjectWriter { out: &mut caller_json.auth, empty: true };
         auth.rendered("client_token", token.as_deref());
         auth.rendered("accessor", accessor.as_deref());
         if let Some(caller) = caller {
-            self.caller(&mut auth, caller);
+            self.write_caller(&mut auth, caller);
         }
         let mut request_json = JsonObjectWriter { out: &mut caller_json.request, empty: true };
         request_json.rendered("client_token", token.as_deref());
@@ -183,7 +176,7 @@ impl EntryFormat {
         caller_json
     }
 
-    fn caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
+    fn write_caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
         auth.json("display_name", &caller.display_name);
         let all: Vec<_> = caller.policies.iter().chain(caller.identity_policies).collect();
         auth.json("policies", &all);
@@ -202,77 +195,89 @@ impl EntryFormat {
         }
     }
 
-    fn outcome(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, outcome: &AuditOutcome<'_>) {
+    fn write_outcome(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, outcome: &AuditOutcome<'_>) {
         line.object("response", |object| {
             object.json("status", &outcome.status);
             object.mount(request);
             if let Ok(response) = &outcome.answer {
-                self.response(object, request, response);
+                self.write_response(object, request, response);
             }
         });
         if let Err(refused) = &outcome.answer {
-            self.error(line, request, refused);
+            self.write_error(line, request, refused);
         }
     }
 
-    fn response(&self, object: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, response: &AuditResponse<'_>) {
+    fn write_response(
+        &self,
+        object: &mut JsonObjectWriter<'_>,
+        request: &AuditRequest<'_>,
+        response: &AuditResponse<'_>,
+    ) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
-        self.data(
+        self.write_data(
             object,
             response.data,
             Exceptions { clear, counts_lists, repeats: true, max_bytes: None },
             BodyOrigin::Server,
         );
         if let Some(given) = response.auth {
-            object.object("auth", |auth| self.token_response(auth, given));
+            object.object("auth", |auth| self.write_token_response(auth, given));
         }
         if let Some(lease) = response.lease {
             object.object("secret", |secret| secret.json("lease_id", lease));
         }
         if let Some(wrapping) = response.wrapping {
-            object.object("wrap_info", |info| self.wrapping(info, wrapping));
+            object.object("wrap_info", |info| self.write_wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
             let sent = RequestTexts::of(request.data);
-            let warnings: Vec<_> = response.warnings.iter().map(|warning| sent.hidden(&self.mask, warning)).collect();
+            let warnings: Vec<_> =
+                response.warnings.iter().map(|warning| sent.mask_message(&self.mask, warning)).collect();
             object.json("warnings", &warnings);
         }
     }
 
-    fn error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refused: &AuditRefusal<'_>) {
+    fn write_error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refused: &AuditRefusal<'_>) {
         match &refused.texts[..] {
             [] => line.json("error", describe_kind(refused.kind)),
-            texts => line.json("error", &RequestTexts::of(request.data).hidden(&self.mask, &texts.join("; "))),
+            texts => line.json("error", &RequestTexts::of(request.data).mask_message(&self.mask, &texts.join("; "))),
         }
     }
 
-    fn token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
-        self.mask.secret(auth.name("client_token"), &given.token);
-        self.mask.accessor(auth.name("accessor"), &given.accessor);
+    fn write_token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
+        self.mask.write_secret(auth.name("client_token"), &given.token);
+        self.mask.write_accessor(auth.name("accessor"), &given.accessor);
         auth.rendered_members(&given.members_json());
     }
 
-    fn wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
-        self.mask.secret(info.name("token"), &wrapping.token);
-        self.mask.accessor(info.name("accessor"), &wrapping.accessor);
+    fn write_wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
+        self.mask.write_secret(info.name("token"), &wrapping.token);
+        self.mask.write_accessor(info.name("accessor"), &wrapping.accessor);
         info.json("ttl", &wrapping.ttl.as_secs());
         info.json("creation_time", &format_rfc3339(wrapping.creation_time));
         info.json("creation_path", &wrapping.creation_path);
         if let Some(accessor) = &wrapping.wrapped_accessor {
-            self.mask.accessor(info.name("wrapped_accessor"), accessor);
+            self.mask.write_accessor(info.name("wrapped_accessor"), accessor);
         }
     }
 
-    fn data(&self, object: &mut JsonObjectWriter<'_>, data: AuditData<'_>, exceptions: Exceptions<'_>, by: BodyOrigin) {
+    fn write_data(
+        &self,
+        object: &mut JsonObjectWriter<'_>,
+        data: AuditData<'_>,
+        exceptions: Exceptions<'_>,
+        by: BodyOrigin,
+    ) {
         match data {
             AuditData::None => {}
-            AuditData::Fields(fields) => self.fields(object.name("data"), fields, exceptions),
-            AuditData::Json(value) => self.mask.value(object.name("data"), value, exceptions),
-            AuditData::JsonText(text) => self.text(object, None, text, exceptions, by),
-            AuditData::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
+            AuditData::Fields(fields) => self.write_fields(object.name("data"), fields, exceptions),
+            AuditData::Json(value) => self.mask.write_value(object.name("data"), value, exceptions),
+            AuditData::JsonText(text) => self.write_text(object, None, text, exceptions, by),
+            AuditData::Raw { media_type, bytes } => self.write_text(object, Some(media_type), bytes, exceptions, by),
             AuditData::Streamed { media_type, bytes } => object.object("data", |data| {
-                self.media_type(data, media_type, by);
+                self.write_media_type(data, media_type, by);
                 if let Some(bytes) = bytes {
                     data.json("http_raw_body_size", &bytes);
                 }
@@ -281,22 +286,22 @@ impl EntryFormat {
     }
 
     /// Renders the fields of a request, or one hash of them if they would take too much space.
-    fn fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
+    fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
         let within = |sent| Exceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
         // The first attempt assumes a length of 0, which is usually enough and saves serializing the fields.
-        if self.mask.fields(data, fields, within(0)).is_ok() {
+        if self.mask.write_fields(data, fields, within(0)).is_ok() {
             return;
         }
         let mut sent = PartlySecret::default();
         // Parsed JSON can be serialized, and writing to memory cannot fail.
         let _ = sent.write_secret(|sent| serde_json::to_writer(sent, fields));
-        if self.mask.fields(data, fields, within(sent.len())).is_err() {
-            self.hashed(data, JSON_MEDIA_TYPE, sent.expose(), BodyOrigin::Server);
+        if self.mask.write_fields(data, fields, within(sent.len())).is_err() {
+            self.write_body_hash(data, JSON_MEDIA_TYPE, sent.expose(), BodyOrigin::Server);
         }
     }
 
     /// Renders a body: JSON as such, anything else as a hash.
-    fn text(
+    fn write_text(
         &self,
         object: &mut JsonObjectWriter<'_>,
         media_type: Option<&str>,
@@ -310,25 +315,25 @@ impl EntryFormat {
             BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.max_bytes(bytes.len())),
         };
         let data = object.name("data");
-        if is_json && is_short && self.mask.json(data, bytes, Exceptions { max_bytes, ..exceptions }).is_ok() {
+        if is_json && is_short && self.mask.write_json(data, bytes, Exceptions { max_bytes, ..exceptions }).is_ok() {
             return;
         }
-        self.hashed(data, media_type.unwrap_or_default(), bytes, by);
+        self.write_body_hash(data, media_type.unwrap_or_default(), bytes, by);
     }
 
-    fn hashed(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: BodyOrigin) {
+    fn write_body_hash(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: BodyOrigin) {
         let mut data = JsonObjectWriter::begin(data);
-        self.media_type(&mut data, media_type, by);
-        self.mask.bytes(data.name("http_raw_body"), bytes);
+        self.write_media_type(&mut data, media_type, by);
+        self.mask.write_bytes(data.name("http_raw_body"), bytes);
         data.json("http_raw_body_size", &bytes.len());
         data.end();
     }
 
-    fn media_type(&self, data: &mut JsonObjectWriter<'_>, media_type: &str, by: BodyOrigin) {
+    fn write_media_type(&self, data: &mut JsonObjectWriter<'_>, media_type: &str, by: BodyOrigin) {
         let out = data.name("http_content_type");
         match by {
-            BodyOrigin::Caller => self.mask.text(out, media_type),
-            BodyOrigin::Server => json(out, media_type),
+            BodyOrigin::Caller => self.mask.write_text(out, media_type),
+            BodyOrigin::Server => write_json_text(out, media_type),
         }
     }
 }
@@ -341,10 +346,10 @@ enum BodyOrigin {
 }
 
 impl Mask {
-    fn secret(&self, out: &mut Vec<u8>, secret: &Secret) {
+    fn write_secret(&self, out: &mut Vec<u8>, secret: &Secret) {
         match secret.expose_text() {
-            Some(text) => self.text(out, text),
-            None => self.bytes(out, secret.expose()),
+            Some(text) => self.write_text(out, text),
+            None => self.write_bytes(out, secret.expose()),
         }
     }
 }
@@ -455,25 +460,16 @@ mod tests {
         let render = |form: &EntryFormat, derived| {
             let caller =
                 AuditCaller { accessor: "handle", policies: &policies, derived, ..AuditCaller::named("token") };
-            let id = "1";
-            let operation = "update";
             let path = "pki/issue/web";
             let token = Some("s.secret");
-            let mount = None;
-            let remote_address = None;
-            let data = AuditData::None;
-            let trace_id = None;
             let caller = Some(caller);
             form.render_request(&AuditRequest {
-                id,
-                trace_id,
-                operation,
+                id: "1",
+                operation: "update",
                 path,
-                mount,
-                remote_address,
                 token,
                 caller,
-                data,
+                ..AuditRequest::default()
             })
         };
         let new = forms.each_ref().map(|form| render(form, None));
@@ -487,14 +483,7 @@ mod tests {
         assert_eq!([&line["auth"]["accessor"], &line["request"]["client_token_accessor"]], [&accessor; 2]);
     }
     fn line(form: &EntryFormat, path: &str, data: AuditData<'_>) -> serde_json::Value {
-        let id = "1";
-        let operation = "update";
-        let token = None;
-        let caller = None;
-        let trace_id = None;
-        let mount = None;
-        let remote_address = None;
-        let request = AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data };
+        let request = AuditRequest { id: "1", operation: "update", path, data, ..AuditRequest::default() };
         serde_json::from_slice(&[b"{", &form.render_request(&request)[..], b"}"].concat()).unwrap()
     }
 
@@ -551,7 +540,7 @@ mod tests {
     fn device_test_line_has_the_shape_of_a_request() {
         let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         let now = Time::UNIX_EPOCH;
-        let line: serde_json::Value = serde_json::from_slice(&form.test(now, now)).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&form.test_line(now, now)).unwrap();
         assert_eq!((&line["type"], &line["request"]["path"]), (&"request".into(), &"sys/audit/test".into()));
         assert_eq!(line["error"], "audit: no entry accepted since 1970-01-01T00:00:00Z");
     }

@@ -54,8 +54,8 @@ struct CachedMaskedValue {
 /// The hash settings of a device.
 pub(super) struct Mask {
     key: Hmac<Sha256>,
-    /// The cache of repeated values, newest first.
-    kept: ArcSwap<Vec<Arc<CachedMaskedValue>>>,
+    /// Rendered values of [`CACHED_MEMBERS`], newest first.
+    cache: ArcSwap<Vec<Arc<CachedMaskedValue>>>,
     /// `true` to keep texts as they are.
     raw: bool,
     /// `true` to keep accessors as they are.
@@ -80,7 +80,7 @@ impl Mask {
 
     pub(super) fn new(key: &[u8], raw: bool, unmasked_accessors: bool) -> Self {
         let key = Hmac::new_from_slice(key).expect("a key may have any length");
-        Self { key, kept: ArcSwap::default(), raw, unmasked_accessors }
+        Self { key, cache: ArcSwap::default(), raw, unmasked_accessors }
     }
 
     pub(super) fn is_raw(&self) -> bool {
@@ -100,30 +100,30 @@ impl Mask {
     }
 
     /// Writes a text that may be secret.
-    pub(super) fn text(&self, out: &mut Vec<u8>, text: &str) {
+    pub(super) fn write_text(&self, out: &mut Vec<u8>, text: &str) {
         if self.raw {
-            return json(out, text);
+            return write_json_text(out, text);
         }
-        self.bytes(out, text.as_bytes());
+        self.write_bytes(out, text.as_bytes());
     }
 
-    pub(super) fn bytes(&self, out: &mut Vec<u8>, bytes: &[u8]) {
+    pub(super) fn write_bytes(&self, out: &mut Vec<u8>, bytes: &[u8]) {
         out.push(b'"');
         self.push_hash(out, bytes);
         out.push(b'"');
     }
 
-    pub(super) fn accessor(&self, out: &mut Vec<u8>, accessor: &str) {
-        if self.unmasked_accessors { json(out, accessor) } else { self.text(out, accessor) }
+    pub(super) fn write_accessor(&self, out: &mut Vec<u8>, accessor: &str) {
+        if self.unmasked_accessors { write_json_text(out, accessor) } else { self.write_text(out, accessor) }
     }
 
-    pub(super) fn value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
+    pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
         // Repeated values can only be compared as text. A parsed value cannot fail to deserialize.
         let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
     /// Writes JSON that is given as text. Writes nothing if it is invalid or takes too much space.
-    pub(super) fn json(
+    pub(super) fn write_json(
         &self,
         out: &mut Vec<u8>,
         text: &[u8],
@@ -136,7 +136,7 @@ impl Mask {
     }
 
     /// Writes the fields of a request. Writes nothing if they take too much space.
-    pub(super) fn fields(
+    pub(super) fn write_fields(
         &self,
         out: &mut Vec<u8>,
         fields: &Fields,
@@ -185,7 +185,7 @@ impl Mask {
                 [b'f', ..] => b"\x0c",
                 [b'"' | b'\\' | b'/', ..] => &escape.as_bytes()[..1],
                 _ => {
-                    self.bytes(out, serde_json::from_str::<String>(json)?.as_bytes());
+                    self.write_bytes(out, serde_json::from_str::<String>(json)?.as_bytes());
                     return Ok(());
                 }
             };
@@ -201,15 +201,15 @@ impl Mask {
 
     /// Writes a value that many responses share, from the cache if possible.
     fn write_cached(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
-        if let Some(known) = self.kept.load().iter().find(|known| *known.text == *text) {
+        if let Some(known) = self.cache.load().iter().find(|known| *known.text == *text) {
             out.extend_from_slice(&known.written);
             return Ok(());
         }
         let start = out.len();
-        self.json(out, text.as_bytes(), Exceptions::default())?;
+        self.write_json(out, text.as_bytes(), Exceptions::default())?;
         if text.len() <= MAX_CACHED_VALUE_BYTES && is_public(text) {
             let new = Arc::new(CachedMaskedValue { text: text.into(), written: out[start..].into() });
-            self.kept
+            self.cache
                 .rcu(|kept| [&new].into_iter().chain(kept.iter()).take(MAX_CACHED_VALUES).cloned().collect::<Vec<_>>());
         }
         Ok(())
@@ -221,7 +221,7 @@ impl Mask {
     }
 
     fn push_name(&self, out: &mut Vec<u8>, name: &str) {
-        if name.len() <= MAX_NAME_BYTES { json(out, name) } else { self.text(out, name) }
+        if name.len() <= MAX_NAME_BYTES { write_json_text(out, name) } else { self.write_text(out, name) }
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
@@ -244,7 +244,7 @@ fn is_public(text: &str) -> bool {
     text.trim_start_matches('[').starts_with("\"-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY")
 }
 
-pub(super) fn json(out: &mut Vec<u8>, text: &str) {
+pub(super) fn write_json_text(out: &mut Vec<u8>, text: &str) {
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
@@ -302,7 +302,7 @@ impl MaskingNode<'_> {
     /// Writes the name of a member, and returns the node for its value.
     fn write_member_name(mut self, name: &str) -> Self {
         if self.is_secret() {
-            self.mask.text(self.out, name)
+            self.mask.write_text(self.out, name)
         } else {
             self.mask.push_name(self.out, name)
         }
@@ -328,7 +328,7 @@ impl MaskingNode<'_> {
 
     fn number<E>(self, value: impl fmt::Display) -> Result<(), E> {
         if self.is_secret() {
-            self.mask.text(self.out, &value.to_string());
+            self.mask.write_text(self.out, &value.to_string());
             return Ok(());
         }
         self.write_plain(value)
@@ -381,9 +381,9 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         if self.clear {
-            json(self.out, text)
+            write_json_text(self.out, text)
         } else {
-            self.mask.text(self.out, text)
+            self.mask.write_text(self.out, text)
         }
         Ok(())
     }
@@ -452,10 +452,10 @@ mod tests {
         let mask = mask();
         let text = value.to_string();
         let mut of_value = Vec::new();
-        mask.value(&mut of_value, value, exceptions);
+        mask.write_value(&mut of_value, value, exceptions);
         for repeats in [false, true] {
             let mut of_text = Vec::new();
-            mask.json(&mut of_text, text.as_bytes(), Exceptions { repeats, ..exceptions }).unwrap();
+            mask.write_json(&mut of_text, text.as_bytes(), Exceptions { repeats, ..exceptions }).unwrap();
             assert_eq!(str::from_utf8(&of_value).unwrap(), str::from_utf8(&of_text).unwrap());
         }
         serde_json::from_slice(&of_value).unwrap()
@@ -500,8 +500,8 @@ mod tests {
                 let exceptions = Exceptions { max_bytes: mask().max_bytes(text.len()), ..Exceptions::default() };
                 let mut of_fields = b"before".to_vec();
                 let mut of_text = b"before".to_vec();
-                assert_eq!(mask().fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
-                assert_eq!(mask().json(&mut of_text, &text, exceptions).is_ok(), is_short, "{name}");
+                assert_eq!(mask().write_fields(&mut of_fields, &fields, exceptions).is_ok(), is_short, "{name}");
+                assert_eq!(mask().write_json(&mut of_text, &text, exceptions).is_ok(), is_short, "{name}");
                 assert_eq!(of_fields, of_text);
                 assert_eq!(of_fields == b"before", !is_short);
                 assert!(of_fields.len() <= 6 + BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * text.len() + 80);
@@ -555,15 +555,15 @@ mod tests {
                 let plain = Exceptions { clear, ..Exceptions::default() };
                 let mut as_ever = Vec::new();
                 let mut as_answer = Vec::new();
-                mask.value(&mut as_ever, answer, plain);
-                mask.json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
+                mask.write_value(&mut as_ever, answer, plain);
+                mask.write_json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
                     .unwrap();
                 let text = |written| String::from_utf8(written).unwrap();
                 // Both texts have the same order, because serde_json sorts the members of an object.
                 assert_eq!(text(as_ever), text(as_answer));
             }
         }
-        let kept = mask.kept.load();
+        let kept = mask.cache.load();
         assert_eq!(kept.len(), 2, "one text, and a list of it");
         assert!(kept.iter().all(|kept| !kept.text.contains("KEY")));
     }
@@ -575,7 +575,7 @@ mod tests {
         assert_eq!(written(&json!({ long: 1 }), Exceptions::default()), json!({ hashed: 1 }));
         let mut out = b"before".to_vec();
         for text in ["{\"pin\":\"1234\"", "{\"a\":1} x", "", "{\"a\":tru}"] {
-            assert!(mask().json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
+            assert!(mask().write_json(&mut out, text.as_bytes(), Exceptions::default()).is_err(), "{text}");
             assert_eq!(out, b"before");
         }
     }
@@ -583,7 +583,8 @@ mod tests {
     #[test]
     fn mask_hashes_escaped_text_in_its_unescaped_form() {
         let answers = Exceptions { repeats: true, ..Exceptions::default() };
-        let written = |json: &str, out: &mut Vec<u8>| mask().json(out, format!("{{\"a\":{json}}}").as_bytes(), answers);
+        let written =
+            |json: &str, out: &mut Vec<u8>| mask().write_json(out, format!("{{\"a\":{json}}}").as_bytes(), answers);
         let texts = [
             (r#""a\nb\r\t\b\f""#, "a\nb\r\t\x08\x0c"),
             (r#""\"\\\/\"""#, "\"\\/\""),
@@ -622,8 +623,8 @@ mod tests {
         let raw = Mask::new(&[7; 32], true, false);
         let mut open = Vec::new();
         let mut closed = Vec::new();
-        raw.value(&mut open, &json!({ "a": "x" }), Exceptions::default());
-        mask().value(&mut closed, &json!({ "a": "x" }), Exceptions::default());
+        raw.write_value(&mut open, &json!({ "a": "x" }), Exceptions::default());
+        mask().write_value(&mut closed, &json!({ "a": "x" }), Exceptions::default());
         assert_eq!(open, b"{\"a\":\"x\"}");
         assert!(!closed.windows(3).any(|three| three == b"\"x\""));
     }

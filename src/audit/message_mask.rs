@@ -24,15 +24,15 @@ impl RequestTexts {
         let mut texts = TextCollector { all: Vec::new(), remaining_bytes: MAX_SEARCHED_BYTES };
         let whole = match data {
             AuditData::None | AuditData::Streamed { .. } => true,
-            AuditData::Fields(fields) => fields.iter().all(|(_, value)| texts.take(value)),
-            AuditData::Json(value) => texts.take(value),
-            AuditData::JsonText(bytes) | AuditData::Raw { bytes, .. } => texts.read(bytes),
+            AuditData::Fields(fields) => fields.iter().all(|(_, value)| texts.collect(value)),
+            AuditData::Json(value) => texts.collect(value),
+            AuditData::JsonText(bytes) | AuditData::Raw { bytes, .. } => texts.collect_bytes(bytes),
         };
         Self(whole.then_some(texts.all))
     }
 
-    /// Returns a message of the server with hashes of all that it repeats.
-    pub(super) fn hidden<'t>(&self, mask: &Mask, text: &'t str) -> Cow<'t, str> {
+    /// Returns a message of the server, with hashes instead of the parts that repeat the request.
+    pub(super) fn mask_message<'t>(&self, mask: &Mask, text: &'t str) -> Cow<'t, str> {
         if mask.is_raw() {
             return Cow::Borrowed(text);
         }
@@ -99,21 +99,21 @@ struct TextCollector {
 
 impl TextCollector {
     /// Adds all texts of a value; `false` if they exceed the limit.
-    fn take(&mut self, value: &Value) -> bool {
+    fn collect(&mut self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.push(text),
-            Value::Array(items) => items.iter().all(|item| self.take(item)),
-            Value::Object(members) => members.values().all(|member| self.take(member)),
+            Value::Array(items) => items.iter().all(|item| self.collect(item)),
+            Value::Object(members) => members.values().all(|member| self.collect(member)),
             Value::Null | Value::Bool(_) | Value::Number(_) => true,
         }
     }
 
-    fn read(&mut self, bytes: &[u8]) -> bool {
+    fn collect_bytes(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.remaining_bytes {
             return false;
         }
         match serde_json::from_slice(bytes) {
-            Ok(value) => self.take(&value),
+            Ok(value) => self.collect(&value),
             Err(_) => self.push(&String::from_utf8_lossy(bytes)),
         }
     }
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn hidden(sent: &Value, text: &str) -> String {
+    fn mask_message(sent: &Value, text: &str) -> String {
         let mask = Mask::new(&[7; 32], false, false);
-        RequestTexts::of(AuditData::Json(sent)).hidden(&mask, text).into_owned()
+        RequestTexts::of(AuditData::Json(sent)).mask_message(&mask, text).into_owned()
     }
 
     fn hash(text: &str) -> String {
@@ -151,35 +151,35 @@ mod tests {
             ("the address ?: refused", "user@host.test"),
             ("it is at ?.", "host.test"),
         ] {
-            assert_eq!(hidden(&sent, &text.replace('?', repeated)), text.replace('?', &hash(repeated)), "{text}");
+            assert_eq!(mask_message(&sent, &text.replace('?', repeated)), text.replace('?', &hash(repeated)), "{text}");
         }
         let other = "ttl: 2h is longer than what \"x\" allows";
-        assert_eq!(hidden(&sent, other), other.replace("\"x\"", &hash("x")));
-        assert_eq!(hidden(&json!({}), "nothing was sent"), "nothing was sent");
+        assert_eq!(mask_message(&sent, other), other.replace("\"x\"", &hash("x")));
+        assert_eq!(mask_message(&json!({}), "nothing was sent"), "nothing was sent");
     }
 
     #[test]
     fn truncated_or_escaped_text_is_masked_by_its_words() {
         let sent = json!({ "name": format!("a\u{7}b{}", "c".repeat(400)) });
         let text = format!("name: {} is too long", "c".repeat(300));
-        assert_eq!(hidden(&sent, &text), text.replace(&"c".repeat(300), &hash(&"c".repeat(300))));
+        assert_eq!(mask_message(&sent, &text), text.replace(&"c".repeat(300), &hash(&"c".repeat(300))));
     }
 
     #[test]
     fn message_of_an_oversized_request_shows_only_the_field() {
         let sent = json!({ "csr": "x".repeat(MAX_SEARCHED_BYTES + 1) });
-        assert_eq!(hidden(&sent, "csr: is not one"), format!("csr: {}", hash("is not one")));
+        assert_eq!(mask_message(&sent, "csr: is not one"), format!("csr: {}", hash("is not one")));
     }
 
     #[test]
-    fn bytes_are_looked_through_as_json_or_as_text() {
+    fn raw_body_is_searched_as_json_or_as_text() {
         let mask = Mask::new(&[7; 32], false, false);
         for bytes in [&br#"{"a":"hun\u0074er2"}"#[..], b"hunter2 or not json"] {
             let said =
-                RequestTexts::of(AuditData::JsonText(bytes)).hidden(&mask, "name: hunter2 is taken").into_owned();
+                RequestTexts::of(AuditData::JsonText(bytes)).mask_message(&mask, "name: hunter2 is taken").into_owned();
             assert_eq!(said, format!("name: {} is taken", hash("hunter2")));
         }
         let raw = Mask::new(&[7; 32], true, false);
-        assert_eq!(RequestTexts::of(AuditData::Json(&json!("hunter2"))).hidden(&raw, "hunter2"), "hunter2");
+        assert_eq!(RequestTexts::of(AuditData::Json(&json!("hunter2"))).mask_message(&raw, "hunter2"), "hunter2");
     }
 }

@@ -118,7 +118,7 @@ impl DeviceSettings {
         })
     }
 
-    pub(super) fn form(&self, key: &[u8]) -> EntryFormat {
+    pub(super) fn entry_format(&self, key: &[u8]) -> EntryFormat {
         let mask = Mask::new(key, self.log_raw, !self.hmac_accessor);
         EntryFormat::new(mask, self.elide_list_responses)
     }

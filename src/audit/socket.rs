@@ -7,10 +7,14 @@
 //! but need not be on a disk.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::io::ioctl_fionbio;
+use rustix::net::{Shutdown, shutdown};
 
 use super::device::Sink;
 
@@ -29,30 +33,10 @@ pub(super) struct SocketSink {
     stream: Option<Box<dyn SinkStream>>,
 }
 
-trait SinkStream: Read + Write + Send {
-    fn set_nonblocking(&self, on: bool) -> io::Result<()>;
-    fn close(&self);
-}
+/// A TCP or Unix stream socket.
+trait SinkStream: Read + Write + AsFd + Send {}
 
-impl SinkStream for TcpStream {
-    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        Self::set_nonblocking(self, on)
-    }
-
-    fn close(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
-}
-
-impl SinkStream for UnixStream {
-    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        Self::set_nonblocking(self, on)
-    }
-
-    fn close(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
-}
+impl<S: Read + Write + AsFd + Send> SinkStream for S {}
 
 impl SocketSink {
     pub(super) fn new(peer: Peer, timeout: Duration) -> Self {
@@ -61,7 +45,7 @@ impl SocketSink {
 
     fn connect(&self) -> io::Result<Box<dyn SinkStream>> {
         match &self.peer {
-            Peer::Unix(path) => self.unix(path),
+            Peer::Unix(path) => self.connect_unix(path),
             Peer::Tcp(address) => {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in address.to_socket_addrs()? {
@@ -69,8 +53,8 @@ impl SocketSink {
                         Ok(stream) => {
                             stream.set_write_timeout(Some(self.timeout))?;
                             stream.set_nodelay(true)?;
-                            let patience = u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX);
-                            rustix::net::sockopt::set_tcp_user_timeout(&stream, patience)?;
+                            let timeout_millis = u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX);
+                            rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_millis)?;
                             return Ok(Box::new(stream));
                         }
                         Err(error) => last = error,
@@ -81,7 +65,7 @@ impl SocketSink {
         }
     }
 
-    fn unix(&self, path: &Path) -> io::Result<Box<dyn SinkStream>> {
+    fn connect_unix(&self, path: &Path) -> io::Result<Box<dyn SinkStream>> {
         let stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(self.timeout))?;
         Ok(Box::new(stream))
@@ -94,7 +78,9 @@ impl SocketSink {
         };
         check_open(&mut *stream)?;
         // An incomplete line ends the connection.
-        write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| stream.close())?;
+        write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| {
+            let _ = shutdown(&*stream, Shutdown::Both);
+        })?;
         self.stream = Some(stream);
         Ok(())
     }
@@ -116,13 +102,13 @@ fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) ->
     Ok(())
 }
 
-/// Fails if the peer has closed the connection. A peer that keeps sending is still there.
+/// Fails if the peer has closed the connection. A peer that keeps sending has not.
 fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     const READS: usize = 16;
-    stream.set_nonblocking(true)?;
-    let mut said = [0; 4096];
-    let end = (0..READS).map(|_| stream.read(&mut said)).find(|end| !matches!(end, Ok(1..)));
-    stream.set_nonblocking(false)?;
+    ioctl_fionbio(&*stream, true)?;
+    let mut discarded = [0; 4096];
+    let end = (0..READS).map(|_| stream.read(&mut discarded)).find(|end| !matches!(end, Ok(1..)));
+    ioctl_fionbio(&*stream, false)?;
     match end {
         None => Ok(()),
         Some(Ok(_)) => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -150,7 +136,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     #[test]
-    fn lines_arrive_and_a_collector_that_comes_back_is_found() {
+    fn socket_sink_reconnects_to_a_restarted_collector() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
@@ -173,7 +159,7 @@ mod tests {
         socket.write(b"one\n").unwrap();
         let (mut first, _) = listener.accept().unwrap();
         first.write_all(b"bye\n").unwrap();
-        first.shutdown(Shutdown::Write).unwrap();
+        first.shutdown(std::net::Shutdown::Write).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         socket.write(b"two\n").unwrap();
         let (mut second, _) = listener.accept().unwrap();

@@ -36,27 +36,27 @@ const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// `true` if other workers can go on while this thread is blocked by a write.
-    static WRITES: Cell<bool> = const { Cell::new(false) };
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Call it on each worker thread, with the number of workers. If there are several, the worker does fast writes itself.
 /// Other threads leave all writes to the threads of the devices.
 pub fn begin_worker(workers: usize) {
-    WRITES.set(workers > 1);
+    MAY_BLOCK.set(workers > 1);
 }
 
 /// A configured audit device.
 pub struct AuditWriter {
     settings: DeviceSettings,
-    form: Arc<EntryFormat>,
-    work: Arc<AuditWriterShared>,
+    format: Arc<EntryFormat>,
+    shared: Arc<AuditWriterShared>,
 }
 
 /// The queue between requests and writing threads.
 #[derive(Default)]
 struct AuditQueue {
     state: Mutex<AuditQueueState>,
-    work: Condvar,
+    work_arrived: Condvar,
     space_freed: Notify,
 }
 
@@ -94,8 +94,8 @@ impl AuditQueueState {
     }
 
     /// Takes the collected entries of a thread.
-    fn take_collected(&mut self, of: ThreadId) -> Option<AuditBatch> {
-        let at = self.collected.iter().position(|(whose, _)| *whose == of)?;
+    fn take_collected(&mut self, thread: ThreadId) -> Option<AuditBatch> {
+        let at = self.collected.iter().position(|(owner, _)| *owner == thread)?;
         Some(self.collected.swap_remove(at).1)
     }
 }
@@ -142,22 +142,22 @@ enum AuditWriterTask {
 /// The guard of the first entry that a thread collects. When it is dropped, also by a disconnected client, the device's
 /// thread gets all entries that are not written yet.
 struct BatchGuard<'w> {
-    work: &'w AuditWriterShared,
-    of: ThreadId,
+    shared: &'w AuditWriterShared,
+    thread: ThreadId,
 }
 
 impl BatchGuard<'_> {
     /// Writes the collected entries on this thread, if permitted.
     fn end(self) {
-        if let Some(batch) = self.work.queue.begin(self.of) {
-            self.work.write(batch);
+        if let Some(batch) = self.shared.queue.take_for_writing(self.thread) {
+            self.shared.write(batch);
         }
     }
 }
 
 impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
-        self.work.queue.call(self.of);
+        self.shared.queue.hand_over(self.thread);
     }
 }
 
@@ -167,7 +167,7 @@ impl AuditWriter {
     /// # Errors
     /// `Internal` when the thread cannot be created.
     pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn Sink>, clock: Clock) -> Result<Arc<Self>> {
-        let form = Arc::new(settings.form(key));
+        let format = Arc::new(settings.entry_format(key));
         let labels = || [("device", settings.name.clone())];
         // Created at zero, so that an alert notices the first failure.
         let count = |result: &'static str| {
@@ -177,11 +177,11 @@ impl AuditWriter {
         };
         let queue = AuditQueue::default();
         queue.lock().worker_writes_from = sink.is_brief().then(Instant::now);
-        let work = Arc::new(AuditWriterShared {
+        let shared = Arc::new(AuditWriterShared {
             queue,
             output: Mutex::new(ExclusiveSink { sink, since: clock.now() }),
             name: settings.name.clone(),
-            form: Arc::clone(&form),
+            format: Arc::clone(&format),
             written: count("written"),
             failed: count("failed"),
             waited: histogram!(telemetry::AUDIT_WAIT_SECONDS, &labels()),
@@ -190,9 +190,9 @@ impl AuditWriter {
             clock,
         });
         let thread = thread::Builder::new().name("signet-audit".to_owned());
-        let of_thread = Arc::clone(&work);
+        let of_thread = Arc::clone(&shared);
         thread.spawn(move || of_thread.run()).map_err(Error::internal)?;
-        Ok(Arc::new(Self { settings, form, work }))
+        Ok(Arc::new(Self { settings, format, shared }))
     }
 
     /// The settings.
@@ -202,21 +202,21 @@ impl AuditWriter {
 
     /// Returns the hash that this device writes for a text.
     pub fn hash(&self, text: &str) -> String {
-        self.form.hash(text)
+        self.format.hash(text)
     }
 
     /// Reopens the output before the next write (SIGHUP).
     pub fn reopen(&self) {
-        self.work.queue.lock().reopen = true;
-        self.work.queue.work.notify_one();
+        self.shared.queue.lock().reopen = true;
+        self.shared.queue.work_arrived.notify_one();
     }
 
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, guard) = loop {
             // Created before the check, so that no notification is missed.
-            let space_freed = self.work.queue.space_freed.notified();
-            match self.work.put(line)? {
-                Some(put) => break put,
+            let space_freed = self.shared.queue.space_freed.notified();
+            match self.shared.enqueue(line)? {
+                Some(queued) => break queued,
                 None => space_freed.await,
             }
         };
@@ -233,8 +233,8 @@ impl AuditWriter {
 
 impl Drop for AuditWriter {
     fn drop(&mut self) {
-        self.work.queue.lock().closed = true;
-        self.work.queue.work.notify_one();
+        self.shared.queue.lock().closed = true;
+        self.shared.queue.work_arrived.notify_one();
     }
 }
 
@@ -244,26 +244,26 @@ impl Device for AuditWriter {
     }
 
     fn render_request(&self, request: &AuditRequest<'_>) -> Vec<u8> {
-        self.form.render_request(request)
+        self.format.render_request(request)
     }
 
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
-        async move { self.write(&self.form.line(request_part, entry)).await }.boxed()
+        async move { self.write(&self.format.line(request_part, entry)).await }.boxed()
     }
 
-    fn missed(&self) -> bool {
-        self.work.failed.increment(1);
+    fn note_missed(&self) -> bool {
+        self.shared.failed.increment(1);
         // During an outage and the trial after it, the thread does the logging.
-        self.work.queue.lock().health.is_up()
+        self.shared.queue.lock().health.is_up()
     }
 
     fn is_down(&self) -> bool {
-        let state = self.work.queue.lock();
+        let state = self.shared.queue.lock();
         state.health.is_down() || state.is_hung()
     }
 
     fn is_trusted(&self) -> bool {
-        let state = self.work.queue.lock();
+        let state = self.shared.queue.lock();
         state.health.is_up() && !state.is_hung()
     }
 }
@@ -274,9 +274,9 @@ impl AuditQueue {
     }
 
     /// Passes a thread's collected entries to the device's thread.
-    fn call(&self, of: ThreadId) {
+    fn hand_over(&self, thread: ThreadId) {
         let mut state = self.lock();
-        if let Some(batch) = state.take_collected(of) {
+        if let Some(batch) = state.take_collected(thread) {
             let empty = state.queued_batch.join(batch);
             state.spare.push(empty);
         }
@@ -289,20 +289,20 @@ impl AuditQueue {
         state.idle &= !wake;
         drop(state);
         if wake {
-            self.work.notify_one();
+            self.work_arrived.notify_one();
         }
     }
 
     /// Takes a thread's collected entries to be written by it, with exclusive use of the output.
     /// `None` if it may not write.
-    fn begin(&self, of: ThreadId) -> Option<AuditBatch> {
+    fn take_for_writing(&self, thread: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
-        let may_write = WRITES.get() && state.worker_writes_from.is_some_and(|from| from <= now);
+        let may_write = MAY_BLOCK.get() && state.worker_writes_from.is_some_and(|from| from <= now);
         if !may_write || state.writing.is_some() || state.reopen || !state.health.is_up() {
             return None;
         }
-        let batch = state.take_collected(of)?;
+        let batch = state.take_collected(thread)?;
         state.writing = Some(now);
         drop(state);
         self.space_freed.notify_waiters();
@@ -321,7 +321,7 @@ impl AuditQueue {
                         state.writing = Some(now);
                         return AuditWriterTask::Reopen;
                     }
-                    // An attempt also reopens the output.
+                    // The next write reopens the output by itself, so the device only has to be due.
                     state.health.retry_now(now);
                 }
                 left = match state.health.next_task(now) {
@@ -347,15 +347,15 @@ impl AuditQueue {
             }
             state.idle = true;
             state = match left {
-                Some(left) => self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.work_arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
             state.idle = false;
         }
     }
 
     /// Ends the exclusive use of the output, after a write of this duration.
-    fn done(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
+    fn end_write(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
         batch.lines.clear();
         // Frees memory after a burst of large entries.
         batch.lines.shrink_to(MAX_QUEUED_BYTES / 16);
@@ -377,7 +377,7 @@ impl AuditQueue {
     /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
     fn fail_pending(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
-        let is_news = state.health.record_failure(Instant::now());
+        let is_new_outage = state.health.record_failure(Instant::now());
         let collected = std::mem::take(&mut state.collected);
         for mut batch in collected.into_iter().map(|(_, batch)| batch).chain([std::mem::take(&mut state.queued_batch)])
         {
@@ -385,7 +385,7 @@ impl AuditQueue {
         }
         drop(state);
         self.space_freed.notify_waiters();
-        is_news
+        is_new_outage
     }
 }
 
@@ -401,7 +401,7 @@ struct AuditWriterShared {
     queue: AuditQueue,
     output: Mutex<ExclusiveSink>,
     name: String,
-    form: Arc<EntryFormat>,
+    format: Arc<EntryFormat>,
     clock: Clock,
     written: Counter,
     failed: Counter,
@@ -412,7 +412,7 @@ struct AuditWriterShared {
 
 impl AuditWriterShared {
     /// Queues a line; `None` if the queue is full. End the returned guard after a yield.
-    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
+    fn enqueue(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
         if state.health.is_down() {
             return Err(Error::new(Kind::Unavailable, "it is down"));
@@ -425,18 +425,18 @@ impl AuditWriterShared {
         }
         let (reply, result) = oneshot::channel();
         let waiting = QueuedEntry { since: Instant::now(), reply, trial: !state.health.is_up() };
-        let of = thread::current().id();
-        let known = state.collected.iter().position(|(whose, _)| *whose == of);
+        let thread = thread::current().id();
+        let known = state.collected.iter().position(|(owner, _)| *owner == thread);
         let at = known.unwrap_or_else(|| {
             let batch = state.spare.pop().unwrap_or_default();
-            state.collected.push((of, batch));
+            state.collected.push((thread, batch));
             state.collected.len() - 1
         });
         let batch = &mut state.collected[at].1;
         batch.lines.extend_from_slice(line);
         batch.waiting.push(waiting);
         drop(state);
-        Ok(Some((result, known.is_none().then(|| BatchGuard { work: self, of }))))
+        Ok(Some((result, known.is_none().then(|| BatchGuard { shared: self, thread }))))
     }
 
     fn run(&self) {
@@ -447,11 +447,11 @@ impl AuditWriterShared {
                     let begun = Instant::now();
                     let mut output = self.lock_sink();
                     if let Err(error) = output.sink.reopen() {
-                        tracing::error!(device = self.name, "an audit device was not opened again: {error}");
+                        tracing::error!(device = self.name, "the audit device was not reopened: {error}");
                     }
-                    self.done(&output, AuditBatch::default(), begun);
+                    self.end_write(&output, AuditBatch::default(), begun);
                 }
-                AuditWriterTask::Probe => self.attempt(),
+                AuditWriterTask::Probe => self.probe(),
                 AuditWriterTask::Recovered(after) => {
                     let seconds = after.as_secs();
                     tracing::warn!(seconds, "audit device {}: it accepts entries again", self.name);
@@ -465,8 +465,8 @@ impl AuditWriterShared {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
-        self.queue.done(batch, begun.elapsed(), output.sink.is_brief());
+    fn end_write(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
+        self.queue.end_write(batch, begun.elapsed(), output.sink.is_brief());
     }
 
     /// Writes a batch and sends the result to all of its entries.
@@ -481,45 +481,45 @@ impl AuditWriterShared {
             output.since = self.clock.now();
             self.fail_pending(why, waiting);
         }
-        self.count(written.is_ok(), waiting);
+        self.count_results(written.is_ok(), waiting);
         for QueuedEntry { since, reply, .. } in waiting.drain(..) {
             self.waited.record(begun.saturating_duration_since(since).as_secs_f64());
             let _ = reply.send(written.clone());
         }
         self.queued.set(0);
-        self.done(&output, batch, begun);
+        self.end_write(&output, batch, begun);
     }
 
     /// Handles a failed write; entries that arrived since then fail, too.
     fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
-        let is_news = self.queue.fail_pending(waiting);
+        let is_new_outage = self.queue.fail_pending(waiting);
         let what = format!("audit device {}: write failed: {why}", self.name);
-        if is_news {
+        if is_new_outage {
             tracing::error!("{what}; retrying every second, not logged again until recovery");
         } else {
             tracing::debug!("{what}");
         }
     }
 
-    fn attempt(&self) {
+    fn probe(&self) {
         let begun = Instant::now();
         let mut output = self.lock_sink();
-        let line = self.form.test(self.clock.now(), output.since);
+        let line = self.format.test_line(self.clock.now(), output.since);
         match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
             Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
                 self.queue.lock().health.record_failure(Instant::now());
                 // Shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
-                tracing::debug!("audit device {}: it still accepts no entries: {why}", self.name);
+                tracing::debug!("audit device {}: still accepts no entries: {why}", self.name);
             }
         }
-        self.done(&output, AuditBatch::default(), begun);
+        self.end_write(&output, AuditBatch::default(), begun);
     }
 
     /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
     /// Failures are counted by [`Device::missed`], except for entries on trial whose requests do not wait.
-    fn count(&self, written: bool, waiting: &[QueuedEntry]) {
+    fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let alone = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
             self.written.increment(waiting.iter().filter(|one| one.trial || !one.reply.is_closed()).count() as u64);
@@ -631,7 +631,7 @@ mod tests {
         assert!(begun.elapsed() < 2 * SLOW, "who came during the write waits for no other one: {:?}", begun.elapsed());
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.missed(), "the thread has logged it");
+        assert!(!writer.note_missed(), "the thread has logged it");
         bad.store(false, Ordering::Relaxed);
         let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(SOON).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");
@@ -720,10 +720,10 @@ mod tests {
         assert!(writer.write(b"two\n").await.is_ok());
         assert_ne!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
         // The thread sends results before it releases the output.
-        while writer.work.queue.lock().writing.is_some() {
+        while writer.shared.queue.lock().writing.is_some() {
             thread::sleep(Duration::from_millis(1));
         }
-        writer.work.queue.lock().worker_writes_from = Some(Instant::now());
+        writer.shared.queue.lock().worker_writes_from = Some(Instant::now());
         assert!(writer.write(b"three\n").await.is_ok());
         assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
     }
@@ -740,7 +740,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(elsewhere.write(b"one\n")).is_ok()
         });
-        while writer.work.queue.lock().writing.is_none() {
+        while writer.shared.queue.lock().writing.is_none() {
             thread::sleep(Duration::from_millis(1));
         }
         let begun = Instant::now();

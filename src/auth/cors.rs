@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::Auth;
-use super::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
+use super::store::{AuthStore, AuthWrite, config_document, config_write};
+use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 
-const CONFIG_KIND: &str = "config";
 const CORS_DOCUMENT: &str = "cors";
 /// The entry that matches every origin.
 const ANY_ORIGIN: &str = "*";
@@ -53,10 +52,8 @@ impl Cors {
 }
 
 pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
-    let document = store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key.name == CORS_DOCUMENT);
-    let Some(document) = document else { return Ok(Cors::default()) };
-    let stored = document.parse()?;
-    Ok(Cors { stored: Some(stored), version: document.version })
+    let (stored, version) = config_document(store, CORS_DOCUMENT).await?;
+    Ok(Cors { stored, version })
 }
 
 impl Auth {
@@ -101,14 +98,9 @@ impl Auth {
             if stored == before.stored {
                 return Ok(());
             }
-            let body = stored.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-            let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: CORS_DOCUMENT.to_owned() };
-            let version = if body.is_some() { before.version + 1 } else { 0 };
-            let write = DocumentWrite { key, expected: before.version, body };
-            if let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await {
-                self.recheck(&error).await;
-                return Err(error);
-            }
+            let version = if stored.is_some() { before.version + 1 } else { 0 };
+            let write = config_write(CORS_DOCUMENT, before.version, stored.as_ref())?;
+            self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
             self.cors.store(Arc::new(Cors { stored, version }));
             Ok(())
         };
@@ -155,7 +147,7 @@ fn validate_headers(headers: Vec<String>) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use time::macros::datetime;
 
@@ -166,7 +158,7 @@ mod tests {
     #[tokio::test]
     async fn cors_is_disabled_before_write_and_after_delete() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
+        let auth = Auth::open(TestStore::open(&clock).await, clock).await.unwrap();
         assert_eq!(auth.cors().allowed(), None);
         auth.cors_delete().await.unwrap();
         let origin = "https://console.example";

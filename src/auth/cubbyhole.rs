@@ -31,8 +31,8 @@ impl Auth {
             let member = serde_json::json!({ WRAPPED_RESPONSE_PATH: text });
             return serde_json::to_vec(&member).map(Secret::new).map(Some).map_err(Error::internal);
         }
-        let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
-        Ok(kept.map(|kept| Secret::new(kept.body)))
+        let entry = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
+        Ok(entry.map(|entry| Secret::new(entry.body)))
     }
 
     /// `true` if the caller has an entry at a path. A check for a wrapped response does not fetch it.
@@ -40,8 +40,8 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn cubbyhole_has(&self, caller: &Caller, path: &str) -> Result<bool> {
-        let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
-        Ok(kept.is_some() || (path == WRAPPED_RESPONSE_PATH && caller.policies == [WRAPPING_POLICY_NAME]))
+        let entry = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
+        Ok(entry.is_some() || (path == WRAPPED_RESPONSE_PATH && caller.policies == [WRAPPING_POLICY_NAME]))
     }
 
     /// Creates or replaces an entry.
@@ -95,15 +95,13 @@ fn require_service_token(caller: &Caller) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
 
     #[tokio::test]
     async fn cubbyhole_lists_a_folder_and_an_entry_of_the_same_name() {
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
+        let auth = Auth::open(TestStore::open(&Clock::system()).await, Clock::system()).await.unwrap();
         let token = auth.root_token(None, "test").await.unwrap();
         let caller = auth.recognise(&token, None).await.unwrap();
         let members = Map::from_iter([("a".to_owned(), Value::from(1))]);

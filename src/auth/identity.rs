@@ -18,6 +18,7 @@ pub use alias::AliasChange;
 pub(super) use cache::EntityCache;
 pub use cache::EntityRef;
 pub use change::EntityChange;
+pub(super) use change::check_metadata;
 pub(super) use entity::merge_names;
 pub use entity::{Alias, Entity};
 pub use lookup::LoginAlias;

@@ -5,7 +5,8 @@
 //! documents by compare-and-set and publishes the next view before the response. [`mounts`](crate::mounts) manages
 //! [`Logins`].
 //!
-//! A new method needs a variant of [`MountKind`], a module with its [`AuthMethod`], and an entry in [`Logins::start`].
+//! A new method needs a variant of [`MountKind`], a module with its [`AuthMethod`], and an arm in
+//! `Logins::create_mount`.
 
 pub(crate) mod approle;
 pub(crate) mod cloudb;
@@ -88,7 +89,7 @@ impl Logins {
         self.sweep.notified().await;
     }
 
-    /// Opens a mount. Does nothing if it is open already, or if its kind has no roles here.
+    /// Opens a mount. Does nothing if it is open already, or if its kind is no authentication method.
     ///
     /// # Errors
     /// Store errors; `Internal` when a stored document cannot be read.
@@ -97,21 +98,21 @@ impl Logins {
         if self.open.load().contains_key(&mount.id) {
             return Ok(());
         }
-        let Some(opened) = self.start(mount, from).await? else { return Ok(()) };
+        let Some(created) = self.create_mount(mount, from).await? else { return Ok(()) };
         self.open.rcu(|all| {
             let mut all = HashMap::clone(all);
-            all.insert(mount.id, Arc::clone(&opened));
+            all.insert(mount.id, Arc::clone(&created));
             all
         });
         Ok(())
     }
 
-    /// Creates the open mount for its kind. A new method is added here.
-    async fn start(&self, mount: &Mount, from: InitialMountState) -> Result<Option<Arc<dyn AnyMethodMount>>> {
+    /// Creates the mount, for its kind. A new method is added here.
+    async fn create_mount(&self, mount: &Mount, from: InitialMountState) -> Result<Option<Arc<dyn AnyMethodMount>>> {
         Ok(match &mount.kind {
-            MountKind::AppRole => Some(self.opened::<approle::AppRoleMethod>(mount.id, from).await?),
-            MountKind::Jwt => Some(self.opened::<jwt::JwtMethod>(mount.id, from).await?),
-            MountKind::Cloudb => Some(self.opened::<cloudb::CloudbMethod>(mount.id, from).await?),
+            MountKind::AppRole => Some(self.load::<approle::AppRoleMethod>(mount.id, from).await?),
+            MountKind::Jwt => Some(self.load::<jwt::JwtMethod>(mount.id, from).await?),
+            MountKind::Cloudb => Some(self.load::<cloudb::CloudbMethod>(mount.id, from).await?),
             MountKind::Pki
             | MountKind::Token
             | MountKind::System
@@ -121,7 +122,7 @@ impl Logins {
         })
     }
 
-    async fn opened<M: AuthMethod>(&self, mount: MountId, from: InitialMountState) -> Result<Arc<dyn AnyMethodMount>> {
+    async fn load<M: AuthMethod>(&self, mount: MountId, from: InitialMountState) -> Result<Arc<dyn AnyMethodMount>> {
         let open = MethodMount::<M>::new(mount, Arc::clone(&self.store))?;
         if from == InitialMountState::Stored {
             open.reload().await?;
@@ -130,18 +131,18 @@ impl Logins {
     }
 
     /// Returns the open mount with this id if it is of the method `M`.
-    pub(crate) fn of<M: AuthMethod>(&self, mount: MountId) -> Option<Arc<MethodMount<M>>> {
-        self.any(mount)?.into_any().downcast().ok()
+    pub(crate) fn method_mount<M: AuthMethod>(&self, mount: MountId) -> Option<Arc<MethodMount<M>>> {
+        self.any_mount(mount)?.into_any().downcast().ok()
     }
 
     /// Returns the open mount with this id, of any method.
-    pub(crate) fn any(&self, mount: MountId) -> Option<Arc<dyn AnyMethodMount>> {
+    pub(crate) fn any_mount(&self, mount: MountId) -> Option<Arc<dyn AnyMethodMount>> {
         self.open.load().get(&mount).cloned()
     }
 
     /// Closes a mount. References to it see an empty view from then on.
     pub(crate) fn close(&self, mount: MountId) {
-        if let Some(open) = self.any(mount) {
+        if let Some(open) = self.any_mount(mount) {
             open.close();
             self.open.rcu(|all| {
                 let mut all = HashMap::clone(all);
@@ -175,7 +176,7 @@ impl Logins {
     /// `Invalid` when the role no longer exists; `Unavailable` when the mount is not open on this node yet.
     pub(crate) fn terms(&self, mount: MountId, role: &str) -> Result<TokenTerms> {
         let open = self
-            .any(mount)
+            .any_mount(mount)
             .ok_or_else(|| Error::new(Kind::Unavailable, "auth: the method is not loaded on this node yet; retry"))?;
         open.terms(role).ok_or_else(|| Error::invalid(format!("role {role} does not exist during renewal")))
     }

@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::documents::{MountId, PathScope, SYSTEM_MOUNT, path_below};
+use crate::fields::{Resource as _, resource};
 use crate::telemetry::{LazyMountMeter, MountMeter};
+use settings::NAME_LIST_LIMITS;
 
 /// Default and maximum lifetime of tokens and leases of a mount without settings of its own: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
@@ -42,58 +44,61 @@ const BUILT_IN_MOUNTS: [(&str, MountKind, &str); 4] = [
     (TOKEN_MOUNT_PATH, MountKind::Token, "token based credentials"),
 ];
 
-/// One configured engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mount {
-    /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
-    #[serde(with = "mount_id")]
-    pub id: MountId,
-    /// Path with a trailing `/`; authentication methods begin with `auth/`.
-    pub path: String,
-    /// The type of the engine.
-    pub kind: MountKind,
-    /// Alternative name of the type that the mounting client used; empty for none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub known_as: String,
-    /// Public handle, such as `pki_1a2b3c4d`.
-    pub accessor: String,
-    /// Public id.
-    pub uuid: String,
-    /// Free text.
-    pub description: String,
-    /// Default lifetime in seconds; 0 for the system's.
-    pub default_lease_ttl: u64,
-    /// Maximum lifetime in seconds; 0 for the system's.
-    pub max_lease_ttl: u64,
-    /// Without effect; stored and returned.
-    pub force_no_cache: bool,
-    /// Options of the engine; `None` for none.
-    pub options: Option<BTreeMap<String, String>>,
-    /// `""`, `hidden` or `unauth`.
-    pub listing_visibility: String,
-    /// Names of the managed keys that the mount may use.
-    pub allowed_managed_keys: Vec<String>,
-    /// Request fields that the audit log contains in clear text.
-    pub audit_non_hmac_request_keys: Vec<String>,
-    /// Response fields that the audit log contains in clear text.
-    pub audit_non_hmac_response_keys: Vec<String>,
-    /// Request headers passed to the engine; never one that carries a credential.
-    pub passthrough_request_headers: Vec<String>,
-    /// Response headers that the engine may set.
-    pub allowed_response_headers: Vec<String>,
-    /// Type of the tokens that an authentication method issues; `""` for its default.
-    pub token_type: String,
-    /// Without effect; stored and returned.
-    pub local: bool,
-    /// Without effect, since everything is sealed; stored and returned.
-    pub seal_wrap: bool,
-    /// Without effect; stored and returned.
-    pub external_entropy_access: bool,
-    /// Earlier paths of a moved mount. Ids of leases and records of tokens contain the path at their creation.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub former_paths: Vec<String>,
-    #[serde(skip)]
-    meter: LazyMountMeter,
+resource! {
+    /// One configured engine. Its fields are the settings that a client can tune.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct Mount {
+        /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
+        #[serde(with = "mount_id")]
+        stored id: MountId = SYSTEM_MOUNT;
+        /// Path with a trailing `/`; authentication methods begin with `auth/`.
+        stored path: String;
+        /// The type of the engine.
+        stored kind: MountKind = MountKind::System;
+        /// Alternative name of the type that the mounting client used; empty for none.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        stored known_as: String;
+        /// Public handle, such as `pki_1a2b3c4d`.
+        stored accessor: String;
+        /// Public id.
+        stored uuid: String;
+        /// Free text.
+        value description: String;
+        /// Default lifetime in seconds; 0 for the system's.
+        value default_lease_ttl: u64;
+        /// Maximum lifetime in seconds; 0 for the system's.
+        value max_lease_ttl: u64;
+        /// Without effect; stored and returned.
+        value force_no_cache: bool;
+        /// Options of the engine; `None` for none.
+        value options: Option<BTreeMap<String, String>>;
+        /// `""`, `hidden` or `unauth`.
+        text listing_visibility;
+        /// Names of the managed keys that the mount may use.
+        list(NAME_LIST_LIMITS) allowed_managed_keys;
+        /// Request fields that the audit log contains in clear text.
+        list(NAME_LIST_LIMITS) audit_non_hmac_request_keys;
+        /// Response fields that the audit log contains in clear text.
+        list(NAME_LIST_LIMITS) audit_non_hmac_response_keys;
+        /// Request headers passed to the engine; never one that carries a credential.
+        list(NAME_LIST_LIMITS) passthrough_request_headers;
+        /// Response headers that the engine may set.
+        list(NAME_LIST_LIMITS) allowed_response_headers;
+        /// Type of the tokens that an authentication method issues; `""` for its default.
+        text token_type;
+        /// Without effect; stored and returned.
+        stored local: bool;
+        /// Without effect, since everything is sealed; stored and returned.
+        stored seal_wrap: bool;
+        /// Without effect; stored and returned.
+        stored external_entropy_access: bool;
+        /// Earlier paths of a moved mount. Ids of leases and records of tokens contain the path at their creation.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        stored former_paths: Vec<String>;
+        /// Metrics of the mount, resolved on first use.
+        #[serde(skip)]
+        stored meter: LazyMountMeter;
+    }
 }
 
 pub(super) mod mount_id {
@@ -114,31 +119,8 @@ pub(super) mod mount_id {
 impl Mount {
     /// A mount without settings. `path` ends in `/`.
     fn new(id: MountId, path: &str, kind: MountKind, suffix: &str, uuid: String) -> Self {
-        Self {
-            id,
-            path: path.to_owned(),
-            accessor: format!("{}_{suffix}", kind.name()),
-            kind,
-            known_as: String::new(),
-            uuid,
-            description: String::new(),
-            default_lease_ttl: 0,
-            max_lease_ttl: 0,
-            force_no_cache: false,
-            options: None,
-            listing_visibility: String::new(),
-            allowed_managed_keys: Vec::new(),
-            audit_non_hmac_request_keys: Vec::new(),
-            audit_non_hmac_response_keys: Vec::new(),
-            passthrough_request_headers: Vec::new(),
-            allowed_response_headers: Vec::new(),
-            token_type: String::new(),
-            local: false,
-            seal_wrap: false,
-            external_entropy_access: false,
-            former_paths: Vec::new(),
-            meter: LazyMountMeter::default(),
-        }
+        let accessor = format!("{}_{suffix}", kind.name());
+        Self { id, path: path.to_owned(), kind, accessor, uuid, ..Self::default() }
     }
 
     /// Metrics of the mount.
@@ -204,7 +186,7 @@ impl Mount {
         config.insert("default_lease_ttl".into(), self.default_lease_ttl.into());
         config.insert("max_lease_ttl".into(), self.max_lease_ttl.into());
         config.insert("force_no_cache".into(), self.force_no_cache.into());
-        self.add_set_tunes(&mut config);
+        self.add_optional_settings(&mut config);
         json!({
             "accessor": self.accessor,
             "type": self.kind.name(),
@@ -232,31 +214,18 @@ impl Mount {
         if self.options.is_some() {
             tune.insert("options".into(), json!(self.options));
         }
-        self.add_set_tunes(&mut tune);
+        self.add_optional_settings(&mut tune);
         Value::Object(tune)
     }
 
     /// Adds the settings that are shown only if they are set, and the token type of an authentication method.
-    fn add_set_tunes(&self, to: &mut Map<String, Value>) {
+    fn add_optional_settings(&self, to: &mut Map<String, Value>) {
         if self.is_auth() {
             to.insert("token_type".into(), "default-service".into());
         }
-        for (name, text) in [("listing_visibility", &self.listing_visibility), ("token_type", &self.token_type)] {
-            if !text.is_empty() {
-                to.insert(name.into(), text.as_str().into());
-            }
-        }
-        for (name, list) in [
-            ("allowed_managed_keys", &self.allowed_managed_keys),
-            ("audit_non_hmac_request_keys", &self.audit_non_hmac_request_keys),
-            ("audit_non_hmac_response_keys", &self.audit_non_hmac_response_keys),
-            ("passthrough_request_headers", &self.passthrough_request_headers),
-            ("allowed_response_headers", &self.allowed_response_headers),
-        ] {
-            if !list.is_empty() {
-                to.insert(name.into(), json!(list));
-            }
-        }
+        to.extend(Self::TEXTS.iter().filter(|slot| !(slot.get)(self).is_empty()).map(|slot| slot.to_member(self)));
+        let lists = Self::LISTS.iter().map(|list| &list.slot).filter(|slot| !(slot.get)(self).is_empty());
+        to.extend(lists.map(|slot| slot.to_member(self)));
     }
 }
 

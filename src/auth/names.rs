@@ -62,8 +62,9 @@ pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_glob(pattern, name))
 }
 
-/// Matches each literal part at its first occurrence, so the cost grows only with the lengths.
-fn matches_glob(pattern: &str, name: &str) -> bool {
+/// `true` if the pattern matches a text. Each literal part is matched at its first occurrence, so the cost grows only
+/// with the lengths.
+pub(super) fn matches_glob(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(begin) else { return false };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));

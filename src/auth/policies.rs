@@ -100,7 +100,7 @@ impl Policies {
             let now = clock.now();
             unions.get(&key, now).unwrap_or_else(|| {
                 let acl = policies.compile(&key.names, filler.as_deref(), now);
-                unions.keep(key, acl)
+                unions.insert(key, acl)
             })
         };
         large.run(self.are_long(names, now), compile).await
@@ -108,8 +108,8 @@ impl Policies {
 
     /// `true` if a cache table was emptied since the last call. The caller should then drop callers that it no longer
     /// needs, because they keep the removed unions alive.
-    pub(super) fn was_emptied(&self) -> bool {
-        self.unions.was_emptied()
+    pub(super) fn take_emptied_flag(&self) -> bool {
+        self.unions.take_emptied_flag()
     }
 
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
@@ -357,19 +357,16 @@ impl Auth {
 
     /// Commits a change of one policy and publishes the resulting view. Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
-        let Err(error) = self.store.commit(unit).await else {
-            let policies = self.policies.load();
-            let mut by_name = policies.by_name.clone();
-            match now {
-                Some(entry) => drop(by_name.insert(name.to_owned(), Arc::new(entry))),
-                None => drop(by_name.remove(name)),
-            }
-            let generation = policies.generation + 1;
-            self.policies.store(Arc::new(Policies::new(generation, by_name)));
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        self.commit_or_recheck(unit).await?;
+        let policies = self.policies.load();
+        let mut by_name = policies.by_name.clone();
+        match now {
+            Some(entry) => drop(by_name.insert(name.to_owned(), Arc::new(entry))),
+            None => drop(by_name.remove(name)),
+        }
+        let generation = policies.generation + 1;
+        self.policies.store(Arc::new(Policies::new(generation, by_name)));
+        Ok(())
     }
 
     pub(super) async fn reload_policies(&self) -> Result<()> {
@@ -397,7 +394,7 @@ impl Auth {
 
     fn given_expiration(&self, fields: &Fields) -> Result<Option<Time>> {
         let ttl = fields.duration("ttl")?.filter(|ttl| *ttl > Duration::ZERO);
-        let at = fields.text("expiration")?.filter(|text| !text.is_empty());
+        let at = fields.nonempty_text("expiration")?;
         match (ttl, at) {
             (Some(_), Some(_)) => Err(Error::invalid("ttl, expiration: only one of them can be given")),
             (Some(ttl), None) => self
@@ -451,14 +448,14 @@ pub(super) fn is_assignable(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::auth::Caller;
-    use crate::auth::memory::MemoryAuthStore;
     use crate::auth::policy::Operation;
+    use crate::auth::tests::TestStore;
     use crate::auth::token::CreatePath;
     use time::macros::datetime;
 
     async fn auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap()
+        Auth::open(TestStore::open(&clock).await, clock).await.unwrap()
     }
 
     fn body(value: Value) -> Fields {
@@ -568,11 +565,8 @@ mod tests {
 
     #[tokio::test]
     async fn policy_write_on_a_stale_node_uses_the_stored_version() {
-        let store = Arc::new(MemoryAuthStore::default());
-        let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let [one, other] = [0; 2].map(|_| Auth::open(Arc::<MemoryAuthStore>::clone(&store), clock.clone()));
-        let one = one.await.unwrap();
-        let other = other.await.unwrap();
+        let one = auth().await;
+        let other = Auth::open(Arc::clone(&one.store), one.clock.clone()).await.unwrap();
         one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
         assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
         other.policy_write("a", &body(json!({ "policy": TEXT, "cas": 1 }))).await.unwrap();

@@ -1,6 +1,6 @@
 //! Rate-limit quotas: limits on requests per client, by path or role.
 //!
-//! A quota applies to one role of a mount, one path, one mount or everything ([`RateLimitChange`]); a request counts
+//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts
 //! against the most specific one only. A quota names its mount by accessor, so it follows the mount when that moves.
 //! All quotas are one document, compiled into one published view ([`Quotas`]). Each node counts separately. Parts:
 //! `limiter` (the buckets), `network` (their keys), `bucket_slots` (the bound on their number), `rule` (configuration).
@@ -18,31 +18,25 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 pub use self::limiter::RateDecision;
+pub use self::rule::QuotaConfig;
 use self::rule::RateLimit;
-pub use self::rule::{QuotaConfig, RateLimitChange};
 use self::view::StoredQuotas;
 pub use self::view::{QuotaRequest, Quotas};
 use super::Auth;
 use super::mounts::{Mount, MountTable};
-use super::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
+use super::store::{AuthStore, AuthWrite, config_document, config_write};
+use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-const CONFIG_KIND: &str = "config";
 const QUOTAS_DOCUMENT: &str = "quotas";
 /// Maximum number of quotas.
 const MAX_QUOTAS: usize = 256;
 
 /// Reads the stored quotas. Quotas that have not changed since `before` keep their buckets.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
-    let document =
-        store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key.name == QUOTAS_DOCUMENT);
-    let (stored, version) = match document {
-        Some(document) => (document.parse()?, document.version),
-        None => (StoredQuotas::default(), 0),
-    };
-    Ok(Quotas::compile(stored, version, before))
+    let (stored, version) = config_document::<StoredQuotas>(store, QUOTAS_DOCUMENT).await?;
+    Ok(Quotas::compile(stored.unwrap_or_default(), version, before))
 }
 
 impl Auth {
@@ -54,15 +48,15 @@ impl Auth {
 
     /// Returns the role that a login request to `mount` names; `""` if it names none.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
-        self.logins.any(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
+        self.logins.any_mount(mount.id).and_then(|open| open.role_of(sent)).unwrap_or_default()
     }
 
     /// Returns the names of all rate-limit quotas, sorted.
     pub fn rate_limit_names(&self) -> Vec<String> {
         let quotas = self.quotas.load();
         let table = self.mounts();
-        let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
-        there.map(|(name, _)| name.clone()).collect()
+        let existing = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
+        existing.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
@@ -83,15 +77,16 @@ impl Auth {
         }))
     }
 
-    /// Creates a rate-limit quota, or changes the given settings of one.
+    /// Creates a rate-limit quota, or changes the given settings of one: `path`, `role`, `rate`, `interval`,
+    /// `block_interval`, `inheritable`.
     ///
     /// # Errors
     /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas.
-    pub async fn rate_limit_write(&self, name: &str, change: RateLimitChange) -> Result<()> {
+    pub async fn rate_limit_write(&self, name: &str, fields: &Fields) -> Result<()> {
         self.quotas_change(|stored, table| {
             let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
             let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
-            let rule = known.merged(&change, resolve_mount(&change, table)?)?;
+            let rule = known.merged(fields, resolve_mount(fields, table)?)?;
             let mount = find_mount(&rule, table).map(Arc::as_ref);
             let rule = rule.with_role_of(mount)?;
             let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
@@ -130,20 +125,16 @@ impl Auth {
     /// Changes the settings of all quotas.
     ///
     /// # Errors
-    /// Store errors.
-    pub async fn quota_config_write(&self, change: impl Fn(&mut QuotaConfig)) -> Result<()> {
-        self.quotas_change(|stored, _| {
-            change(&mut stored.config);
-            Ok(())
-        })
-        .await
+    /// As `change`; store errors.
+    pub async fn quota_config_write(&self, change: impl Fn(&mut QuotaConfig) -> Result<()>) -> Result<()> {
+        self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
 
     /// Removes quotas of deleted mounts, and idle buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let quotas = self.quotas.load_full();
         let table = self.mounts();
-        quotas.forget(self.clock.now());
+        quotas.drop_idle_buckets(self.clock.now());
         if quotas.stored.rate_limits.values().all(|rule| mount_exists(rule, &table)) {
             return Ok(());
         }
@@ -177,21 +168,16 @@ impl Auth {
     }
 
     async fn commit_quotas(&self, before: &Quotas, stored: StoredQuotas) -> Result<()> {
-        let body = Some(serde_json::to_vec(&stored).map_err(Error::internal)?);
-        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: QUOTAS_DOCUMENT.to_owned() };
-        let write = DocumentWrite { key, expected: before.version, body };
-        let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await else {
-            self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        let write = config_write(QUOTAS_DOCUMENT, before.version, Some(&stored))?;
+        self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+        self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
+        Ok(())
     }
 }
 
-/// Returns the mount that a change refers to and the rest of its path; `None` for all requests.
-fn resolve_mount<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Result<Option<(&'t Mount, &'c str)>> {
-    let path = change.path.as_deref().unwrap_or_default().trim_matches('/');
+/// Returns the mount of the field `path` and the rest of the path; `None` for all requests.
+fn resolve_mount<'t, 'f>(fields: &'f Fields, table: &'t MountTable) -> Result<Option<(&'t Mount, &'f str)>> {
+    let path = fields.str("path")?.unwrap_or_default().trim_matches('/');
     if path.is_empty() {
         return Ok(None);
     }
@@ -216,7 +202,7 @@ fn mount_exists(rule: &RateLimit, table: &MountTable) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use crate::telemetry;
     use std::net::IpAddr;
@@ -224,19 +210,27 @@ mod tests {
 
     async fn auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
+        let auth = Auth::open(TestStore::open(&clock).await, clock).await.unwrap();
         let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
         auth.mount_enable("pki", &fields).await.unwrap();
         auth.mount_enable("team/ca", &fields).await.unwrap();
         auth
     }
 
-    fn change(path: &str, rate: f64) -> RateLimitChange {
-        RateLimitChange { path: Some(path.to_owned()), rate: Some(rate), ..RateLimitChange::default() }
+    fn body(value: Value) -> Fields {
+        Fields::parse(value.to_string().as_bytes()).unwrap()
     }
 
-    fn of_role(path: &str, role: &str) -> RateLimitChange {
-        RateLimitChange { role: Some(role.to_owned()), ..change(path, 1.0) }
+    fn of_path(path: &str, rate: f64) -> Fields {
+        body(json!({ "path": path, "rate": rate }))
+    }
+
+    fn of_role(path: &str, role: &str, rate: f64) -> Fields {
+        body(json!({ "path": path, "role": role, "rate": rate }))
+    }
+
+    async fn refusal(auth: &Auth, name: &str, fields: Fields) -> String {
+        auth.rate_limit_write(name, &fields).await.unwrap_err().text().to_owned()
     }
 
     /// The limit of the quota that a request counts against; 0 for none.
@@ -260,9 +254,9 @@ mod tests {
             ("exact", "/pki/issue/web/", 50.0),
             ("sys", "sys", 40.0),
         ] {
-            auth.rate_limit_write(name, change(path, rate)).await.unwrap();
+            auth.rate_limit_write(name, &of_path(path, rate)).await.unwrap();
         }
-        auth.rate_limit_write("role", RateLimitChange { rate: Some(10.0), ..of_role("pki", "ops") }).await.unwrap();
+        auth.rate_limit_write("role", &of_role("pki", "ops", 10.0)).await.unwrap();
         for (path, role, rate) in [
             ("team/ca/issue/web", "", 90),
             ("nothing/here", "", 90),
@@ -278,7 +272,7 @@ mod tests {
             assert_eq!(limit(&auth, path, role), rate, "{path}");
         }
         let table = auth.mounts();
-        let asks = |path: &str| auth.quotas().unwrap().depend_on_role(table.get(path).unwrap());
+        let asks = |path: &str| auth.quotas().unwrap().depends_on_role(table.get(path).unwrap());
         assert!(asks("pki") && !asks("team/ca"));
         auth.rate_limit_delete("everything").await.unwrap();
         assert_eq!(limit(&auth, "team/ca/issue/web", ""), 0);
@@ -287,20 +281,18 @@ mod tests {
     #[tokio::test]
     async fn quota_reads_back_and_a_partial_write_leaves_the_rest() {
         let auth = auth().await;
-        let block = Some(std::time::Duration::from_secs(300));
-        let whole = RateLimitChange { block_interval: block, ..change("pki/issue/*", 2.5) };
-        auth.rate_limit_write("q", whole).await.unwrap();
+        let whole = body(json!({ "path": "pki/issue/*", "rate": 2.5, "block_interval": 300 }));
+        auth.rate_limit_write("q", &whole).await.unwrap();
         let shown = json!({ "name": "q", "type": "rate-limit", "path": "pki/issue/*", "role": "", "rate": 2.5,
             "interval": 1, "block_interval": 300, "inheritable": false });
         assert_eq!(auth.rate_limit_read("q"), Some(shown));
-        let rate = RateLimitChange { rate: Some(7.0), ..RateLimitChange::default() };
-        auth.rate_limit_write("q", rate).await.unwrap();
+        auth.rate_limit_write("q", &body(json!({ "rate": 7.0 }))).await.unwrap();
         let shown = auth.rate_limit_read("q").unwrap();
         assert_eq!(
             (&shown["rate"], &shown["path"], &shown["block_interval"]),
             (&json!(7.0), &json!("pki/issue/*"), &json!(300))
         );
-        auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
+        auth.rate_limit_write("all", &of_path("", 1.0)).await.unwrap();
         assert_eq!(auth.rate_limit_read("all").unwrap()["inheritable"], json!(true));
         assert_eq!(auth.rate_limit_names(), ["all", "q"]);
         // A node that starts on this store loads the same quotas.
@@ -311,47 +303,47 @@ mod tests {
     #[tokio::test]
     async fn invalid_quotas_are_refused_with_their_rule() {
         let auth = auth().await;
-        auth.rate_limit_write("first", change("pki", 1.0)).await.unwrap();
-        auth.rate_limit_write("role", of_role("pki", "web")).await.unwrap();
-        for (refused, text) in [
-            (change("none/x", 1.0), "invalid mount path: nothing is mounted there"),
-            (change("pki/*/x", 1.0), "path: '*' is allowed only at the end"),
-            (change("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
-            (of_role("pki", "web"), "quota rule with similar properties exists under the name \"role\""),
-            (change("pki", -1.0), "'rate' is invalid"),
+        auth.rate_limit_write("first", &of_path("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("role", &of_role("pki", "web", 1.0)).await.unwrap();
+        for (fields, text) in [
+            (of_path("none/x", 1.0), "invalid mount path: nothing is mounted there"),
+            (of_path("pki/*/x", 1.0), "path: '*' is allowed only at the end"),
+            (of_path("pki", 1.0), "quota rule with similar properties exists under the name \"first\""),
+            (of_role("pki", "web", 1.0), "quota rule with similar properties exists under the name \"role\""),
+            (of_path("pki", -1.0), "'rate' is invalid"),
             (
-                of_role("pki/issue", "web"),
+                of_role("pki/issue", "web", 1.0),
                 "Quotas cannot contain both a path suffix and a role: path must name a mount",
             ),
-            (of_role("sys", "web"), "Mount path \"sys/\" does not support use with role-based quotas"),
-            (of_role("auth/token", "web"), "Mount path \"auth/token/\" does not support use with role-based quotas"),
-            (of_role("", "web"), "role: path must name a mount that has roles"),
+            (of_role("sys", "web", 1.0), "Mount path \"sys/\" does not support use with role-based quotas"),
+            (
+                of_role("auth/token", "web", 1.0),
+                "Mount path \"auth/token/\" does not support use with role-based quotas",
+            ),
+            (of_role("", "web", 1.0), "role: path must name a mount that has roles"),
         ] {
-            assert_eq!(auth.rate_limit_write("q", refused).await.unwrap_err().text(), text);
+            assert_eq!(refusal(&auth, "q", fields).await, text);
         }
-        let none = RateLimitChange { path: Some("team/ca".to_owned()), ..RateLimitChange::default() };
-        assert_eq!(auth.rate_limit_write("q", none).await.unwrap_err().text(), "'rate' is invalid");
+        assert_eq!(refusal(&auth, "q", body(json!({ "path": "team/ca" }))).await, "'rate' is invalid");
         assert_eq!(auth.rate_limit_names(), ["first", "role"]);
-        auth.rate_limit_write("first", change("pki", 2.0)).await.unwrap();
+        auth.rate_limit_write("first", &of_path("pki", 2.0)).await.unwrap();
     }
 
     #[tokio::test]
     async fn number_of_quotas_is_limited() {
         let auth = auth().await;
         for n in 0..MAX_QUOTAS {
-            auth.rate_limit_write(&format!("q{n}"), change(&format!("pki/p{n}"), 1.0)).await.unwrap();
+            auth.rate_limit_write(&format!("q{n}"), &of_path(&format!("pki/p{n}"), 1.0)).await.unwrap();
         }
-        assert!(
-            auth.rate_limit_write("more", change("pki/more", 1.0)).await.unwrap_err().text().contains("256 quotas")
-        );
-        auth.rate_limit_write("q0", change("pki/p0", 2.0)).await.unwrap();
+        assert!(refusal(&auth, "more", of_path("pki/more", 1.0)).await.contains("256 quotas"));
+        auth.rate_limit_write("q0", &of_path("pki/p0", 2.0)).await.unwrap();
     }
 
     #[tokio::test]
     async fn quotas_of_a_mount_are_deleted_with_the_mount() {
         let auth = auth().await;
-        auth.rate_limit_write("q", change("pki", 1.0)).await.unwrap();
-        auth.rate_limit_write("all", change("", 1.0)).await.unwrap();
+        auth.rate_limit_write("q", &of_path("pki", 1.0)).await.unwrap();
+        auth.rate_limit_write("all", &of_path("", 1.0)).await.unwrap();
         auth.mount_disable("pki").await.unwrap();
         assert_eq!((auth.rate_limit_names(), auth.rate_limit_read("q")), (vec!["all".to_owned()], None));
         auth.sweep_quotas().await.unwrap();
@@ -364,8 +356,8 @@ mod tests {
     #[tokio::test]
     async fn reload_keeps_buckets_of_unchanged_quotas() {
         let auth = auth().await;
-        auth.rate_limit_write("q", change("pki", 2.0)).await.unwrap();
-        auth.rate_limit_write("other", change("team/ca", 2.0)).await.unwrap();
+        auth.rate_limit_write("q", &of_path("pki", 2.0)).await.unwrap();
+        auth.rate_limit_write("other", &of_path("team/ca", 2.0)).await.unwrap();
         let remaining = |path: &str| {
             let table = auth.mounts();
             let mount = table.route(path).map(|(mount, below)| (&**mount, below));
@@ -373,7 +365,7 @@ mod tests {
             auth.quotas().unwrap().take(&request, auth.clock.now()).unwrap().remaining
         };
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (1, 1));
-        auth.rate_limit_write("other", change("team/ca", 3.0)).await.unwrap();
+        auth.rate_limit_write("other", &of_path("team/ca", 3.0)).await.unwrap();
         auth.reload().await.unwrap();
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
     }
@@ -391,10 +383,10 @@ mod tests {
     async fn quota_tracks_all_its_clients_despite_many_other_quotas() {
         let auth = auth().await;
         for n in 0..200 {
-            auth.rate_limit_write(&format!("q{n}"), change(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
+            auth.rate_limit_write(&format!("q{n}"), &of_path(&format!("team/ca/p{n}"), 1.0)).await.unwrap();
         }
-        let slow = RateLimitChange { interval: Some(std::time::Duration::from_secs(600)), ..change("pki/ca", 1.0) };
-        auth.rate_limit_write("slow", slow).await.unwrap();
+        let slow = body(json!({ "path": "pki/ca", "rate": 1, "interval": 600 }));
+        auth.rate_limit_write("slow", &slow).await.unwrap();
         let clients = || (0..4_000_u32).map(|n| IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
         assert_eq!(refused(&auth, "pki/ca", clients()), 0);
         assert_eq!(refused(&auth, "pki/ca", clients()), 4_000);
@@ -404,8 +396,8 @@ mod tests {
     async fn quota_flood_from_an_ipv6_network_spares_other_clients() {
         telemetry::install_metrics().unwrap();
         let auth = auth().await;
-        let slow = RateLimitChange { interval: Some(std::time::Duration::from_secs(600)), ..change("pki/ca", 10.0) };
-        auth.rate_limit_write("slow", slow).await.unwrap();
+        let slow = body(json!({ "path": "pki/ca", "rate": 10, "interval": 600 }));
+        auth.rate_limit_write("slow", &slow).await.unwrap();
         let network = (0..1_u128 << 16).map(|n| IpAddr::from(((0x2001_0db8_0001 << 80) | (n << 64)).to_be_bytes()));
         assert!(refused(&auth, "pki/ca", network) > 40_000);
         let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);

@@ -4,9 +4,11 @@ mod secret_id;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::clock::Time;
-use crate::documents::{Document, DocumentWrite, MountId, SYSTEM_MOUNT};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use crate::error::{Error, Result};
 
 pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
@@ -376,4 +378,32 @@ fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
         [AuthOutcome::Swept(count)] => Ok(*count),
         _ => Err(Error::internal("the store answered another write")),
     }
+}
+
+/// Kind of the system's configuration documents.
+pub(super) const CONFIG_KIND: &str = "config";
+
+/// Reads a configuration document of the system, and its version; `None` and 0 if it does not exist.
+///
+/// # Errors
+/// Store errors; `Internal` when it cannot be parsed.
+pub(super) async fn config_document<T: DeserializeOwned>(
+    store: &dyn AuthStore,
+    name: &str,
+) -> Result<(Option<T>, u64)> {
+    let documents = store.documents(CONFIG_KIND).await?;
+    match documents.iter().find(|document| document.key.name == name) {
+        Some(document) => Ok((Some(document.parse()?), document.version)),
+        None => Ok((None, 0)),
+    }
+}
+
+/// Returns the write that replaces the version `expected` of a configuration document or, for `None`, deletes it.
+///
+/// # Errors
+/// `Internal` when the value cannot be serialized.
+pub(super) fn config_write<T: Serialize>(name: &str, expected: u64, value: Option<&T>) -> Result<DocumentWrite> {
+    let body = value.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: name.to_owned() };
+    Ok(DocumentWrite { key, expected, body })
 }

@@ -67,7 +67,7 @@ fn bad_token() -> Error {
 }
 
 impl Auth {
-    async fn live(&self, token: &str) -> Result<Option<LiveToken>> {
+    async fn live_token(&self, token: &str) -> Result<Option<LiveToken>> {
         if is_batch(token) {
             return Ok(self.open_batch(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
         }
@@ -91,7 +91,7 @@ impl Auth {
         let now = self.clock.now();
         // On its last use the token has no use left, but still exists.
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
-        self.shown(token, &row.ok_or_else(bad_token)?).await
+        self.render_row(token, &row.ok_or_else(bad_token)?).await
     }
 
     /// Returns the lookup response for a token.
@@ -99,8 +99,8 @@ impl Auth {
     /// # Errors
     /// `Forbidden` with `bad token` if it is not live; store errors.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
-        match self.live(token).await?.ok_or_else(bad_token)? {
-            LiveToken::Stored(row) => self.shown(token, &row).await,
+        match self.live_token(token).await?.ok_or_else(bad_token)? {
+            LiveToken::Stored(row) => self.render_row(token, &row).await,
             LiveToken::Batch(batch) => self.render_lookup(&batch.record, token, &batch.attributes()).await,
         }
     }
@@ -111,10 +111,10 @@ impl Auth {
     /// `Invalid` with `invalid accessor`; store errors.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
         let row = self.row_by_accessor(accessor).await?;
-        self.shown("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
+        self.render_row("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
     }
 
-    async fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
+    async fn render_row(&self, id: &str, row: &TokenRow) -> Result<Value> {
         self.render_lookup(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
     }
 

@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::Auth;
-use super::store::{AuthWrite, StoreCondition};
+use super::store::{AuthWrite, StoreCondition, config_document, config_write};
 use crate::clock::Time;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
-use crate::error::{Error, Result};
+use crate::documents::retry_on_conflict;
+use crate::error::Result;
 
-const CONFIG_KIND: &str = "config";
 const VERSIONS_DOCUMENT: &str = "versions";
 /// Maximum number of stored versions.
 const MAX_RECORDED_VERSIONS: usize = 128;
@@ -36,8 +35,7 @@ impl Auth {
             }
             versions.push(ProgramVersion { version: version.to_owned(), since: self.clock.now() });
             versions.drain(..versions.len().saturating_sub(MAX_RECORDED_VERSIONS));
-            let body = serde_json::to_vec(&versions).map_err(Error::internal)?;
-            let write = DocumentWrite { key: versions_key(), expected, body: Some(body) };
+            let write = config_write(VERSIONS_DOCUMENT, expected, Some(&versions))?;
             self.store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
         };
         retry_on_conflict("versions", attempt).await
@@ -60,33 +58,25 @@ impl Auth {
     }
 
     async fn stored_versions(&self) -> Result<(Vec<ProgramVersion>, u64)> {
-        let documents = self.store.documents(CONFIG_KIND).await?;
-        let Some(document) = documents.into_iter().find(|document| document.key == versions_key()) else {
-            return Ok((Vec::new(), 0));
-        };
-        Ok((document.parse()?, document.version))
+        let (versions, version) = config_document(&*self.store, VERSIONS_DOCUMENT).await?;
+        Ok((versions.unwrap_or_default(), version))
     }
-}
-
-fn versions_key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: VERSIONS_DOCUMENT.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
 
     #[tokio::test]
-    async fn each_version_is_noted_once_with_its_first_start() {
+    async fn each_version_is_recorded_once_with_its_first_start() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock.clone()).await.unwrap();
+        let auth = Auth::open(TestStore::open(&clock).await, clock.clone()).await.unwrap();
         for version in ["0.1.0", "0.1.0", "0.2.0", "0.1.0"] {
             auth.record_version(version).await.unwrap();
             clock.advance(Duration::from_secs(60));

@@ -68,17 +68,17 @@ impl WrappedResponse {
     fn to_body(&self) -> Vec<u8> {
         let body = self.body.expose();
         // Allocated at full size, because growing would leave copies of the secret in memory.
-        let mut kept = Vec::with_capacity(self.media_type.len() + 1 + body.len());
-        kept.extend_from_slice(self.media_type.as_bytes());
-        kept.push(b'\n');
-        kept.extend_from_slice(body);
-        kept
+        let mut encoded = Vec::with_capacity(self.media_type.len() + 1 + body.len());
+        encoded.extend_from_slice(self.media_type.as_bytes());
+        encoded.push(b'\n');
+        encoded.extend_from_slice(body);
+        encoded
     }
 
-    fn of(kept: &Zeroizing<Vec<u8>>) -> Result<Self> {
-        let at = kept.iter().position(|octet| *octet == b'\n').ok_or_else(|| Error::internal("a wrapped answer"))?;
-        let media_type = std::str::from_utf8(&kept[..at]).map_err(Error::internal)?.to_owned();
-        Ok(Self { media_type, body: Secret::new(&kept[at + 1..]) })
+    fn of(encoded: &Zeroizing<Vec<u8>>) -> Result<Self> {
+        let at = encoded.iter().position(|b| *b == b'\n').ok_or_else(|| Error::internal("no media type"))?;
+        let media_type = std::str::from_utf8(&encoded[..at]).map_err(Error::internal)?.to_owned();
+        Ok(Self { media_type, body: Secret::new(&encoded[at + 1..]) })
     }
 }
 
@@ -123,8 +123,8 @@ impl Auth {
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token(record.created_at));
         let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;
-        let kept = CubbyholeRow { token: row.hash, path: RESPONSE_PATH.to_owned(), body };
-        let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(kept)];
+        let entry = CubbyholeRow { token: row.hash, path: RESPONSE_PATH.to_owned(), body };
+        let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(entry)];
         self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
         Ok(WrapInfo {
             token: Secret::new(token.as_bytes()),
@@ -155,9 +155,9 @@ impl Auth {
     /// `Invalid` if the token is no wrapping token or was used; store errors, after which the response may be lost.
     pub async fn unwrap_response(&self, token: &str) -> Result<WrappedResponse> {
         let (row, _) = self.wrapping_token(token).await?;
-        let kept = self.stored_response(&row).await?;
+        let encoded = self.stored_response(&row).await?;
         self.store.commit(vec![AuthWrite::TokenTake(row.hash)]).await.map_err(conflict_as_invalid_token)?;
-        WrappedResponse::of(&kept)
+        WrappedResponse::of(&encoded)
     }
 
     /// Moves a wrapped response to a new token with the original lifetime, and ends the old token.
@@ -166,10 +166,10 @@ impl Auth {
     /// As [`Auth::unwrap_response`].
     pub async fn rewrap(&self, token: &str) -> Result<WrapInfo> {
         let (row, record) = self.wrapping_token(token).await?;
-        let kept = std::mem::take(&mut *self.stored_response(&row).await?);
+        let encoded = std::mem::take(&mut *self.stored_response(&row).await?);
         let TokenRecord { path, display_name, creation_ttl: ttl, .. } = record;
         let terms = WrapParameters { ttl, path, display_name, wrapped_accessor: None };
-        self.wrap_and_consume(Some(AuthWrite::TokenTake(row.hash)), kept, terms)
+        self.wrap_and_consume(Some(AuthWrite::TokenTake(row.hash)), encoded, terms)
             .await
             .map_err(conflict_as_invalid_token)
     }
@@ -182,12 +182,12 @@ impl Auth {
         if caller.policies != [WRAPPING_POLICY_NAME] {
             return Ok(None);
         }
-        let Some(kept) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
+        let Some(entry) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
         // The use is taken, so the response cannot be fetched again; a remaining row is swept.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
             telemetry::warn_task_failed("a used wrapping token was not deleted and stays until the next sweep", &error);
         }
-        WrappedResponse::of(&Zeroizing::new(kept.body)).map(Some)
+        WrappedResponse::of(&Zeroizing::new(entry.body)).map(Some)
     }
 
     async fn wrapping_token(&self, token: &str) -> Result<(TokenRow, TokenRecord)> {
@@ -201,8 +201,8 @@ impl Auth {
     }
 
     async fn stored_response(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
-        let kept = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
-        kept.map(|kept| Zeroizing::new(kept.body)).ok_or_else(invalid_wrapping_token)
+        let entry = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
+        entry.map(|entry| Zeroizing::new(entry.body)).ok_or_else(invalid_wrapping_token)
     }
 }
 
@@ -217,14 +217,15 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::store::AuthStore as _;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>, Clock) {
-        let store = Arc::new(MemoryAuthStore::default());
+    async fn auth() -> (Arc<Auth>, Arc<TestStore>, Clock) {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let store = TestStore::open(&clock).await;
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
@@ -255,14 +256,15 @@ mod tests {
         assert_eq!(told, expected);
         let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
-        assert!(store.state().cubbyholes.is_empty() && store.state().tokens.is_empty());
+        let row = store.cubbyhole(hash_of(token).unwrap(), RESPONSE_PATH.to_owned()).await.unwrap();
+        assert!(row.is_none() && store.all_tokens().await.is_empty());
         for error in [auth.unwrap_response(token).await.err(), auth.wrapping_lookup(token).await.err()] {
             assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");
         }
     }
 
     #[tokio::test]
-    async fn another_token_keeps_the_answer_and_ends_the_first() {
+    async fn rewrap_moves_the_response_and_ends_the_first_token() {
         let (auth, store, clock) = auth().await;
         let first = wrapped(&auth).await;
         clock.advance(Duration::from_secs(50));
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(second.creation_time, clock.now());
         clock.advance(Duration::from_secs(59));
         assert!(auth.unwrap_response(text(&second.token)).await.unwrap().body.expose() == b"{\n}\n");
-        assert!(store.state().tokens.is_empty());
+        assert!(store.all_tokens().await.is_empty());
     }
 
     #[tokio::test]
@@ -290,14 +292,14 @@ mod tests {
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = auth().await;
-        store.state().fail = true;
+        store.switch_off(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
             WrapParameters { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
         let error = auth.wrap(&answer, terms).await.err().unwrap();
         assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
-        store.state().fail = false;
-        assert!(store.state().tokens.is_empty());
+        store.switch_off(false);
+        assert!(store.all_tokens().await.is_empty());
     }
 
     #[tokio::test]

@@ -11,7 +11,6 @@ use signet::clock::Clock;
 use signet::config::StoreLocation;
 use signet::error::{Error, Kind, Result};
 use signet::server::operator::OperatorClient;
-use signet::server::verify::verify;
 use signet::storage::backup::{self, CopyPace, PendingBackup};
 use signet::storage::verify::{Findings, VerifyTarget, check_restorable_file};
 use signet::storage::{Database, ProgressCounters};
@@ -23,6 +22,7 @@ use super::output::{self, try_print};
 use super::owner;
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::target_installation::{TargetInstallation, embedded_only_error};
+use super::verify_backup::{print_findings, verify_with_progress};
 
 const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
 /// Nice value of a copy, so that it does not slow the server down.
@@ -91,11 +91,9 @@ fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
     let file = copies::copy_path(folder, clock.now())?;
     let _lock = system.block_on(FolderLock::of(&file))?;
     let copy = copy_to(&data, &file, &arguments.quiet)?;
-    let display = ProgressDisplay::start("checking", super::verify_backup::CERTIFICATES_UNIT, &arguments.quiet);
-    let checked = verify(VerifyTarget::File(file.clone()), options.seal_key, clock, &display.progress);
-    let findings = system.block_on(checked)?;
-    drop(display);
-    super::verify_backup::print_findings(&file.display().to_string(), &findings)?;
+    let target = VerifyTarget::File(file.clone());
+    let findings = system.block_on(verify_with_progress(target, options.seal_key, clock, &arguments.quiet))?;
+    print_findings(&file.display().to_string(), &findings)?;
     report_copy(&data, copy);
     arguments.keep.map_or(Ok(()), |keep| copies::prune(folder, usize::from(keep), &file))
 }
@@ -197,7 +195,7 @@ async fn require_intact(copy: &Path) -> Result<()> {
     if check_restorable_file(copy, &mut findings).await? {
         return Ok(());
     }
-    super::verify_backup::print_findings(&copy.display().to_string(), &findings)
+    print_findings(&copy.display().to_string(), &findings)
 }
 
 /// Adds advice to an error that is due to the seal key.

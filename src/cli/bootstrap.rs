@@ -2,8 +2,6 @@
 //!
 //! A server on the embedded store must not run. The user's token can create organizations and invite other users.
 
-use std::path::PathBuf;
-
 use futures_util::FutureExt as _;
 use serde_json::json;
 use signet::clock::Clock;
@@ -13,9 +11,8 @@ use signet::projects::store::SERVER_CALLER;
 use signet::projects::{Projects, SessionAccess, token, user};
 use signet::storage::{self, IfMissing, Storage};
 
-use super::installation::{load_and_initialize, storage_options};
-use super::output::stdout_error;
-use super::{output, owner};
+use super::installation::{ConfigFileArgument, load_as_owner, storage_options};
+use super::output::{self, stdout_error};
 
 /// Provides the token of the first user where no screen is available, such as in a container.
 const TOKEN_VARIABLE: &str = "SIGNET_BOOTSTRAP_TOKEN";
@@ -24,9 +21,8 @@ const MIN_TOKEN_LENGTH: usize = 32;
 
 #[derive(clap::Args)]
 pub(crate) struct BootstrapArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFileArgument,
     /// Name of the first user.
     #[arg(long, value_name = "NAME")]
     username: String,
@@ -37,8 +33,7 @@ pub(crate) struct BootstrapArguments {
 
 /// Creates the first user and prints the token, unless the token came from the environment.
 pub(crate) fn run(arguments: &BootstrapArguments) -> Result<()> {
-    let config = load_and_initialize(&arguments.config)?;
-    owner::require_owner(&config)?;
+    let config = load_as_owner(&arguments.config.file)?;
     actix_rt::System::new().block_on(bootstrap(&config, arguments))
 }
 

@@ -284,11 +284,11 @@ impl AuthorityArguments {
         }
         let mut reply =
             self.caller.ask(ClientRequest { key: key.as_deref(), ..ClientRequest::post(&path, &body) }).await?;
-        let mut answer = parse_response(&reply);
+        let mut answer: CertifyResponse = reply.json();
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
             // Without stored certificates the server cannot deduplicate requests: one attempt without the key.
             reply = self.caller.ask(ClientRequest::post(&path, &body)).await?;
-            answer = parse_response(&reply);
+            answer = reply.json();
         }
         if reply.status != 200 {
             return Err(reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller)).into());
@@ -329,8 +329,7 @@ impl AuthorityArguments {
         let authorities = engines.iter().filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path);
         for mount in authorities.take(MAX_SEARCHED_ENTRIES) {
             let Ok(issuers) = self.caller.data(ClientRequest::list(&format!("{mount}issuers"))).await else { continue };
-            let ids = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            for id in ids.take(MAX_SEARCHED_ENTRIES) {
+            for id in client::texts_in(&issuers["keys"]).take(MAX_SEARCHED_ENTRIES) {
                 let issuer = self.caller.data(ClientRequest::get(&format!("{mount}issuer/{id}/json"))).await;
                 let link = issuer.ok().and_then(|issuer| PemCertificate::read(issuer["certificate"].as_str()?).ok());
                 let signed = |link: &PemCertificate| {
@@ -344,10 +343,6 @@ impl AuthorityArguments {
         }
         None
     }
-}
-
-fn parse_response(reply: &ClientResponse) -> CertifyResponse {
-    serde_json::from_slice(reply.body.expose()).unwrap_or_default()
 }
 
 fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &AuthenticatedClient) -> String {

@@ -10,7 +10,7 @@ mod report;
 mod store;
 mod tls;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use signet::audit::{AuditTarget, append_options, describe_open_error};
@@ -18,16 +18,15 @@ use signet::config::{self, Config, SealKeySource};
 use signet::error::Error;
 
 use super::failure::{CommandFailure, fail_on_findings};
-use super::installation;
+use super::installation::{self, ConfigFileArgument};
 use super::output;
 use super::owner;
 use report::CheckReport;
 
 #[derive(clap::Args)]
 pub(crate) struct CheckArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFileArgument,
     /// Check only the configuration: open no file that it names, no store and no listener.
     #[arg(long)]
     file_only: bool,
@@ -36,7 +35,8 @@ pub(crate) struct CheckArguments {
 /// Reports all checks, and fails if a server would not start or serve. `commands` is the whole command line, which
 /// defines the environment variables.
 pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Result<(), CommandFailure> {
-    let config = config::load(&arguments.config)?;
+    let file = &arguments.config.file;
+    let config = config::load(file)?;
     let database = installation::database(&config)?;
     if let SealKeySource::Text(_) = &config.seal_key {
         installation::seal_key(&config)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
     if !arguments.file_only {
         if let Some(prefix) = owner::prefix_for_owner(&config) {
             let text = "checked as root, which may open every file; to check the permissions of the server's user, run";
-            report.note("user", format!("{text} {prefix} signet check --config {}", arguments.config.display()));
+            report.note("user", format!("{text} {prefix} signet check --config {}", file.display()));
         }
         environment::check(&mut report, commands);
         tls::check(&mut report, &config);
@@ -55,7 +55,6 @@ pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Resul
             listeners::check(&mut report, &config).await;
         });
     }
-    let file = &arguments.config;
     let wrong = report.count_wrong();
     let mut lines = report.lines();
     if wrong == 0 {
@@ -76,7 +75,7 @@ fn check_files(report: &mut CheckReport, config: &Config) {
     if let Some(folder) = &config.cloud.google.credentials_dir
         && let Err(e) = std::fs::read_dir(folder)
     {
-        report.wrong("google_creds_dir", Error::of_file("google_creds_dir", folder, "read", e));
+        report.wrong("google_credentials_dir", Error::of_file("google_credentials_dir", folder, "read", e));
     }
     if let Some(file) = &config.logins.cloudb.ca_file
         && let Err(error) = super::issue::read_leaf("cloudb.ca_file", file)

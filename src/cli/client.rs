@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use signet::clock::parse_duration;
 use signet::error::{Error, Kind, Result};
 use signet::random;
 use signet::secret::{PartlySecret, Secret};
+use signet::tls::NamedFile;
 use url::{Host, Url};
 
 use super::output::one_line;
@@ -35,7 +36,7 @@ const CACERT_ARGUMENT: &str = "--cacert or SIGNET_CACERT";
 
 /// API path that explains the decision of policies about any token.
 const EXPLAIN_PATH: &str = "sys/internal/explain";
-/// API path that explains it for the token of the request.
+/// API path that explains the decision for the token of the request.
 const EXPLAIN_SELF_PATH: &str = "sys/internal/explain-self";
 
 /// Maximum time for a connection, as a part of `--timeout`.
@@ -192,7 +193,7 @@ impl AuthenticatedClient {
 
     /// The source of the token, for messages.
     pub(super) fn token_source(&self) -> String {
-        self.token.shown()
+        self.token.source_name()
     }
 
     pub(super) fn address(&self) -> &str {
@@ -208,9 +209,13 @@ impl AuthenticatedClient {
         if reply.status != 200 {
             return Err(reply.refusal(""));
         }
-        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
-        Ok(answer["data"].take())
+        Ok(reply.data())
     }
+}
+
+/// The texts in an array; none for another value.
+pub(super) fn texts_in(array: &Value) -> impl DoubleEndedIterator<Item = &str> {
+    array.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Adds up to a fifth of random delay, so that callers that were rejected together do not retry together.
@@ -244,7 +249,7 @@ impl ServerEndpoint {
         self.send(question, token).await.map_err(|lost| lost.error)
     }
 
-    pub(super) fn at(address: String, timeout: Duration) -> Self {
+    pub(super) fn at_address(address: String, timeout: Duration) -> Self {
         Self { address, cacert: None, timeout }
     }
 
@@ -260,17 +265,17 @@ impl ServerEndpoint {
         server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
-    /// Sends a GET below `/v1` without a token; returns the status and the JSON body. With `trusting` any certificate
-    /// is accepted, because the caller only needs to know if the server responds.
+    /// Sends a GET below `/v1` without a token; returns the status and the JSON body. With `accepts_any_certificate` any
+    /// certificate is accepted, because the caller only needs to know if the server responds.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
-    pub(super) async fn probe(&self, path: &str, trusting: bool) -> Result<(u16, Value)> {
+    pub(super) async fn probe(&self, path: &str, accepts_any_certificate: bool) -> Result<(u16, Value)> {
         let base = self.address();
-        if !trusting {
+        if !accepts_any_certificate {
             check_address(base)?;
         }
-        let client = self.builder()?.tls_danger_accept_invalid_certs(trusting);
+        let client = self.builder()?.tls_danger_accept_invalid_certs(accepts_any_certificate);
         let client = client.build().map_err(Error::internal)?;
         let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(|e| self.connection_error(e))?;
         let status = answer.status().as_u16();
@@ -287,16 +292,16 @@ impl ServerEndpoint {
         Ok(reply)
     }
 
-    /// The reason why the server denies a request to a token: the token is unknown, or a policy rule decides.
+    /// Asks the server why it denied the request of this token: the token is not valid, or the policy rule that denies it.
+    /// `None` if the server does not say.
     async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
         let reply = self.send_without_explanation(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
         if reply.status == 403 {
             return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
         }
-        let answer: Value = serde_json::from_slice(reply.body.expose()).ok()?;
-        let reason = answer["data"]["reason"].as_str()?;
-        Some(format!("{}: see signet explain - {method} {path}", one_line(reason)))
+        let data = reply.data();
+        Some(format!("{}: see signet explain - {method} {path}", one_line(data["reason"].as_str()?)))
     }
 
     async fn send_without_explanation(
@@ -317,7 +322,7 @@ impl ServerEndpoint {
         if let Some(body) = question.body {
             request = request.json(body);
         }
-        self.answer(request).await
+        self.send_request(request).await
     }
 
     /// As [`ServerEndpoint::post`], with a binary body of a media type.
@@ -335,7 +340,7 @@ impl ServerEndpoint {
         check_address(base)?;
         let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", token_header(token)?);
         let request = request.header(CONTENT_TYPE, media_type).body(bytes);
-        let mut reply = self.answer(request).await.map_err(|lost| lost.error)?;
+        let mut reply = self.send_request(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
             reply.denial = self.denial("POST", path, token).await;
         }
@@ -356,16 +361,15 @@ impl ServerEndpoint {
             // Independent of the resolver. Port 0 means the port of the URL.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
-            let pem = std::fs::read(file)
-                .map_err(|e| Error::of_file(CACERT_ARGUMENT, file, "read", e).with_kind(Kind::Invalid))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-            let none = || Error::invalid(format!("{CACERT_ARGUMENT}: {}: must hold PEM certificates", file.display()));
-            client = client.tls_certs_only(certificates.ok_or_else(none)?);
+            let certificates = NamedFile { setting: CACERT_ARGUMENT, path: file }.read_certificates()?;
+            let parsed =
+                certificates.iter().map(|der| reqwest::Certificate::from_der(der)).collect::<Result<Vec<_>, _>>();
+            client = client.tls_certs_only(parsed.map_err(Error::internal)?);
         }
         Ok(client)
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<ClientResponse, NoResponse> {
+    async fn send_request(&self, request: reqwest::RequestBuilder) -> std::result::Result<ClientResponse, NoResponse> {
         let lost = |e: reqwest::Error| {
             let sent = !e.is_connect() && !e.is_builder();
             NoResponse { error: self.connection_error(e), sent }
@@ -443,6 +447,16 @@ fn token_header(token: &str) -> Result<HeaderValue> {
 }
 
 impl ClientResponse {
+    /// Parses the body; the default for a body in another format.
+    pub(super) fn json<T: Default + DeserializeOwned>(&self) -> T {
+        serde_json::from_slice(self.body.expose()).unwrap_or_default()
+    }
+
+    /// The `data` of the body; null without one.
+    pub(super) fn data(&self) -> Value {
+        self.json::<Value>().get_mut("data").map(Value::take).unwrap_or_default()
+    }
+
     pub(super) fn denial_hint(&self, token_place: &str) -> String {
         match &self.denial {
             Some(denial) => format!(" ({denial}; the token is from {token_place})"),
@@ -456,10 +470,7 @@ impl ClientResponse {
     /// The server's refusal for another reason.
     pub(super) fn visible_data(&self) -> Result<Value> {
         match self.status {
-            200 => {
-                let mut answer: Value = serde_json::from_slice(self.body.expose()).unwrap_or_default();
-                Ok(answer.get_mut("data").map(Value::take).unwrap_or_default())
-            }
+            200 => Ok(self.data()),
             403 | 404 => Ok(Value::Null),
             _ => Err(self.refusal("")),
         }
@@ -577,7 +588,7 @@ mod tests {
             ("https://v1", "https://v1"),
             ("https://v1/v1", "https://v1"),
         ] {
-            assert_eq!(ServerEndpoint::at(given.to_owned(), RETRY_PAUSES.0).address(), address, "{given}");
+            assert_eq!(ServerEndpoint::at_address(given.to_owned(), RETRY_PAUSES.0).address(), address, "{given}");
         }
     }
 

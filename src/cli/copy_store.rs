@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
-use signet::server;
 use signet::storage::seal::SealKey;
 use signet::storage::transfer::{self, TransferOutcome};
 use signet::storage::verify::{self, Findings, VerifyTarget};
@@ -21,7 +20,7 @@ use super::output::try_print;
 use super::owner;
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::target_installation::TargetInstallation;
-use super::verify_backup::{CERTIFICATES_UNIT, print_findings};
+use super::verify_backup::{print_findings, verify_with_progress};
 
 const MOVED_STORE_ADVICE: &str = " Servers no longer start on this store. To continue with it instead, without the \
                                   database, run signet operator after-restore.";
@@ -95,13 +94,13 @@ async fn move_store(
         // Before the first row: if the copy fails at any point, no server can start next to a complete database.
         backup::record_move(folder, clock.now())?;
     }
-    let carried = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
+    let copied = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
     // After an error the database is empty.
-    if carried.is_err() && !is_again {
+    if copied.is_err() && !is_again {
         backup::remove_move_record(folder)?;
     }
     drop(locked);
-    require_known_outcome(carried?, MOVED_STORE_ADVICE)?;
+    require_known_outcome(copied?, MOVED_STORE_ADVICE)?;
     verify_copy(to, seal_key, clock, quiet).await
 }
 
@@ -118,15 +117,13 @@ fn require_known_outcome(outcome: TransferOutcome, more: &str) -> Result<()> {
 }
 
 async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, quiet: &QuietArgument) -> Result<()> {
-    let display = ProgressDisplay::start("checking", CERTIFICATES_UNIT, quiet);
-    let findings = server::verify::verify(VerifyTarget::Postgres(database), seal_key, clock, &display.progress).await;
-    drop(display);
-    let findings = findings.map_err(|e| e.within("the database has it all, and could not be looked through"))?;
+    let findings = verify_with_progress(VerifyTarget::Postgres(database), seal_key, clock, quiet).await;
+    let findings = findings.map_err(|e| e.within("the copy is complete, but could not be verified"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
             // The first start publishes new CRLs; all revocations were copied.
             let lines: Vec<String> = findings.lines().collect();
-            let text = "the database: ok but for its CRLs, which the first start publishes again";
+            let text = "the database: ok except for its CRLs, which the first start publishes again";
             let object = json!({ "subject": "the database", "ok": true, "findings": lines });
             try_print(&object, format!("{}\n{text}", lines.join("\n")));
             Ok(())

@@ -16,7 +16,7 @@ use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::config;
-use signet::error::{Error, Result, describe_io_error};
+use signet::error::{Error, Result};
 use signet::fields::Fields;
 use signet::http::settings::HttpSettings;
 use signet::keys::{CloudSettings, Libraries};
@@ -37,6 +37,7 @@ use signet::storage::inspection::{StoreInspection, inspect};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, IfMissing, PostgresUrl};
 
+use super::files::create_folder;
 use super::output;
 
 #[derive(clap::Args)]
@@ -134,12 +135,7 @@ async fn options(
     listen: SocketAddr,
     pkcs11_libraries: Libraries,
 ) -> Result<ServerOptions> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
-        Error::unavailable(
-            format!("--data-dir: {} cannot be created ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )
-    })?;
+    create_folder(format_args!("--data-dir: {}", folder.display()), folder, 0o700)?;
     let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
     let storage = storage::StorageOptions {

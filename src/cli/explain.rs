@@ -4,13 +4,12 @@
 //! The token in question is named by its accessor or read from standard input, but never from the arguments, which are
 //! visible to all users of the machine.
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 use signet::server::Signals;
 
-use super::client::ServerEndpoint;
+use super::client::{ServerEndpoint, texts_in};
 use super::{output, terminal, token};
 
 #[derive(clap::Args)]
@@ -50,12 +49,6 @@ pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ExplainResponse {
-    data: Value,
-}
-
 async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     let mut body = json!({ "method": arguments.method, "path": arguments.path });
     if let Some(address) = &arguments.from {
@@ -66,7 +59,7 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     }
     let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
         ("-", own) => {
-            let explained = read_token_in_question(own.is_some().then(|| arguments.token.shown())).await?;
+            let explained = read_token_in_question(own.is_some().then(|| arguments.token.source_name())).await?;
             match own.filter(|own| *own != explained || arguments.from.is_some()) {
                 Some(own) => {
                     body["token"] = explained.expose_text().into();
@@ -81,9 +74,8 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
         }
     };
     let reply = arguments.server.post(path, token.expose_text().unwrap_or_default(), &body).await?;
-    let ExplainResponse { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
-        200 => Ok(data),
+        200 => Ok(reply.data()),
         403 => {
             let about_others = "to explain other tokens, it needs update on sys/internal/explain";
             Err(reply.refusal(&format!(" (the token is not known to the server or has ended; {about_others})")))
@@ -162,8 +154,7 @@ fn text(value: &Value) -> &str {
 }
 
 fn join_texts(value: &Value) -> String {
-    let texts: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    texts.join(", ")
+    texts_in(value).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

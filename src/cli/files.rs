@@ -8,6 +8,9 @@ mod lock;
 mod resolved_path;
 mod staged;
 
+use std::fmt::Display;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use signet::error::{Error, Result};
@@ -22,6 +25,12 @@ pub(super) use self::staged::{FileContent, OnExisting, StagedFile, exists_error,
 /// [`Error::of_file`]'s.
 pub(super) fn require_file(named_by: &str, file: &Path) -> Result<()> {
     std::fs::metadata(file).map(drop).map_err(|e| Error::of_file(named_by, file, "read", e))
+}
+
+/// Creates a folder and the missing ones above it. `subject` begins the error and contains the path.
+pub(super) fn create_folder(subject: impl Display, folder: &Path, mode: u32) -> Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(mode).create(folder);
+    created.map_err(|e| Error::of_io(subject, "created", e))
 }
 
 /// `true` if the path exists, even as a dangling symbolic link.

@@ -38,7 +38,7 @@ pub(crate) struct HealthArguments {
 pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure> {
     let probe = match &arguments.config {
         Some(file) => HealthProbe::of(&config::load(file)?, arguments.server.timeout()),
-        None => HealthProbe { server: arguments.server, trusting: false },
+        None => HealthProbe { server: arguments.server, accepts_any_certificate: false },
     };
     let (path, word) = if arguments.live { (LIVENESS_PATH, "live") } else { (READINESS_PATH, "ready") };
     let (status, _) = probe.ask(path).await?;
@@ -57,25 +57,28 @@ pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure
 
 pub(super) struct HealthProbe {
     server: ServerEndpoint,
-    trusting: bool,
+    accepts_any_certificate: bool,
 }
 
 impl HealthProbe {
     pub(super) fn of(config: &Config, timeout: Duration) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let address = SocketAddr::new(local_address(config.listen.ip()), config.listen.port());
-        Self { server: ServerEndpoint::at(format!("{scheme}://{address}"), timeout), trusting: true }
+        Self {
+            server: ServerEndpoint::at_address(format!("{scheme}://{address}"), timeout),
+            accepts_any_certificate: true,
+        }
     }
 
     /// The version of the responding server, ready or not.
-    pub(super) async fn answers(&self) -> Option<String> {
+    pub(super) async fn running_version(&self) -> Option<String> {
         let (_, body) = self.ask(READINESS_PATH).await.ok()?;
         let is_ours = body["product"] == "signet";
         is_ours.then(|| body["product_version"].as_str().unwrap_or_default().to_owned())
     }
 
     async fn ask(&self, path: &str) -> Result<(u16, Value)> {
-        self.server.probe(path, self.trusting).await
+        self.server.probe(path, self.accepts_any_certificate).await
     }
 }
 

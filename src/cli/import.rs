@@ -192,10 +192,10 @@ struct ImportData {
 }
 
 fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Result<ImportResponse> {
-    let answer: ImportResponse = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let answer: ImportResponse = reply.json();
     let hint = match reply.status {
         200 => return Ok(answer),
-        403 => reply.denial_hint(&source.shown()),
+        403 => reply.denial_hint(&source.source_name()),
         404 => " (is --mount right?)".to_owned(),
         _ => String::new(),
     };
@@ -380,14 +380,7 @@ struct FolderCrl {
 fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;
-    let mut at = 0;
-    loop {
-        let (page, next) = head.page(at, ENTRIES_AT_ONCE)?;
-        if page.is_empty() {
-            break;
-        }
-        at = next;
-    }
+    head.pages(ENTRIES_AT_ONCE).try_for_each(|page| page.map(drop))?;
     let issuers = authorities.iter().map(|(_, certificate)| certificate);
     let mut issuers = issuers.filter(|certificate| certificate.subject().matches(head.issuer())).peekable();
     if issuers.peek().is_some() && !issuers.any(|issuer| head.is_signed_by(issuer.key())) {

@@ -1,6 +1,6 @@
 //! Common parts of the commands that read a configuration file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use signet::clock::Clock;
 use signet::config::{self, Config, SealKeySource, StoreLocation};
@@ -14,15 +14,31 @@ use signet::storage::{Database, IfMissing, PostgresUrl, Storage};
 use signet::{storage, telemetry};
 
 use super::output::print_warnings;
+use super::owner;
 
 /// Display name of the root token of a setup, which is revoked at the end of the setup.
 pub(super) const SETUP_TOKEN_NAME: &str = "setup";
+
+/// The configuration file of a command.
+#[derive(clap::Args)]
+pub(crate) struct ConfigFileArgument {
+    /// The configuration file, TOML.
+    #[arg(long = "config", value_name = "FILE")]
+    pub(super) file: PathBuf,
+}
 
 /// Loads the configuration, installs its logging and forbids core dumps.
 pub(super) fn load_and_initialize(file: &Path) -> Result<Config> {
     let config = config::load(file)?;
     telemetry::install_logs(&config.log)?;
     forbid_core_dumps()?;
+    Ok(config)
+}
+
+/// As [`load_and_initialize`], for a command that root must not run for an installation of another user.
+pub(super) fn load_as_owner(file: &Path) -> Result<Config> {
+    let config = load_and_initialize(file)?;
+    owner::require_owner(&config)?;
     Ok(config)
 }
 

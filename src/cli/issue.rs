@@ -92,11 +92,11 @@ impl ExistingPolicy {
 pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
     let order = CertificateOrder::of(&arguments)?;
     let files = IssueFiles::of(&arguments, &order)?;
-    let kept = files.look(arguments.existing, order.needs_key())?;
+    let kept = files.find_existing(arguments.existing, order.needs_key())?;
     if let ExistingFiles::All(leaf) = &kept {
         return print_kept(&files, leaf, &kept_file_warnings(&files, leaf, &order.names)?);
     }
-    files.attempt(arguments.existing, order.needs_key() && matches!(kept, ExistingFiles::Nothing)).await?;
+    files.check_writable(arguments.existing, order.needs_key() && matches!(kept, ExistingFiles::Nothing)).await?;
     let mut own = order.key(&arguments, &kept)?;
     let issued = order.request_certificate(&arguments, &mut own).await?;
     let made = own.and_then(|(_, text)| text);
@@ -112,7 +112,7 @@ type ClientKey = (PrivateKey, Option<Secret>);
 struct CertificateOrder {
     names: TypedNames,
     /// The base of the file names.
-    called: String,
+    file_stem: String,
     request: Option<ClientCsr>,
     server_key: bool,
 }
@@ -121,7 +121,7 @@ impl CertificateOrder {
     fn of(arguments: &IssueArguments) -> Result<Self> {
         let more = arguments.alt_names.iter().flat_map(|names| names.split(',')).map(str::trim);
         let texts = arguments.names.iter().map(String::as_str).chain(more.filter(|name| !name.is_empty()));
-        let called = arguments.names.first().map(|first| TypedNames::file_name(first)).transpose()?;
+        let file_stem = arguments.names.first().map(|first| TypedNames::file_name(first)).transpose()?;
         let mut names = TypedNames::of(texts)?;
         let request = arguments.csr.as_deref().map(read_request).transpose()?;
         if let Some(request) = &request
@@ -130,12 +130,12 @@ impl CertificateOrder {
             names = request.names.clone();
         }
         let first = || [&names.dns, &names.emails, &names.uris].into_iter().flatten().next().map(String::as_str);
-        let called = match called {
-            Some(called) => called,
+        let file_stem = match file_stem {
+            Some(file_stem) => file_stem,
             None if !names.common_name.is_empty() => TypedNames::file_name(&names.common_name)?,
             None => TypedNames::file_name(first().unwrap_or_default())?,
         };
-        Ok(Self { names, called, request, server_key: arguments.server_key })
+        Ok(Self { names, file_stem, request, server_key: arguments.server_key })
     }
 
     fn needs_key(&self) -> bool {
@@ -249,11 +249,11 @@ impl IssueFiles {
         if !arguments.out.is_dir() {
             return Err(Error::invalid(format!("--out: {} is not a folder", arguments.out.display())));
         }
-        let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.called));
+        let file = |suffix: &str| arguments.out.join(format!("{}{suffix}.pem", order.file_stem));
         Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
     }
 
-    fn look(&self, existing: ExistingPolicy, needs_key: bool) -> Result<ExistingFiles> {
+    fn find_existing(&self, existing: ExistingPolicy, needs_key: bool) -> Result<ExistingFiles> {
         match existing {
             ExistingPolicy::Replace => Ok(ExistingFiles::Nothing),
             ExistingPolicy::Refuse => {
@@ -288,7 +288,7 @@ impl IssueFiles {
         }
     }
 
-    async fn attempt(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
+    async fn check_writable(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
         let lock = FolderLock::of(&self.certificate).await?;
         let on_existing = existing.on_existing();
         let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, on_existing)?];

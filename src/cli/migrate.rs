@@ -3,8 +3,6 @@
 //! `serve` does the same for an embedded store; this command allows doing it before the start. It logs one line per
 //! migration to standard error.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use signet::clock::Clock;
 use signet::config;
@@ -13,20 +11,13 @@ use signet::server::forbid_core_dumps;
 use signet::storage::{self, IfMissing};
 use signet::telemetry::{self, LogSettings};
 
-use super::installation::storage_options;
+use super::installation::{ConfigFileArgument, storage_options};
 use super::output::try_print;
 use super::owner;
 
-#[derive(clap::Args)]
-pub(crate) struct MigrateArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
 /// Opens the store, which applies missing migrations, and closes it.
-pub(crate) fn run(arguments: &MigrateArguments) -> Result<()> {
-    let config = config::load(&arguments.config)?;
+pub(crate) fn run(arguments: &ConfigFileArgument) -> Result<()> {
+    let config = config::load(&arguments.file)?;
     owner::require_owner(&config)?;
     // Log the migrations with any filter: they are the purpose of this command.
     let filter = format!("{},signet::storage=info", config.log.filter);

@@ -3,8 +3,6 @@
 //! `signet operator init` creates the first root token of an installation, once. The server must not run. A new
 //! installation without a seal key gets one; a key is never created for existing data.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -12,14 +10,15 @@ use serde_json::json;
 use signet::auth::Auth;
 use signet::clock::Clock;
 use signet::config::{Config, SealKeySource, StoreLocation};
-use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::error::{Error, Kind, Result};
 use signet::server::operator::{FIRST_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, IfMissing, Storage};
 
 use super::failure::CommandFailure;
-use super::installation::{close_store, load_and_initialize, storage_options};
-use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
+use super::files::create_folder;
+use super::installation::{ConfigFileArgument, close_store, load_as_owner, storage_options};
+use super::{backup, copy_store, root_token, seal, user_token, verify_backup};
 
 const ROOT_TOKEN_ADVICE: &str = "\
 This root token is shown once. It has all rights and never expires, so create an administrator and revoke it:
@@ -35,14 +34,14 @@ With the seal key you can create another root token at any time: signet operator
 pub(crate) enum OperatorSubcommand {
     /// Create the first root token and print it, once. The server must not run. A new installation without a seal
     /// key gets a key file.
-    Init(InitArguments),
+    Init(ConfigFileArgument),
     /// Create another root token and print it. Needs the seal key; the server may be running or stopped.
     NewRootToken(root_token::RootTokenArguments),
     /// Create a token of the projects API for a user, such as an invited one, and print it. Needs the seal key; the
     /// server may be running or stopped.
     NewUserToken(user_token::UserTokenArguments),
     /// Show the seal of the store, and how much its data keys are used. The server of an embedded store must not run.
-    SealStatus(seal::SealStatusArguments),
+    SealStatus(ConfigFileArgument),
     /// Change the seal key of the store, or move it to another seal. The server of an embedded store must not run;
     /// nodes on PostgreSQL may.
     RotateSealKey(seal::RotateSealKeyArguments),
@@ -59,18 +58,10 @@ pub(crate) enum OperatorSubcommand {
     CopyStore(copy_store::CopyStoreArguments),
 }
 
-#[derive(clap::Args)]
-pub(crate) struct InitArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
 pub(crate) fn run(word: &OperatorSubcommand) -> Result<(), CommandFailure> {
     match word {
-        OperatorSubcommand::Init(arguments) => {
-            let config = load_and_initialize(&arguments.config)?;
-            owner::require_owner(&config)?;
+        OperatorSubcommand::Init(config) => {
+            let config = load_as_owner(&config.file)?;
             actix_rt::System::new().block_on(init(&config))?;
         }
         OperatorSubcommand::NewRootToken(arguments) => root_token::run(arguments)?,
@@ -146,12 +137,7 @@ pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     if !is_new(folder)? {
         return Err(missing_key_error(file, folder));
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
-        Error::unavailable(
-            format!("data_dir: {} cannot be created ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )
-    })?;
+    create_folder(format_args!("data_dir: {}", folder.display()), folder, 0o700)?;
     SealKey::create_file(file)?;
     Ok(Some(file.clone()))
 }
@@ -176,9 +162,6 @@ fn is_new(folder: &Path) -> Result<bool> {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(Error::unavailable(
-            format!("data_dir: {} cannot be read ({})", folder.display(), describe_io_error(e.kind())),
-            e,
-        )),
+        Err(e) => Err(Error::of_io(format_args!("data_dir: {}", folder.display()), "read", e)),
     }
 }

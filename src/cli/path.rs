@@ -24,7 +24,7 @@ pub(super) fn parse_login_method(text: &str) -> Result<String, &'static str> {
 pub(super) fn parse_role(text: &str) -> Result<String, &'static str> {
     match is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err("must be the name of a role: letters, digits and '_', inside also '-' and '.'"),
+        false => Err("must be the name of a role: letters, digits and '_', and '-' and '.' except at either end"),
     }
 }
 

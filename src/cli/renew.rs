@@ -271,7 +271,7 @@ impl CertificatePair {
         })
     }
 
-    fn left(&self) -> i64 {
+    fn seconds_left(&self) -> i64 {
         let ends = read_leaf(FILE_ARGUMENT, &self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
         ends.saturating_sub(unix_now())
     }
@@ -423,7 +423,7 @@ async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair])
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
     shell.stdout(std::io::stderr());
     let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", describe_io_error(e.kind()))))?;
-    let status = ExecProcess(child).ended(arguments.exec_timeout).await.map_err(failed)?;
+    let status = ExecProcess(child).wait_until_ended(arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
@@ -494,7 +494,7 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
         }
         Err(refusal) => {
             // Each attempt costs the server a certificate.
-            let left = if refusal.is_unusable_certificate { i64::MAX } else { pair.left() };
+            let left = if refusal.is_unusable_certificate { i64::MAX } else { pair.seconds_left() };
             record_failure(pair, &refusal.error, refusal.retry_after, left)
         }
     }
@@ -547,7 +547,7 @@ fn record_failure(
 ) -> Duration {
     let wait = pair.schedule_retry(wanted, left);
     let file = pair.certificate.display();
-    tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
+    tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; retrying");
     wait
 }
 
@@ -572,7 +572,7 @@ impl ExecBackoff {
             Err(error) => {
                 let wait = with_jitter(exponential_pause(self.failures));
                 *self = Self { failures: self.failures + 1, until: Some(Instant::now() + wait) };
-                tracing::warn!(%error, seconds = wait.as_secs(), "the command is run again");
+                tracing::warn!(%error, seconds = wait.as_secs(), "--exec failed; retrying");
                 wait
             }
         }

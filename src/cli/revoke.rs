@@ -42,8 +42,7 @@ pub(crate) async fn run(arguments: RevokeArguments) -> Result<()> {
     }
     let path = format!("{}/revoke", arguments.mount);
     let reply = arguments.caller.ask(ClientRequest::post(&path, &body)).await?;
-    let ClientResponseBody { data, warnings, errors } =
-        serde_json::from_slice::<ClientResponseBody<Value>>(reply.body.expose()).unwrap_or_default();
+    let ClientResponseBody { data, warnings, errors } = reply.json::<ClientResponseBody<Value>>();
     if !(200..300).contains(&reply.status) {
         return Err(reply.refusal(&rejection_hint(&reply, &errors, &arguments.caller)));
     }

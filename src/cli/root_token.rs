@@ -11,6 +11,7 @@ use signet::server::operator;
 use signet::storage::Storage;
 
 use super::files::{self, FileContent};
+use super::installation::ConfigFileArgument;
 use super::{output, token_issue};
 
 const COMMAND: &str = "new-root-token";
@@ -18,9 +19,8 @@ const ADVICE: &str = "Revoke it when its work is done: auth/token/revoke-self.";
 
 #[derive(clap::Args)]
 pub(crate) struct RootTokenArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFileArgument,
     /// Write the token to this new file, mode 0600, and do not print it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub(crate) struct RootTokenArguments {
 
 pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
     let Some(file) = arguments.out.as_deref() else {
-        return issue(&arguments.config, |token| {
+        return issue(&arguments.config.file, |token| {
             let text = format!("token: {token}\nThis root token is shown once. {ADVICE}");
             print_root_token(&json!({ "token": token }), &text)
         });
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &RootTokenArguments) -> Result<()> {
     if files::path_exists(file) {
         return Err(files::exists_error(file));
     }
-    issue(&arguments.config, |token| files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret))?;
+    issue(&arguments.config.file, |token| files::write_new(file, &[token.as_bytes(), b"\n"], FileContent::Secret))?;
     let file = file.display().to_string();
     output::try_print(&json!({ "token_file": file }), format!("{file}: a root token. {ADVICE}"));
     Ok(())

@@ -12,15 +12,8 @@ use signet::error::{Error, Kind, Result};
 use signet::storage::seal::{SealInfo, SealKey, SealKeyReplacement};
 use signet::storage::{self, IfMissing, Storage};
 
-use super::installation::{close_store, load_and_initialize, seal_key, storage_options};
-use super::{output, owner};
-
-#[derive(clap::Args)]
-pub(crate) struct SealStatusArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
+use super::installation::{ConfigFileArgument, close_store, load_as_owner, seal_key, storage_options};
+use super::output;
 
 #[derive(clap::Args)]
 pub(crate) struct RotateSealKeyArguments {
@@ -35,9 +28,8 @@ pub(crate) struct RotateSealKeyArguments {
 }
 
 /// Prints the seal, the current data key, and the number of values under earlier data keys.
-pub(crate) fn status(arguments: &SealStatusArguments) -> Result<()> {
-    let config = load_and_initialize(&arguments.config)?;
-    owner::require_owner(&config)?;
+pub(crate) fn status(arguments: &ConfigFileArgument) -> Result<()> {
+    let config = load_as_owner(&arguments.file)?;
     actix_rt::System::new().block_on(async {
         let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Fail)?).await?;
         close_store(&storage, print_status(&storage).await).await
@@ -75,8 +67,7 @@ async fn print_status(storage: &Storage) -> Result<()> {
 }
 
 pub(crate) fn rotate(arguments: &RotateSealKeyArguments) -> Result<()> {
-    let config = load_and_initialize(&arguments.config)?;
-    owner::require_owner(&config)?;
+    let config = load_as_owner(&arguments.config)?;
     let new = arguments.to.as_deref().map(config::load_new).transpose()?;
     if new.as_ref().is_some_and(|new| new.store != config.store) {
         return Err(Error::invalid("--to: must have the same store as --config; only the seal may differ"));

@@ -30,10 +30,10 @@ const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates o
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
 /// Logged for a new store, or one at an unintended location.
-const NO_ROOT_TOKEN: &str = "this store is new, and sys/health is 501 until a root token was made: run signet operator \
+const NO_ROOT_TOKEN: &str = "this store is new, so sys/health answers 501 until a root token exists: run signet operator \
                              new-root-token --config FILE, or stop the server and run signet operator init or signet \
-                             setup. If there should be an installation here, look whether data_dir or database_url \
-                             leads to its store and its volume is mounted";
+                             setup. If this installation had a store, check that data_dir or database_url names it, \
+                             and that its volume is mounted";
 
 #[derive(clap::Args)]
 pub(crate) struct ServeArguments {
@@ -136,12 +136,12 @@ async fn wait_for_database(database: &Database) -> Result<()> {
         match storage::check_reachable(database).await {
             Ok(()) => {
                 if wait.last_reason.is_some() {
-                    tracing::warn!("the database is there");
+                    tracing::warn!("the database is reachable");
                 }
                 return Ok(());
             }
             Err(error) if error.kind() != Kind::Unavailable => return Err(error),
-            Err(error) => wait.on(&format!("the database: {error}")).await,
+            Err(error) => wait.wait_for(&format!("the database: {error}")).await,
         }
     }
 }
@@ -167,7 +167,7 @@ async fn open_server(
             (Err(error), _) => return Err(error),
         };
         tokio::select! {
-            () = wait.on(&error) => {}
+            () = wait.wait_for(&error) => {}
             () = signals.stop() => return Ok(None),
         }
         options = again()?;
@@ -188,7 +188,7 @@ impl Default for StartupBackoff {
 
 impl StartupBackoff {
     /// Logs each new reason once, and waits for the next pause.
-    async fn on(&mut self, what: &str) {
+    async fn wait_for(&mut self, what: &str) {
         if self.last_reason.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");
             self.last_reason = Some(what.to_owned());

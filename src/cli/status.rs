@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, format_rfc3339, parse_rfc3339};
+use signet::clock::{Clock, Time, parse_rfc3339};
 use signet::error::Result;
 use signet::x509::certificate::Certificate;
 use signet::x509::crl::Crl;
 
 use super::certify::PemCertificate;
-use super::client::{AuthenticatedClient, ClientRequest};
+use super::client::{AuthenticatedClient, ClientRequest, texts_in};
 use super::failure::{CommandFailure, fail_on_findings};
 use super::health::describe_not_ready;
 use super::issue::format_time;
@@ -48,14 +48,14 @@ pub(crate) struct StatusArguments {
 /// Prints the status; fails with a finding if something is wrong.
 pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure> {
     let mut status = StatusReport { now: Clock::system().now().unix_timestamp(), ..StatusReport::default() };
-    status.server(&arguments.caller).await?;
+    status.check_server(&arguments.caller).await?;
     if arguments.renew_token {
         status.renew_token(&arguments.caller).await?;
     }
-    status.token(&arguments.caller).await?;
-    status.store(&arguments.caller).await?;
+    status.check_token(&arguments.caller).await?;
+    status.check_store(&arguments.caller).await?;
     for mount in list_authorities(&arguments.caller).await? {
-        status.authority(&arguments.caller, &mount).await?;
+        status.check_authority(&arguments.caller, &mount).await?;
     }
     status.check_remaining(&arguments.caller).await?;
     status.ends.sort();
@@ -83,7 +83,8 @@ struct StatusReport {
     roleless: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
-    closed: BTreeSet<String>,
+    /// Paths that the token may not read.
+    unreadable_paths: BTreeSet<String>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -96,12 +97,12 @@ struct ExpiringLeaf {
 }
 
 impl StatusReport {
-    fn fact(&mut self, name: &str, text: String) {
+    fn add_fact(&mut self, name: &str, text: String) {
         self.facts.push((name.to_owned(), text));
     }
 
     /// Adds something that ends. It is wrong if it ends within `soon` seconds.
-    fn end(&mut self, what: String, at: i64, soon: i64) {
+    fn add_end(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
             self.wrong.push(format!("{what} has ended on {}", format_time(at)));
@@ -118,12 +119,11 @@ impl StatusReport {
         question: ClientRequest<'_>,
     ) -> Result<Option<Value>> {
         let reply = caller.ask(question).await?;
-        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
-            200 => return Ok(Some(answer["data"].take())),
+            200 => return Ok(Some(reply.data())),
             403 => {
                 let (path, _) = question.path.split_once('?').unwrap_or((question.path, ""));
-                self.closed.insert(path.to_owned());
+                self.unreadable_paths.insert(path.to_owned());
             }
             404 => {}
             status => self.wrong.push(format!("{}: answered {status}", question.path)),
@@ -131,12 +131,15 @@ impl StatusReport {
         Ok(None)
     }
 
-    async fn server(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+    async fn check_server(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let reply = caller.ask_once(ClientRequest::get("sys/health")).await?;
-        let health: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+        let health: Value = reply.json();
         let text = |name: &str| health[name].as_str().unwrap_or("?").to_owned();
         let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
-        self.fact("server", format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")));
+        self.add_fact(
+            "server",
+            format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")),
+        );
         if reply.status != 200 {
             self.wrong.push(format!("the server is not ready: {}", describe_not_ready(reply.status)));
         } else if health["writes_fail"] == true {
@@ -151,14 +154,14 @@ impl StatusReport {
         if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
             let until = certificate.not_after();
-            self.end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
+            self.add_end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
         let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
-        let seal: Value = serde_json::from_slice(seal.body.expose()).unwrap_or_default();
+        let seal: Value = seal.json();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
         // The name in the configuration: "static" is the name that clients of Vault expect.
         let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
-        self.fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
+        self.add_fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
         Ok(())
     }
 
@@ -170,7 +173,7 @@ impl StatusReport {
         Ok(())
     }
 
-    async fn token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+    async fn check_token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let path = "auth/token/lookup-self";
         let reply = caller.ask(ClientRequest::get(path)).await?;
         if reply.status != 200 {
@@ -179,10 +182,9 @@ impl StatusReport {
             let step = format!("{hint}; the seal key is enough for another token: {command}");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }
-        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
-        let own = answer["data"].take();
-        let policies: Vec<&str> = own["policies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        self.fact(
+        let own = reply.data();
+        let policies: Vec<&str> = texts_in(&own["policies"]).collect();
+        self.add_fact(
             "token",
             format!("{}, policies: {}", own["display_name"].as_str().unwrap_or("?"), policies.join(", ")),
         );
@@ -198,7 +200,7 @@ impl StatusReport {
     }
 
     /// Notes a recent restore, which loses changes, and root tokens that never expire, without the caller's own.
-    async fn store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+    async fn check_store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let Some(store) = self.get_if_readable(caller, ClientRequest::get("sys/internal/status")).await? else {
             return Ok(());
         };
@@ -224,10 +226,10 @@ impl StatusReport {
             .push(format!("the store was restored on {} from a copy of {copy}; {lost}", format_time(restored_at)));
     }
 
-    async fn authority(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+    async fn check_authority(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         let issuers =
             self.get_if_readable(caller, ClientRequest::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
-        let ids: Vec<&str> = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let ids: Vec<&str> = texts_in(&issuers["keys"]).collect();
         let mut default = None;
         for id in ids.iter().take(MAX_ISSUERS_PER_MOUNT) {
             let path = format!("{mount}issuer/{id}/json");
@@ -246,14 +248,14 @@ impl StatusReport {
                 default = Some(name.clone());
             }
             let soon = if is_default { AUTHORITY_EXPIRY_WARNING_SECONDS } else { 0 };
-            self.end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
+            self.add_end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
         }
         let roles = self.get_if_readable(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
-        let closed = self.closed.contains(&format!("{mount}roles"));
+        let closed = self.unreadable_paths.contains(&format!("{mount}roles"));
         let roles = roles.map_or(0, |roles| roles["keys"].as_array().map_or(0, Vec::len));
         let count = if closed { "roles not visible".to_owned() } else { format!("{roles} roles") };
         let issuer = default.clone().map_or_else(|| "no default issuer".to_owned(), |name| format!("issues by {name}"));
-        self.fact(mount, format!("{issuer}; {} issuers, {count}", ids.len()));
+        self.add_fact(mount, format!("{issuer}; {} issuers, {count}", ids.len()));
         match default {
             None if ids.is_empty() => {
                 self.wrong.push(format!("{mount}: has no issuer (POST {mount}root/generate/internal makes one)"))
@@ -262,11 +264,11 @@ impl StatusReport {
             Some(name) if roles == 0 && !closed => self.roleless.push((mount.to_owned(), name)),
             Some(_) => {}
         }
-        self.leaves(caller, mount).await?;
-        self.published(caller, mount).await
+        self.check_leaves(caller, mount).await?;
+        self.check_published(caller, mount).await
     }
 
-    async fn leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+    async fn check_leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_REQUESTED}");
         if let Some(found) = self.get_if_readable(caller, ClientRequest::list(&path)).await? {
             self.note_leaves(mount, &found);
@@ -316,13 +318,13 @@ impl StatusReport {
     }
 
     /// Checks what relying parties read: the CRL, and the addresses in certificates.
-    async fn published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+    async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that is larger than the client's limit is skipped.
         if let Ok(reply) = caller.ask(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {
-            self.end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
+            self.add_end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
         }
         if let Some(urls) = self.get_if_readable(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
@@ -338,7 +340,7 @@ impl StatusReport {
         if let Some(mounts) = self.get_if_readable(caller, ClientRequest::get("sys/internal/ui/mounts")).await? {
             let methods: Vec<String> =
                 mounts["auth"].as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
-            self.fact("logins", methods.join(", "));
+            self.add_fact("logins", methods.join(", "));
         }
         if let Some(devices) = self.get_if_readable(caller, ClientRequest::get("sys/audit")).await? {
             let names: Vec<String> = devices.as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
@@ -346,7 +348,7 @@ impl StatusReport {
                 self.notes
                     .push("no audit device: requests are not recorded ([[audit]] of the configuration)".to_owned());
             }
-            self.fact("audit", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+            self.add_fact("audit", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
         }
         Ok(())
     }
@@ -354,7 +356,7 @@ impl StatusReport {
     fn json(&self) -> Value {
         let ends = self.ends.iter().map(|(at, what)| json!({ "at": format_time(*at), "what": what }));
         let leaves = self.leaves.iter().map(
-            |leaf| json!({ "at": format_timestamp(leaf.ends), "mount": leaf.mount, "serial_number": leaf.serial, "name": leaf.name }),
+            |leaf| json!({ "at": format_time(leaf.ends), "mount": leaf.mount, "serial_number": leaf.serial, "name": leaf.name }),
         );
         json!({
             "set_up": self.facts.iter().map(|(name, text)| json!({ "what": name, "is": text })).collect::<Vec<_>>(),
@@ -362,7 +364,7 @@ impl StatusReport {
             "leaves_end_next": leaves.collect::<Vec<_>>(),
             "notes": self.notes,
             "wrong": self.wrong,
-            "not_visible": self.closed,
+            "not_visible": self.unreadable_paths,
         })
     }
 
@@ -397,16 +399,12 @@ impl StatusReport {
         if self.wrong.is_empty() {
             writeln!(out, "\nnothing is wrong")?;
         }
-        if !self.closed.is_empty() {
-            let paths: Vec<&str> = self.closed.iter().map(String::as_str).collect();
+        if !self.unreadable_paths.is_empty() {
+            let paths: Vec<&str> = self.unreadable_paths.iter().map(String::as_str).collect();
             writeln!(out, "\nnot visible to this token: {}", paths.join(", "))?;
         }
         Ok(())
     }
-}
-
-fn format_timestamp(seconds: i64) -> String {
-    Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default()
 }
 
 /// Formats a duration in its largest unit.

@@ -1,6 +1,6 @@
 //! The installation that an operator command is for: that of a configuration file, or the data folder of `signet dev`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use signet::clock::Clock;
 use signet::config::{self, SealKeySource, StoreLocation};
@@ -29,13 +29,9 @@ pub(super) struct TargetInstallation {
 impl TargetInstallation {
     /// The location of the data, without opening it.
     pub(super) fn store(&self) -> Result<StoreLocation> {
-        match (&self.config, &self.data_dir) {
-            (Some(file), _) => Ok(load_and_initialize(file)?.store),
-            (None, folder) => {
-                install_logs_from_environment()?;
-                forbid_core_dumps()?;
-                Ok(StoreLocation::Embedded(require_folder(folder.as_deref())?))
-            }
+        match &self.config {
+            Some(file) => Ok(load_and_initialize(file)?.store),
+            None => self.initialize_data_dir().map(StoreLocation::Embedded),
         }
     }
 
@@ -50,33 +46,30 @@ impl TargetInstallation {
 
     /// The options to open the existing store, with its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::StorageOptions> {
-        match (&self.config, &self.data_dir) {
-            (Some(file), _) => storage_options(&load_and_initialize(file)?, clock, IfMissing::Fail),
-            (None, folder) => {
-                install_logs_from_environment()?;
-                forbid_core_dumps()?;
-                let folder = require_folder(folder.as_deref())?;
-                let key = folder.join("seal.key");
-                require_file("--data-dir", &key)?;
-                let seal_key = SealKey::from_file(&key)?;
-                let database = Database::Embedded(folder);
-                Ok(storage::StorageOptions {
-                    database,
-                    seal_key,
-                    clock,
-                    queue: MAX_PENDING_WRITES,
-                    absent: IfMissing::Fail,
-                })
-            }
+        if let Some(file) = &self.config {
+            return storage_options(&load_and_initialize(file)?, clock, IfMissing::Fail);
         }
+        let folder = self.initialize_data_dir()?;
+        let key = folder.join("seal.key");
+        require_file("--data-dir", &key)?;
+        Ok(storage::StorageOptions {
+            database: Database::Embedded(folder),
+            seal_key: SealKey::from_file(&key)?,
+            clock,
+            queue: MAX_PENDING_WRITES,
+            absent: IfMissing::Fail,
+        })
     }
-}
 
-fn require_folder(folder: Option<&Path>) -> Result<PathBuf> {
-    let folder = folder.unwrap_or(Path::new(""));
-    match folder.is_dir() {
-        true => Ok(folder.to_owned()),
-        false => Err(Error::invalid(format!("--data-dir: folder does not exist: {}", folder.display()))),
+    /// Installs logging, forbids core dumps and returns the data folder.
+    fn initialize_data_dir(&self) -> Result<PathBuf> {
+        install_logs_from_environment()?;
+        forbid_core_dumps()?;
+        let folder = self.data_dir.clone().unwrap_or_default();
+        match folder.is_dir() {
+            true => Ok(folder),
+            false => Err(Error::invalid(format!("--data-dir: folder does not exist: {}", folder.display()))),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct TokenArguments {
     token_file: Option<PathBuf>,
     /// The token of a login; takes precedence over all others.
     #[arg(skip)]
-    of_login: Mutex<Option<Secret>>,
+    login_token: Mutex<Option<Secret>>,
 }
 
 /// A source, with the name of its argument or variable.
@@ -52,14 +52,14 @@ impl TokenArguments {
     /// # Errors
     /// `Invalid` when a given token is not readable or malformed.
     pub(super) fn given(&self) -> Result<Option<Secret>> {
-        if let Some(token) = &*self.of_login() {
+        if let Some(token) = &*self.login_token() {
             return Ok(Some(token.clone()));
         }
         self.source().map(ClientTokenSource::read).transpose()
     }
 
-    pub(super) fn shown(&self) -> String {
-        if self.of_login().is_some() {
+    pub(super) fn source_name(&self) -> String {
+        if self.login_token().is_some() {
             return "--login".to_owned();
         }
         match self.source() {
@@ -70,15 +70,15 @@ impl TokenArguments {
     }
 
     pub(super) fn use_login(&self, token: Secret) {
-        *self.of_login() = Some(token);
+        *self.login_token() = Some(token);
     }
 
     pub(super) fn has_login(&self) -> bool {
-        self.of_login().is_some()
+        self.login_token().is_some()
     }
 
-    fn of_login(&self) -> MutexGuard<'_, Option<Secret>> {
-        self.of_login.lock().unwrap_or_else(PoisonError::into_inner)
+    fn login_token(&self) -> MutexGuard<'_, Option<Secret>> {
+        self.login_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn source(&self) -> Option<ClientTokenSource> {

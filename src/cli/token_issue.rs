@@ -14,9 +14,8 @@ use signet::error::{Error, Kind, Result};
 use signet::server::operator::OperatorClient;
 use signet::storage::{self, IfMissing, Storage};
 
-use super::installation::{close_store, load_and_initialize, seal_key, storage_options};
-use super::output::stdout_error;
-use super::{output, owner};
+use super::installation::{close_store, load_as_owner, seal_key, storage_options};
+use super::output::{self, stdout_error};
 
 /// Creates and shows a token: through the running server with `command`, or otherwise with `alone` in the store.
 pub(super) fn run(
@@ -25,8 +24,7 @@ pub(super) fn run(
     show: impl FnOnce(&str) -> Result<()>,
     alone: impl AsyncFnOnce(&Storage, &Config) -> Result<()>,
 ) -> Result<()> {
-    let config = load_and_initialize(file)?;
-    owner::require_owner(&config)?;
+    let config = load_as_owner(file)?;
     let server = match &config.store {
         StoreLocation::Embedded(folder) => OperatorClient::connect(folder)?,
         StoreLocation::Database(_) => None,

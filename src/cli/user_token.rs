@@ -1,8 +1,6 @@
 //! `signet operator new-user-token`: creates a token of the projects API, for an operator with the seal key. An invited
 //! user has no token with which to create the first one.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use signet::clock::Clock;
 use signet::config::Config;
@@ -11,15 +9,15 @@ use signet::projects::Projects;
 use signet::server::operator;
 use signet::storage::Storage;
 
+use super::installation::ConfigFileArgument;
 use super::token_issue;
 
 const COMMAND: &str = "new-user-token";
 
 #[derive(clap::Args)]
 pub(crate) struct UserTokenArguments {
-    /// The configuration file, TOML.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFileArgument,
     /// Name or e-mail address of the user.
     #[arg(long, value_name = "NAME")]
     user: String,
@@ -28,7 +26,7 @@ pub(crate) struct UserTokenArguments {
 pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
     let user = &arguments.user;
     let command = json!({ "command": COMMAND, "user": user });
-    token_issue::run(&arguments.config, &command, show, async |storage, config| {
+    token_issue::run(&arguments.config.file, &command, show, async |storage, config| {
         issue_and_show(storage, config, user).await
     })
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server::verify::verify;
+use signet::storage::seal::SealKey;
 use signet::storage::verify::{Findings, VerifyTarget};
 use signet::storage::{Database, PostgresUrl};
 
@@ -16,8 +17,6 @@ use super::files::require_file;
 use super::output::try_print;
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::target_installation::{TargetInstallation, embedded_only_error};
-
-pub(super) const CERTIFICATES_UNIT: ProgressUnit = ProgressUnit::Items("certificates");
 
 #[derive(clap::Args)]
 pub(crate) struct VerifyBackupArguments {
@@ -54,16 +53,28 @@ pub(super) fn run(arguments: &VerifyBackupArguments) -> Result<(), CommandFailur
         }
         (None, Some(url)) => (VerifyTarget::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
         (None, None) => {
-            let own =
-                VerifyTarget::of(&options).ok_or_else(|| Error::invalid("FILE: name the copy to look through"))?;
+            let own = VerifyTarget::of(&options)
+                .ok_or_else(|| Error::invalid("FILE: must be given for an embedded store: the copy to verify"))?;
             (own, "the database".to_owned())
         }
     };
-    let display = ProgressDisplay::start("checking", CERTIFICATES_UNIT, &arguments.quiet);
-    let checked = verify(subject, options.seal_key, clock, &display.progress);
+    let checked = verify_with_progress(subject, options.seal_key, clock, &arguments.quiet);
     let findings = actix_rt::System::new().block_on(checked)?;
-    drop(display);
     print_findings(&name, &findings).map_err(CommandFailure::Finding)
+}
+
+/// Verifies a store and shows the progress.
+///
+/// # Errors
+/// Those of [`verify`].
+pub(super) async fn verify_with_progress(
+    subject: VerifyTarget,
+    seal_key: SealKey,
+    clock: Clock,
+    quiet: &QuietArgument,
+) -> Result<Findings> {
+    let display = ProgressDisplay::start("checking", ProgressUnit::Items("certificates"), quiet);
+    verify(subject, seal_key, clock, &display.progress).await
 }
 
 /// Resolves a path to a copy: a file, or the newest copy in a folder. For an installation with a database,

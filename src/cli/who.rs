@@ -33,9 +33,8 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
     let mut closed = Vec::new();
     for mount in &mounts {
         let reply = arguments.caller.ask(ClientRequest::get(&format!("{mount}cert-record/{serial}"))).await?;
-        let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
-            200 => found.push((mount, answer["data"].take())),
+            200 => found.push((mount, reply.data())),
             403 => closed.push(mount.as_str()),
             404 => {}
             _ => return Err(reply.refusal("")),

@@ -11,21 +11,12 @@ use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
 
 const MAX_AUDIT_DEVICES: usize = 16;
-/// Name of the device for a path alone.
+/// Name of the device if the setting is only a path.
 pub(super) const DEFAULT_DEVICE_NAME: &str = "file";
-const DEVICE_FIELDS: [&str; 11] = [
-    "type",
-    "name",
-    "file_path",
-    "mode",
-    "fsync",
-    "address",
-    "socket_type",
-    "write_timeout",
-    "log_raw",
-    "hmac_accessor",
-    "elide_list_responses",
-];
+/// Fields of a device, of a file only, and of a socket only.
+const DEVICE_FIELDS: [&str; 5] = ["type", "name", "log_raw", "hmac_accessor", "elide_list_responses"];
+const FILE_FIELDS: [&str; 3] = ["file_path", "mode", "fsync"];
+const SOCKET_FIELDS: [&str; 3] = ["address", "socket_type", "write_timeout"];
 
 pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<DeviceSettings> {
     let devices = match read.fields.value("audit") {
@@ -38,10 +29,10 @@ pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<DeviceSettings> 
     for device in devices {
         match device {
             Ok(device) if good.iter().any(|other| other.name == device.name) => {
-                read.problem("audit", "two devices have the same name");
+                read.report("audit", "two devices have the same name");
             }
             Ok(device) => good.push(device),
-            Err(error) => read.problem("audit", error.text()),
+            Err(error) => read.report("audit", error.text()),
         }
     }
     good
@@ -54,10 +45,11 @@ fn device(table: &Value) -> Result<DeviceSettings> {
         fields.set(name, value.clone());
     }
     if fields.has("prefix") {
-        return Err(Error::invalid("prefix is not supported: what a line begins with could make the file a program"));
+        return Err(Error::invalid("prefix is not supported: the start of the file could turn it into a program"));
     }
-    if fields.unknown(&DEVICE_FIELDS).next().is_some() {
-        return Err(Error::invalid(format!("a device has settings among {} alone", DEVICE_FIELDS.join(", "))));
+    let known = [&DEVICE_FIELDS[..], &FILE_FIELDS, &SOCKET_FIELDS].concat();
+    if fields.unknown(&known).next().is_some() {
+        return Err(Error::invalid(format!("unknown setting of a device; the settings are {}", known.join(", "))));
     }
     let kind = fields.text("type").ok().flatten().unwrap_or_default();
     let target = match &kind[..] {
@@ -66,18 +58,18 @@ fn device(table: &Value) -> Result<DeviceSettings> {
         "socket" => parse_socket_target(&fields)?,
         _ => return Err(Error::invalid("type must be file, stdout or socket")),
     };
-    let of_kind = |names: &[&str], of: &str| match names.iter().find(|name| fields.has(name)) {
+    let require_kind = |names: &[&str], of: &str| match names.iter().find(|name| fields.has(name)) {
         Some(name) if kind != of => Err(Error::invalid(format!("{name} is for devices of type {of}"))),
         _ => Ok(()),
     };
-    of_kind(&["file_path", "mode", "fsync"], "file")?;
-    of_kind(&["address", "socket_type", "write_timeout"], "socket")?;
+    require_kind(&FILE_FIELDS, "file")?;
+    require_kind(&SOCKET_FIELDS, "socket")?;
     let name = text(&fields, "name")?.unwrap_or(kind);
     if name.is_empty()
         || name.len() > MAX_NAME_LEN
         || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     {
-        return Err(Error::invalid("name must be of letters, digits, - and _"));
+        return Err(Error::invalid("name must consist of letters, digits, - and _"));
     }
     let defaults = DeviceSettings::new(name, target);
     Ok(DeviceSettings {
@@ -112,7 +104,7 @@ fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
         None | Some("tcp") if has_port => Peer::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
         Some("unix") => Peer::Unix(PathBuf::from(address)),
-        // UDP, because lost lines would go unnoticed.
+        // UDP is not supported, because lost lines would go unnoticed.
         Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
     };
     let timeout = fields.duration("write_timeout").ok().flatten().unwrap_or(Duration::from_secs(2));
@@ -181,7 +173,7 @@ mod tests {
             ("type = \"file\"", "audit: file_path must be"),
             ("type = \"file\"\nfile_path = \"/a\"\naddress = \"a:1\"", "audit: address is for devices of type socket"),
             ("type = \"stdout\"\nfsync = true", "audit: fsync is for devices of type file"),
-            ("type = \"stdout\"\ncolour = 1", "audit: a device has settings among"),
+            ("type = \"stdout\"\ncolour = 1", "audit: unknown setting of a device"),
             ("type = \"stdout\"\nname = \"a b\"", "audit: name must be"),
             ("type = \"stdout\"\nlog_raw = \"maybe\"", "audit: log_raw must be true or false"),
             ("type = \"socket\"\naddress = \"/run/log\"", "audit: address must be a host and a port"),

@@ -6,7 +6,7 @@ use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
 use crate::outbound::EgressPolicy;
 
 /// Parses the settings; missing ones get their defaults. The caller sets `reach`.
-pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
+pub(super) fn read_settings(read: &mut SettingReader<'_>) -> CloudSettings {
     let azure = AzureSettings::default();
     let google = GoogleSettings::default();
     let settings = CloudSettings {
@@ -16,7 +16,7 @@ pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
             vault_url_template: text(read, "azure_vault_url_template").unwrap_or(azure.vault_url_template),
             api_version: text(read, "azure_api_version").unwrap_or(azure.api_version),
             extra_suffixes: read
-                .one("azure_extra_suffixes", Fields::list, "a list of DNS names")
+                .optional("azure_extra_suffixes", Fields::list, "a list of DNS names")
                 .unwrap_or(azure.extra_suffixes),
             imds_url: text(read, "azure_imds_url").unwrap_or(azure.imds_url),
         },
@@ -25,16 +25,16 @@ pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
             token_url: text(read, "google_token_url").unwrap_or(google.token_url.clone()),
             metadata_url: text(read, "google_metadata_url").unwrap_or(google.metadata_url.clone()),
             credentials_dir: read.path("google_credentials_dir", "the absolute path of a folder"),
-            software_keys: read.one("google_software_keys", Fields::bool, "true or false").unwrap_or_default(),
+            software_keys: read.flag("google_software_keys"),
             ..google
         },
     };
     for (name, rule) in settings.problems() {
-        read.problem(name, rule);
+        read.report(name, rule);
     }
     settings
 }
 
 fn text(read: &mut SettingReader<'_>, name: &str) -> Option<String> {
-    read.one(name, Fields::text, "a text")
+    read.optional(name, Fields::text, "a text")
 }

@@ -21,7 +21,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Returns the variables for a configuration file. Those of the unit apply to files in its folder.
+    /// Returns the variables for a configuration file. The unit's variables apply only to files in the unit's folder.
     ///
     /// # Errors
     /// `Invalid` with the line of the unit's variables that is not `NAME=VALUE`.
@@ -42,12 +42,12 @@ impl Environment {
 
     /// Returns the value of a variable; the process overrides the unit. An empty one counts as unset.
     pub fn get(&self, name: &str) -> Option<String> {
-        self.own(name).or_else(|| self.unit.get(name).cloned())
+        process_variable(name).or_else(|| self.unit.get(name).cloned())
     }
 
     /// Describes a variable with the origin of its value.
     pub(super) fn describe(&self, name: &str) -> String {
-        let is_of_unit = self.own(name).is_none() && self.unit.contains_key(name);
+        let is_of_unit = process_variable(name).is_none() && self.unit.contains_key(name);
         format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
     }
 
@@ -59,22 +59,23 @@ impl Environment {
              chgrp signet {UNIT_VARIABLES} && chmod 640 {UNIT_VARIABLES}"
         ))
     }
+}
 
-    fn own(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok().filter(|value| !value.is_empty())
-    }
+/// Returns a non-empty variable of this process.
+fn process_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Parses lines `NAME=VALUE` as systemd does (systemd.exec(5), `EnvironmentFile=`): comments begin with `#` or `;`, and
 /// values may be quoted. Multi-line values are rejected.
 fn parse_variables(text: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES}: line {}: {rule}", at + 1));
+        let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES}: line {}: {rule}", index + 1));
         let (name, value) = line.split_once('=').ok_or_else(|| wrong("must be NAME=VALUE"))?;
         let value = unquote(value.trim()).ok_or_else(|| wrong("must be a value on one line, its quotes closed"))?;
         found.insert(name.trim().to_owned(), value);

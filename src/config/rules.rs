@@ -23,17 +23,16 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let mut read = SettingReader { fields, problems };
     let listen = read.listen();
     let store = read.store();
-    let (max_body, max_bodies_in_flight) = read.bodies();
-    let tls = tls::files(&mut read, listen);
-    let reach =
-        EgressPolicy { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() };
+    let (max_body, max_bodies_in_flight) = read.body_limits();
+    let tls = tls::read_files(&mut read, listen);
+    let reach = EgressPolicy { loopback: read.flag("outbound_loopback") };
     Config {
         listen,
-        tls_renewal: tls::renewal(&mut read, tls.as_ref()),
+        tls_renewal: tls::read_renewal(&mut read, tls.as_ref()),
         tls,
         metrics_listen: read.metrics_listen(listen),
         public_listen: read.public_listen(listen),
-        seal_key: seal::source(&mut read, &store),
+        seal_key: seal::read_source(&mut read, &store),
         store,
         workers: read.number("workers", 0, 1024),
         max_connections: read.number("max_connections", 0, 1_000_000),
@@ -42,7 +41,7 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         commit_queue: read.number("commit_queue", 1, 1 << 20),
         rsa_key_stock: read.rsa_key_stock(),
         http: HttpSettings {
-            compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
+            compat: read.flag("compat"),
             max_body,
             max_bodies_in_flight,
             max_duration: read.duration("max_request_duration", 1..=3600, "between 1s and 1h"),
@@ -61,9 +60,9 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         },
         audit: audit::read_devices(&mut read),
         log: read.log(),
-        pkcs11_libraries: read.libraries(),
-        cloud: CloudSettings { reach, ..cloud::settings(&mut read) },
-        logins: LoginSettings { reach, cloudb: cloudb::settings(&mut read) },
+        pkcs11_libraries: read.pkcs11_libraries(),
+        cloud: CloudSettings { reach, ..cloud::read_settings(&mut read) },
+        logins: LoginSettings { reach, cloudb: cloudb::read_settings(&mut read) },
     }
 }
 
@@ -74,32 +73,30 @@ impl SettingReader<'_> {
 
     /// Returns a URL with one of these schemes and without a path, because API paths are appended to it.
     fn origin(&mut self, name: &str, schemes: &[&str], rule: &str) -> Option<String> {
-        let text = self.one(name, Fields::text, rule)?;
-        let url = Url::parse(&text).ok().filter(|url| schemes.contains(&url.scheme()) && url.has_host());
-        let bare = url.filter(|url| {
-            url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
-        });
-        if bare.is_none() {
-            self.problem(name, &format!("must be {rule}"));
-        }
-        bare.map(|url| url.origin().ascii_serialization())
+        self.parsed(name, rule, |text| {
+            let url = Url::parse(text).ok().filter(|url| schemes.contains(&url.scheme()) && url.has_host());
+            let bare = url.filter(|url| {
+                url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
+            });
+            bare.map(|url| url.origin().ascii_serialization())
+        })
     }
 
-    /// Returns the limits for one request body and for all of them; one must fit.
-    fn bodies(&mut self) -> (usize, usize) {
+    /// Returns the size limit of one request body and of all bodies in memory, which must not be smaller.
+    fn body_limits(&mut self) -> (usize, usize) {
         let one = self.number("max_request_size", 1024, 64 << 20);
         let all = self.number("max_bodies_in_flight", 1 << 20, 1 << 40);
         if all < one {
-            self.problem("max_bodies_in_flight", "must not be less than max_request_size");
+            self.report("max_bodies_in_flight", "must not be less than max_request_size");
         }
         (one, all)
     }
 
-    /// Known clients limit their rate to a third of the limit, rounded down: below 4 they would send nothing.
+    /// Known clients allow bursts of 33 % of the limit, rounded down: below 4 that is 0, and they send nothing.
     fn projects_rate_limit(&mut self) -> u32 {
         match self.number("projects_rate_limit", 0, 1_000_000) {
             1..=3 => {
-                self.problem("projects_rate_limit", "must be 0, or 4 at least: clients cannot work with less");
+                self.report("projects_rate_limit", "must be 0 or at least 4: known clients send nothing below that");
                 0
             }
             limit => u32::try_from(limit).unwrap_or_default(),
@@ -107,31 +104,29 @@ impl SettingReader<'_> {
     }
 
     pub(super) fn rsa_key_stock(&mut self) -> StockSizes {
-        let mut of = |name: &str| self.number(name, 0, StockSizes::MAX_KEYS_PER_SIZE);
+        let mut keys_in_stock = |name: &str| self.number(name, 0, StockSizes::MAX_KEYS_PER_SIZE);
         StockSizes {
-            rsa_2048: of("rsa_key_stock.2048"),
-            rsa_3072: of("rsa_key_stock.3072"),
-            rsa_4096: of("rsa_key_stock.4096"),
+            rsa_2048: keys_in_stock("rsa_key_stock.2048"),
+            rsa_3072: keys_in_stock("rsa_key_stock.3072"),
+            rsa_4096: keys_in_stock("rsa_key_stock.4096"),
         }
     }
 
     fn serial_numbers(&mut self) -> SerialPrefix {
-        match self.fields.text("serial_numbers").ok().flatten().as_deref() {
-            Some("time") => SerialPrefix::Time,
-            Some("random") => SerialPrefix::Random,
-            _ => {
-                self.problem("serial_numbers", "must be time or random");
-                SerialPrefix::default()
-            }
-        }
+        let parse = |text: &str| match text {
+            "time" => Some(SerialPrefix::Time),
+            "random" => Some(SerialPrefix::Random),
+            _ => None,
+        };
+        self.parsed("serial_numbers", "time or random", parse).unwrap_or_default()
     }
 
     fn trusted_proxies(&mut self) -> Vec<IpNet> {
         let rule = "a list of networks such as 10.0.0.0/8, or of addresses";
-        let given = self.one("trusted_proxies", Fields::list, rule).unwrap_or_default();
+        let given = self.optional("trusted_proxies", Fields::list, rule).unwrap_or_default();
         let networks: Option<Vec<_>> = given.iter().map(|text| parse_network(text)).collect();
         if networks.is_none() {
-            self.problem("trusted_proxies", &format!("must be {rule}"));
+            self.report("trusted_proxies", &format!("must be {rule}"));
         }
         networks.unwrap_or_default()
     }
@@ -139,7 +134,7 @@ impl SettingReader<'_> {
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("metrics_listen")?;
         if listeners_overlap(address, listen) {
-            self.problem("metrics_listen", "must be another address than listen");
+            self.report("metrics_listen", "must be another address than listen");
         }
         Some(address)
     }
@@ -148,55 +143,49 @@ impl SettingReader<'_> {
         let address = self.address("public_listen")?;
         let metrics = self.fields.text("metrics_listen").ok().flatten().and_then(|text| text.parse().ok());
         if listeners_overlap(address, listen) || metrics.is_some_and(|metrics| listeners_overlap(address, metrics)) {
-            self.problem("public_listen", "must be another address than listen and metrics_listen");
+            self.report("public_listen", "must be another address than listen and metrics_listen");
         }
         Some(address)
     }
 
     fn store(&mut self) -> StoreLocation {
         let folder = self.path("data_dir", "the path of a folder");
-        match (folder, self.one("database_url", Fields::text, "a URL")) {
+        match (folder, self.optional("database_url", Fields::text, "a URL")) {
             (Some(folder), None) => return StoreLocation::Embedded(folder),
             (None, Some(url)) => {
                 if !is_database_url(&url) {
-                    self.problem("database_url", "must be a URL such as postgres://user:password@host:5432/database");
+                    self.report("database_url", "must be a URL such as postgres://user:password@host:5432/database");
                 }
                 return StoreLocation::Database(Secret::new(url));
             }
-            (Some(_), Some(_)) => self.problem("database_url", "must not be given with data_dir"),
-            (None, None) => self.problem("data_dir", "must be the path of a folder, unless database_url is set"),
+            (Some(_), Some(_)) => self.report("database_url", "must not be given with data_dir"),
+            (None, None) => self.report("data_dir", "must be the path of a folder, unless database_url is set"),
         }
         StoreLocation::Embedded(PathBuf::new())
     }
 
     pub(super) fn log(&mut self) -> LogSettings {
-        let access = self.one("log_access", Fields::bool, "true or false").unwrap_or_default();
+        let access = self.flag("log_access");
         LogSettings { filter: self.log_filter(), format: self.log_format(), access }
     }
 
     fn log_filter(&mut self) -> String {
         let rule = "off, error, warn, info, debug or trace, or target=level, joined by commas";
-        let text = self.one("log", Fields::text, rule).unwrap_or_default();
-        if !is_log_filter(&text) {
-            self.problem("log", &format!("must be {rule}"));
-        }
-        text
+        self.parsed("log", rule, |text| is_log_filter(text).then(|| text.to_owned())).unwrap_or_default()
     }
 
     fn log_format(&mut self) -> LogFormat {
-        match self.fields.text("log_format").ok().flatten().as_deref() {
-            Some("text") => LogFormat::Text,
-            Some("json") => LogFormat::Json,
-            _ => {
-                self.problem("log_format", "must be text or json");
-                LogFormat::Text
-            }
-        }
+        let parse = |text: &str| match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        };
+        self.parsed("log_format", "text or json", parse).unwrap_or_default()
     }
 
-    fn libraries(&mut self) -> BTreeMap<String, PathBuf> {
+    fn pkcs11_libraries(&mut self) -> BTreeMap<String, PathBuf> {
         let rule = "names of a-z, 0-9, _ and -, each once, with the absolute path of a library";
-        let given = self.one("pkcs11_libraries", Fields::map, rule).unwrap_or_default();
+        let given = self.optional("pkcs11_libraries", Fields::map, rule).unwrap_or_default();
         let libraries: BTreeMap<_, _> = given.into_iter().map(|(name, path)| (name, PathBuf::from(path))).collect();
         let is_name = |name: &str| {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
@@ -204,10 +193,11 @@ impl SettingReader<'_> {
         };
         // Without this, the last of several pairs with the same name would win.
         let pairs = self.fields.str("pkcs11_libraries").ok().flatten().filter(|text| !text.trim().starts_with('{'));
-        let once = pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());
+        let are_names_unique =
+            pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());
         // A relative path would be searched in directories that others may write to.
-        if !once || !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
-            self.problem("pkcs11_libraries", &format!("must be {rule}"));
+        if !are_names_unique || !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
+            self.report("pkcs11_libraries", &format!("must be {rule}"));
         }
         libraries
     }

@@ -30,21 +30,21 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the given source; by default the file `seal.key` in the data folder.
-pub(super) fn source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
+pub(super) fn read_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
-    let strange: [&[&str]; 2] = match kind.as_str() {
+    let other_settings: [&[&str]; 2] = match kind.as_str() {
         "file" => [PKCS11_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
         "pkcs11" => [FILE_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
         "cloudakms" => [FILE_SEAL_SETTINGS, PKCS11_SEAL_SETTINGS],
         _ => {
-            read.problem("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
+            read.report("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
             return SealKeySource::File(PathBuf::new());
         }
     };
-    for name in strange.concat() {
+    for name in other_settings.concat() {
         if read.fields.has(name) {
             // Settings of several types of seal are ambiguous, so none is preferred.
-            read.problem(name, &format!("must not be given with a seal of type {kind}"));
+            read.report(name, &format!("must not be given with a seal of type {kind}"));
         }
     }
     match kind.as_str() {
@@ -61,12 +61,12 @@ fn read_file_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> Seal
         (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
         (None, None, StoreLocation::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
         (None, None, StoreLocation::Database(_)) => {
-            read.problem("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
+            read.report("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
             SealKeySource::File(PathBuf::new())
         }
         (Some(file), Some(_), _) => {
             // Sealing with the wrong key cannot be undone, so none is preferred.
-            read.problem("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
+            read.report("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
             SealKeySource::File(file)
         }
     }
@@ -75,7 +75,7 @@ fn read_file_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> Seal
 fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     let slot = text(read, "seal.slot").and_then(|slot| {
         Pkcs11Settings::parse_slot(&slot).unwrap_or_else(|_| {
-            read.problem("seal.slot", "must be a decimal number");
+            read.report("seal.slot", "must be a decimal number");
             None
         })
     });
@@ -83,12 +83,12 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     let token = match (slot, label.is_empty()) {
         (Some(slot), true) => TokenAddress::Slot(slot),
         (Some(_), false) => {
-            read.problem("seal.slot", "must not be given with seal.token_label");
+            read.report("seal.slot", "must not be given with seal.token_label");
             TokenAddress::Label(label)
         }
         (None, is_empty) => {
             if is_empty && !read.fields.has("seal.slot") {
-                read.problem("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
+                read.report("seal.token_label", "a seal of type pkcs11 needs this setting or seal.slot");
             }
             TokenAddress::Label(label)
         }
@@ -96,18 +96,18 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     let key_label = text(read, "seal.key_label");
     let key_id = key_id(read);
     if key_label.is_none() && !read.fields.has("seal.key_id") {
-        read.problem("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
+        read.report("seal.key_label", "must be given with a seal of type pkcs11, or seal.key_id");
     }
     let mechanism = SealMechanism::from_name(&text(read, "seal.mechanism").unwrap_or_default());
     if mechanism.is_none() {
-        read.problem("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
+        read.report("seal.mechanism", "must be AES-GCM, RSA-OAEP or RSA-OAEP-SHA1");
     }
     let library = text(read, "seal.library").unwrap_or_default();
     if library.is_empty() {
-        read.problem("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
+        read.report("seal.library", "must be given with a seal of type pkcs11: a name from pkcs11_libraries");
     }
-    let pin = secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
-        read.problem("seal.pin_file", "must be given with a seal of type pkcs11, or SIGNET_SEAL_PIN");
+    let pin = read_secret(read, "seal.pin", "seal.pin_file").unwrap_or_else(|| {
+        read.report("seal.pin_file", "must be given with a seal of type pkcs11, or SIGNET_SEAL_PIN");
         SecretSource::File(PathBuf::new())
     });
     Pkcs11SealSettings { library, token, key_label, key_id, mechanism: mechanism.unwrap_or(SealMechanism::AesGcm), pin }
@@ -115,8 +115,8 @@ fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
 
 fn key_id(read: &mut SettingReader<'_>) -> Option<Vec<u8>> {
     let key_id = text(read, "seal.key_id")?;
-    Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.id().unwrap_or_else(|_| {
-        read.problem("seal.key_id", "must be the identifier in hexadecimal");
+    Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.key_id_bytes().unwrap_or_else(|_| {
+        read.report("seal.key_id", "must be the identifier in hexadecimal");
         None
     })
 }
@@ -127,26 +127,26 @@ fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
         region: text(read, "seal.region").unwrap_or_default(),
         endpoint: text(read, "seal.endpoint").unwrap_or_default(),
         access_key: text(read, "seal.access_key").unwrap_or_default(),
-        secret_key: secret(read, "seal.secret_key", "seal.secret_key_file"),
+        secret_key: read_secret(read, "seal.secret_key", "seal.secret_key_file"),
     };
     for (name, rule) in settings.problems() {
-        read.problem(name, &rule);
+        read.report(name, &rule);
     }
     settings
 }
 
 /// Returns a secret, given directly or by its file.
-fn secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
+fn read_secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
     let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
     let path = read.path(file, "the path of a file").map(SecretSource::File);
     if given.is_some() && path.is_some() {
-        read.problem(file, "must not be given with the secret itself in the environment");
+        read.report(file, "must not be given with the secret itself in the environment");
     }
     given.or(path)
 }
 
 fn text(read: &mut SettingReader<'_>, name: &str) -> Option<String> {
-    read.one(name, Fields::text, "a text").filter(|text| !text.is_empty())
+    read.optional(name, Fields::text, "a text").filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]

@@ -19,164 +19,152 @@ impl Setting {
     }
 }
 
-const fn setting(name: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { name, default, env_only: false, help }
+/// Declares the settings, with their defaults. The doc comment of a setting is its help text. A setting
+/// `in environment` is secret and not allowed in the file.
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $name:literal $(= $default:literal)? $(in $environment:ident)?;)+) => {
+        /// All settings.
+        pub const SETTINGS: &[Setting] = &[$(Setting {
+            name: $name,
+            default: concat!($($default)?),
+            env_only: !concat!($(stringify!($environment))?).is_empty(),
+            // Each line of a doc comment begins with a blank.
+            help: concat!($($help),+).split_at(1).1,
+        }),+];
+    };
 }
 
-const fn secret(name: &'static str, help: &'static str) -> Setting {
-    Setting { name, default: "", env_only: true, help }
+settings! {
+    /// Address and port to listen on; TLS is required except on the loopback.
+    "listen" = "127.0.0.1:8200";
+    /// PEM file of the certificate chain, the server's own first.
+    "tls_certificate_file";
+    /// PEM file of the private key of the certificate.
+    "tls_key_file";
+    /// Mount of this server that renews its certificate; the files are replaced.
+    "tls_renew.mount";
+    /// Role of that mount that issues the certificate.
+    "tls_renew.role";
+    /// Names in the certificate: host names and IP addresses by which clients reach this server.
+    "tls_renew.names";
+    /// Address and port of /metrics without a token, plain HTTP.
+    "metrics_listen";
+    /// Address and port of CRLs, OCSP and CA certificates for everyone, plain HTTP.
+    "public_listen";
+    /// Scheme and authority of public_listen for relying parties, for URLs in certificates.
+    "public_url";
+    /// Folder of the embedded store. This or database_url is required.
+    "data_dir";
+    /// PostgreSQL database instead of the embedded store.
+    "database_url";
+    /// File of the seal key, mode 0600; by default seal.key in data_dir.
+    "seal_key_file";
+    /// Seal key, instead of seal_key_file: 64 hexadecimal digits or base64 of 32 bytes.
+    "seal_key" in environment;
+    /// Location of the seal key: file, pkcs11 or cloudakms.
+    "seal.type" = "file";
+    /// Name of the library of a pkcs11 seal, from pkcs11_libraries.
+    "seal.library";
+    /// Slot number of the token of a pkcs11 seal; this or seal.token_label.
+    "seal.slot";
+    /// Label of the token of a pkcs11 seal.
+    "seal.token_label";
+    /// Label of the key of a pkcs11 seal; this or seal.key_id, or both.
+    "seal.key_label";
+    /// Identifier of the key of a pkcs11 seal, hexadecimal.
+    "seal.key_id";
+    /// Wrapping mechanism of a pkcs11 seal: AES-GCM, RSA-OAEP (with SHA-256) or RSA-OAEP-SHA1.
+    "seal.mechanism" = "AES-GCM";
+    /// File of the PIN of a pkcs11 seal's token, mode 0600.
+    "seal.pin_file";
+    /// PIN of a pkcs11 seal's token, instead of seal.pin_file.
+    "seal.pin" in environment;
+    /// Identifier, ARN or alias of the symmetric key of a cloudakms seal.
+    "seal.kms_key";
+    /// Region of the key of a cloudakms seal; default: the region in the process's environment.
+    "seal.region";
+    /// URL of the key service of a cloudakms seal, instead of the region's own.
+    "seal.endpoint";
+    /// Identifier of the access key of a cloudakms seal; default: the credential in the process's environment.
+    "seal.access_key";
+    /// File of the secret of seal.access_key, mode 0600.
+    "seal.secret_key_file";
+    /// Secret of seal.access_key, instead of seal.secret_key_file.
+    "seal.secret_key" in environment;
+    /// Threads that serve requests; 0 is one per core.
+    "workers" = "0";
+    /// Maximum number of connections; 0 derives it from the limit of open files, at most 10000.
+    "max_connections" = "0";
+    /// Maximum number of connections from one address; 0 is half of all.
+    "max_connections_per_address" = "0";
+    /// Maximum number of connections of public_listen; 0 is a quarter of all, at most 1000.
+    "public_max_connections" = "0";
+    /// Maximum number of writes in progress; further requests get 503.
+    "commit_queue" = "4096";
+    /// Number of 2048-bit RSA keys to keep in stock, at most 4096 keys; 0 disables the stock.
+    "rsa_key_stock.2048" = "512";
+    /// Number of 3072-bit RSA keys to keep in stock.
+    "rsa_key_stock.3072" = "0";
+    /// Number of 4096-bit RSA keys to keep in stock.
+    "rsa_key_stock.4096" = "0";
+    /// Maximum size of a request body, bytes.
+    "max_request_size" = "4194304";
+    /// Maximum bytes of request bodies in memory; further requests get 503.
+    "max_bodies_in_flight" = "268435456";
+    /// Maximum time for handling a request.
+    "max_request_duration" = "90s";
+    /// Maximum time for a request body to arrive.
+    "body_timeout" = "30s";
+    /// Accept the header names and verbs of known clients.
+    "compat" = "true";
+    /// Networks of the proxies whose X-Forwarded-For is trusted; none by default.
+    "trusted_proxies";
+    /// Scheme and authority of the server for clients, for absolute links.
+    "external_url";
+    /// Requests per second that a user of the projects API may make; 0 is no limit.
+    "projects_rate_limit" = "0";
+    /// Start of the serial numbers of certificates: time, or random.
+    "serial_numbers" = "time";
+    /// Audit devices, which record every request and response: tables, or the path of one file.
+    "audit";
+    /// Log filter: a level (off, error, warn, info, debug, trace), or target=level pairs joined by commas.
+    "log" = "info";
+    /// Log a line for every request, at level info with target signet::access.
+    "log_access" = "true";
+    /// Format of log lines: text or json.
+    "log_format" = "text";
+    /// PKCS#11 libraries by name: a table, or NAME=PATH pairs joined by commas.
+    "pkcs11_libraries";
+    /// Folder of the credential files that managed keys of type cloudckms may name.
+    "google_credentials_dir";
+    /// Base URL of the key service of cloudckms.
+    "google_endpoint" = "https://cloudkms.googleapis.com";
+    /// URL where a service account of cloudckms gets its access tokens.
+    "google_token_url" = "https://oauth2.googleapis.com/token";
+    /// Base URL of the service that issues the tokens of the machine's own account, for cloudckms.
+    "google_metadata_url" = "http://metadata.google.internal";
+    /// Generate keys of cloudckms in software instead of in a hardware module.
+    "google_software_keys" = "false";
+    /// Base URL of the directory for cloudbkeyvault; overrides the URL of a key's environment.
+    "azure_authority_url";
+    /// Base URL of a key store of cloudbkeyvault, with parameters of the key in braces.
+    "azure_vault_url_template" = "https://{vault_name}.{resource}";
+    /// Version of the interface of the key stores of cloudbkeyvault.
+    "azure_api_version" = "7.4";
+    /// DNS suffixes that the resource of a cloudbkeyvault key may end in, in addition to the provider's.
+    "azure_extra_suffixes";
+    /// Base URL of the service that issues the tokens of the machine's own identity, for cloudbkeyvault.
+    "azure_imds_url" = "http://169.254.169.254";
+    /// Allow auth methods, managed keys and policy engines to call this machine.
+    "outbound_loopback" = "false";
+    /// Base URL of the directory for cloudb auth methods; overrides the URL of their cloud.
+    "cloudb.authority_url";
+    /// Base URL of the resource API for cloudb auth methods; overrides the URL of their cloud.
+    "cloudb.arm_url";
+    /// Base URL of the application API for cloudb auth methods; overrides the URL of their cloud.
+    "cloudb.graph_url";
+    /// Base URL of the service of the machine's own identity, for auth methods of type cloudb.
+    "cloudb.imds_url" = "http://169.254.169.254";
+    /// PEM file of the trusted authorities for the services of cloudb, instead of the system's.
+    "cloudb.ca_file";
 }
-
-/// All settings.
-pub const SETTINGS: &[Setting] = &[
-    setting("listen", "127.0.0.1:8200", "Address and port to listen on; TLS is required except on the loopback."),
-    setting("tls_certificate_file", "", "PEM file of the certificate chain, the server's own first."),
-    setting("tls_key_file", "", "PEM file of the private key of the certificate."),
-    setting("tls_renew.mount", "", "Mount of this server that renews its certificate; the files are replaced."),
-    setting("tls_renew.role", "", "Role of that mount that issues the certificate."),
-    setting(
-        "tls_renew.names",
-        "",
-        "Names in the certificate: host names and IP addresses by which clients reach this server.",
-    ),
-    setting("metrics_listen", "", "Address and port of /metrics without a token, plain HTTP."),
-    setting("public_listen", "", "Address and port of CRLs, OCSP and CA certificates for everyone, plain HTTP."),
-    setting(
-        "public_url",
-        "",
-        "Scheme and authority that relying parties reach public_listen by, for URLs in certificates.",
-    ),
-    setting("data_dir", "", "Folder of the embedded store. This or database_url is required."),
-    setting("database_url", "", "PostgreSQL database instead of the embedded store."),
-    setting("seal_key_file", "", "File of the seal key, mode 0600; by default seal.key in data_dir."),
-    secret("seal_key", "The seal key itself, instead of a file: 64 hexadecimal digits or base64 of 32 bytes."),
-    setting("seal.type", "file", "Where the seal key is: file, pkcs11 or cloudakms."),
-    setting("seal.library", "", "Name of the library of a pkcs11 seal, from pkcs11_libraries."),
-    setting("seal.slot", "", "Number of the slot of its token; this or seal.token_label."),
-    setting("seal.token_label", "", "Label of its token."),
-    setting("seal.key_label", "", "Label of its key; this or seal.key_id, or both."),
-    setting("seal.key_id", "", "Identifier of its key, hexadecimal."),
-    setting(
-        "seal.mechanism",
-        "AES-GCM",
-        "Its mechanism for wrapping: AES-GCM, RSA-OAEP (with SHA-256) or RSA-OAEP-SHA1.",
-    ),
-    setting("seal.pin_file", "", "File of the PIN of its token, mode 0600."),
-    secret("seal.pin", "The PIN itself, instead of a file."),
-    setting("seal.kms_key", "", "Identifier, ARN or alias of the symmetric key of a cloudakms seal."),
-    setting("seal.region", "", "Its region; by default that of the process's environment."),
-    setting("seal.endpoint", "", "URL of the service, instead of the region's own."),
-    setting(
-        "seal.access_key",
-        "",
-        "Identifier of its access key; without one the credential is that of the process's environment.",
-    ),
-    setting("seal.secret_key_file", "", "File of the secret of that access key, mode 0600."),
-    secret("seal.secret_key", "The secret itself, instead of a file."),
-    setting("workers", "0", "Threads that serve requests; 0 is one per core."),
-    setting(
-        "max_connections",
-        "0",
-        "Maximum number of connections; 0 derives it from the limit of open files, at most 10000.",
-    ),
-    setting("max_connections_per_address", "0", "Maximum number of connections from one address; 0 is half of all."),
-    setting(
-        "public_max_connections",
-        "0",
-        "Maximum number of connections of public_listen; 0 is a quarter of all, at most 1000.",
-    ),
-    setting("commit_queue", "4096", "Maximum number of writes in progress; further requests get 503."),
-    setting(
-        "rsa_key_stock.2048",
-        "512",
-        "Number of 2048-bit RSA keys to keep in stock, at most 4096 keys; 0 disables the stock.",
-    ),
-    setting("rsa_key_stock.3072", "0", "The same for 3072 bits."),
-    setting("rsa_key_stock.4096", "0", "The same for 4096 bits."),
-    setting("max_request_size", "4194304", "Largest request body, bytes."),
-    setting(
-        "max_bodies_in_flight",
-        "268435456",
-        "Maximum bytes of request bodies in memory; further requests get 503.",
-    ),
-    setting("max_request_duration", "90s", "Longest time a request may take."),
-    setting("body_timeout", "30s", "Longest time a request body may take to arrive."),
-    setting("compat", "true", "Accept the header names and verbs of known clients."),
-    setting("trusted_proxies", "", "Networks of the proxies whose X-Forwarded-For is trusted; none by default."),
-    setting("external_url", "", "Scheme and authority that clients reach the server by, for absolute links."),
-    setting("projects_rate_limit", "0", "Requests per second that a user of the projects API may make; 0 is no limit."),
-    setting("serial_numbers", "time", "Start of the serial numbers of certificates: time, or random."),
-    setting("audit", "", "Audit devices, which record every request and response: tables, or the path of one file."),
-    setting(
-        "log",
-        "info",
-        "Log filter: a level (off, error, warn, info, debug, trace), or target=level pairs joined by commas.",
-    ),
-    setting("log_access", "true", "Log a line for every request, at level info with target signet::access."),
-    setting("log_format", "text", "Format of log lines: text or json."),
-    setting("pkcs11_libraries", "", "PKCS#11 libraries by name: a table, or NAME=PATH pairs joined by commas."),
-    setting(
-        "google_credentials_dir",
-        "",
-        "Folder of the credential files that managed keys of type cloudckms may name.",
-    ),
-    setting("google_endpoint", "https://cloudkms.googleapis.com", "Base URL of the key service of cloudckms."),
-    setting(
-        "google_token_url",
-        "https://oauth2.googleapis.com/token",
-        "URL where a service account of cloudckms gets its access tokens.",
-    ),
-    setting(
-        "google_metadata_url",
-        "http://metadata.google.internal",
-        "Base URL of the service that issues the tokens of the machine's own account, for cloudckms.",
-    ),
-    setting("google_software_keys", "false", "Generate keys of cloudckms in software instead of in a hardware module."),
-    setting(
-        "azure_authority_url",
-        "",
-        "Base URL of the directory for cloudbkeyvault; overrides the URL of a key's environment.",
-    ),
-    setting(
-        "azure_vault_url_template",
-        "https://{vault_name}.{resource}",
-        "Base URL of a key store of cloudbkeyvault, with parameters of the key in braces.",
-    ),
-    setting("azure_api_version", "7.4", "Version of the interface of the key stores of cloudbkeyvault."),
-    setting(
-        "azure_extra_suffixes",
-        "",
-        "DNS suffixes that the resource of a cloudbkeyvault key may end in, in addition to the provider's.",
-    ),
-    setting(
-        "azure_imds_url",
-        "http://169.254.169.254",
-        "Base URL of the service that issues the tokens of the machine's own identity, for cloudbkeyvault.",
-    ),
-    setting("outbound_loopback", "false", "Allow auth methods, managed keys and policy engines to call this machine."),
-    setting(
-        "cloudb.authority_url",
-        "",
-        "Base URL of the directory for cloudb auth methods; overrides the URL of their cloud.",
-    ),
-    setting(
-        "cloudb.arm_url",
-        "",
-        "Base URL of the resource API for cloudb auth methods; overrides the URL of their cloud.",
-    ),
-    setting(
-        "cloudb.graph_url",
-        "",
-        "Base URL of the application API for cloudb auth methods; overrides the URL of their cloud.",
-    ),
-    setting(
-        "cloudb.imds_url",
-        "http://169.254.169.254",
-        "Base URL of the service of the machine's own identity, for auth methods of type cloudb.",
-    ),
-    setting(
-        "cloudb.ca_file",
-        "",
-        "PEM file of the certificate authorities of these four services, instead of the system's.",
-    ),
-];

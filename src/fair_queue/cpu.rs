@@ -12,7 +12,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::{CallerClass, FairQueue, QueueCaller, QueueFull};
+use super::{CallerClass, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
@@ -56,7 +56,7 @@ pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() 
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
     // A process that was started with a lower priority, such as a backup, may not raise that of its threads.
-    if rustix::process::getpriority_process(None).is_ok_and(|own| own >= nice) {
+    if rustix::process::getpriority_process(None).is_ok_and(|current| current >= nice) {
         return;
     }
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
@@ -146,28 +146,25 @@ impl CpuQueue {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let (reply, done) = oneshot::channel();
-        self.push(caller, Box::new(CpuWork { work, reply }))?;
+        self.push(caller, Box::new(CpuWork { work, reply }));
         done.await.map_err(Error::internal)?
     }
 
-    fn push(&self, caller: QueueCaller, job: Box<dyn CpuJob>) -> Result<()> {
+    fn push(&self, caller: QueueCaller, job: Box<dyn CpuJob>) {
         let mut state = self.lock();
         let queue = state.of(caller.class);
-        let displaced = match caller.is_bounded() {
-            true => Some(
-                queue
-                    .admit(caller.caller_id, MAX_WAITING_PER_CLASS, |job| job.is_void())
-                    .map_err(|QueueFull| busy_error())?,
-            ),
-            false => None,
+        let displaced = if caller.is_bounded() {
+            let max = MAX_WAITING_PER_CLASS;
+            Some(queue.push_bounded(caller.caller_id, job, max, MAX_WAITING_PER_CALLER, |job| job.is_void()))
+        } else {
+            queue.push(caller.caller_id, job);
+            None
         };
-        queue.push(caller.caller_id, job);
         drop(state);
         self.0.changed.notify_one();
         if let Some(job) = displaced.and_then(|displaced| displaced.refused) {
             job.refuse(busy_error());
         }
-        Ok(())
     }
 
     /// Waits for the next job whose caller still waits for the result.
@@ -222,7 +219,6 @@ mod tests {
     use futures_util::{FutureExt as _, poll};
 
     use super::*;
-    use crate::fair_queue::MAX_WAITING_PER_CALLER;
 
     type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
 

@@ -3,6 +3,8 @@
 //! `resource!` declares each field of a resource once. The stored struct, its defaults, the list of field names and the
 //! tables by which simple fields are read and rendered come from that declaration.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -62,6 +64,10 @@ pub trait Resource: Default + 'static {
     const DURATIONS: &'static [FieldSlot<Self, DurationText>];
     /// The texts.
     const TEXTS: &'static [FieldSlot<Self, String>];
+    /// The durations that are kept without their text.
+    const TIMESPANS: &'static [FieldSlot<Self, Duration>];
+    /// The whole numbers.
+    const INTEGERS: &'static [FieldSlot<Self, i64>];
     /// The lists of texts.
     const LISTS: &'static [ListFieldSlot<Self>];
     /// The secret texts.
@@ -78,12 +84,50 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Renders all simple fields except the secrets.
+    /// Reads the texts, of at most `max_bytes` bytes; absent ones are unchanged.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    fn merge_texts(&mut self, fields: &Fields, max_bytes: usize) -> Result<()> {
+        for slot in Self::TEXTS {
+            slot.set_if_given(self, fields.text_within(slot.name, max_bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Reads the durations and the whole numbers; absent ones are unchanged.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    fn merge_numbers(&mut self, fields: &Fields) -> Result<()> {
+        for slot in Self::TIMESPANS {
+            slot.set_if_given(self, fields.duration(slot.name)?);
+        }
+        for slot in Self::INTEGERS {
+            slot.set_if_given(self, fields.int(slot.name)?);
+        }
+        Ok(())
+    }
+
+    /// Reads the lists; absent ones are unchanged.
+    ///
+    /// # Errors
+    /// `Invalid` naming the field.
+    fn merge_lists(&mut self, fields: &Fields) -> Result<()> {
+        for ListFieldSlot { slot, limit } in Self::LISTS {
+            slot.set_if_given(self, fields.list_within(slot.name, *limit)?);
+        }
+        Ok(())
+    }
+
+    /// Renders all simple fields except the secrets. Time spans are whole seconds, rounded down.
     fn to_members(&self) -> Map<String, Value> {
         let mut members = Map::new();
         members.extend(Self::FLAGS.iter().map(|slot| slot.to_member(self)));
         members.extend(Self::SECONDS.iter().map(|slot| slot.to_member(self)));
         members.extend(Self::DURATIONS.iter().map(|slot| slot.to_member(self)));
+        members.extend(Self::TIMESPANS.iter().map(|slot| (slot.name.to_owned(), (slot.get)(self).as_secs().into())));
+        members.extend(Self::INTEGERS.iter().map(|slot| slot.to_member(self)));
         members.extend(Self::TEXTS.iter().map(|slot| slot.to_member(self)));
         members.extend(Self::LISTS.iter().map(|list| list.slot.to_member(self)));
         members
@@ -98,6 +142,8 @@ pub trait Resource: Default + 'static {
 /// | `flag` | `bool` | the member |
 /// | `seconds` | `u64` | the member |
 /// | `duration` | [`DurationText`] | the member |
+/// | `timespan` | [`Duration`] | the member |
+/// | `integer` | `i64` | the member |
 /// | `text` | `String` | the member |
 /// | `secret` | [`Secret`] | the member |
 /// | `list(LIMIT)` | `Vec<String>` | the member |
@@ -117,6 +163,8 @@ macro_rules! resource {
                 $(flag $flag:ident)?
                 $(seconds $seconds:ident)?
                 $(duration $duration:ident)?
+                $(timespan $timespan:ident)?
+                $(integer $integer:ident)?
                 $(text $text:ident)?
                 $(secret $secret:ident)?
                 $(list($limit:expr) $list:ident)?
@@ -135,6 +183,8 @@ macro_rules! resource {
                 $($visibility $flag: bool)?
                 $($visibility $seconds: u64)?
                 $($visibility $duration: $crate::clock::DurationText)?
+                $($visibility $timespan: std::time::Duration)?
+                $($visibility $integer: i64)?
                 $($visibility $text: String)?
                 $($visibility $secret: $crate::secret::Secret)?
                 $($visibility $list: Vec<String>)?
@@ -148,7 +198,8 @@ macro_rules! resource {
             fn default() -> Self {
                 Self {
                     $(
-                        $($flag)? $($seconds)? $($duration)? $($text)? $($secret)? $($list)? $($value)? $($stored)?:
+                        $($flag)? $($seconds)? $($duration)? $($timespan)? $($integer)? $($text)? $($secret)? $($list)?
+                        $($value)? $($stored)?:
                             $crate::fields::resource!(@default $($default)?),
                     )+
                 }
@@ -160,6 +211,8 @@ macro_rules! resource {
                 $(stringify!($flag),)?
                 $(stringify!($seconds),)?
                 $(stringify!($duration),)?
+                $(stringify!($timespan),)?
+                $(stringify!($integer),)?
                 $(stringify!($text),)?
                 $(stringify!($secret),)?
                 $(stringify!($list),)?
@@ -172,6 +225,10 @@ macro_rules! resource {
                 &[$($($crate::fields::resource!(@slot $seconds),)?)+];
             const DURATIONS: &'static [$crate::fields::FieldSlot<Self, $crate::clock::DurationText>] =
                 &[$($($crate::fields::resource!(@slot $duration),)?)+];
+            const TIMESPANS: &'static [$crate::fields::FieldSlot<Self, std::time::Duration>] =
+                &[$($($crate::fields::resource!(@slot $timespan),)?)+];
+            const INTEGERS: &'static [$crate::fields::FieldSlot<Self, i64>] =
+                &[$($($crate::fields::resource!(@slot $integer),)?)+];
             const TEXTS: &'static [$crate::fields::FieldSlot<Self, String>] =
                 &[$($($crate::fields::resource!(@slot $text),)?)+];
             const SECRETS: &'static [$crate::fields::FieldSlot<Self, $crate::secret::Secret>] =

@@ -20,7 +20,7 @@ pub struct ListLimit {
     /// Maximum bytes per entry; for a map, name and value together.
     pub bytes: usize,
     /// `true` if a list of only empty entries is rejected, see [`ListLimit::rejecting_only_empty`].
-    pub limits: bool,
+    pub rejects_only_empty: bool,
 }
 
 impl ListLimit {
@@ -29,15 +29,15 @@ impl ListLimit {
     /// The entries of a body, of any length: policies must see every value that another reader might accept.
     pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
 
-    /// A cap on the number of entries and the bytes of each.
+    /// A limit on the number of entries and the bytes of each.
     pub const fn new(entries: usize, bytes: usize) -> Self {
-        Self { entries, bytes, limits: false }
+        Self { entries, bytes, rejects_only_empty: false }
     }
 
     /// For a list that restricts something and that restricts nothing when it is empty. Such a list of only empty
     /// entries, as an unset variable produces it, is rejected: dropping the entries would lift the restriction.
     pub const fn rejecting_only_empty(self) -> Self {
-        Self { limits: true, ..self }
+        Self { rejects_only_empty: true, ..self }
     }
 
     /// Validates a list that was read before.
@@ -64,11 +64,11 @@ pub(super) enum ListError {
 
 impl ListError {
     /// Builds the error with the field name and the violated limit.
-    pub(super) fn of(self, name: &str, wanted: &str, cap: ListLimit) -> Error {
+    pub(super) fn of(self, name: &str, wanted: &str, limit: ListLimit) -> Error {
         match self {
             Self::WrongType => type_error(name, wanted),
-            Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are allowed", cap.entries)),
-            Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
+            Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are allowed", limit.entries)),
+            Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", limit.bytes)),
             Self::OnlyEmptyEntries => {
                 Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []"))
             }
@@ -78,40 +78,40 @@ impl ListError {
 
 /// Reads a list from JSON, from JSON in a text, or from a text. The text is `split` at commas, or is the only entry.
 /// Entries are trimmed, and empty ones dropped.
-pub(super) fn parse_list(value: &Value, split: bool, cap: ListLimit) -> Result<Vec<String>, ListError> {
+pub(super) fn parse_list(value: &Value, split: bool, limit: ListLimit) -> Result<Vec<String>, ListError> {
     match value {
-        Value::Array(items) => scalar_entries(items, cap),
+        Value::Array(items) => scalar_entries(items, limit),
         Value::String(text) if text.is_empty() => Ok(Vec::new()),
-        Value::String(text) => match parse_embedded(text, '[', cap)? {
-            Some(Value::Array(items)) => scalar_entries(&items, cap),
-            _ if split => trim_entries(split_entries(text, cap)?.map(str::to_owned), cap),
-            _ => trim_entries([text.clone()], cap),
+        Value::String(text) => match parse_embedded(text, '[', limit)? {
+            Some(Value::Array(items)) => scalar_entries(&items, limit),
+            _ if split => trim_entries(split_entries(text, limit)?.map(str::to_owned), limit),
+            _ => trim_entries([text.clone()], limit),
         },
-        other => trim_entries([scalar_text(other).ok_or(ListError::WrongType)?], cap),
+        other => trim_entries([scalar_text(other).ok_or(ListError::WrongType)?], limit),
     }
 }
 
 /// Reads a map from JSON, a list of `k=v` texts, JSON in a text, or a comma-separated text of `k=v` pairs.
-pub(super) fn parse_map(value: &Value, cap: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
+pub(super) fn parse_map(value: &Value, limit: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
     match value {
-        Value::Object(members) => object_entries(members, cap),
-        Value::Array(items) => parse_pairs(scalar_entries(items, cap)?.iter().map(String::as_str), cap),
+        Value::Object(members) => object_entries(members, limit),
+        Value::Array(items) => parse_pairs(scalar_entries(items, limit)?.iter().map(String::as_str), limit),
         Value::String(text) if text.trim().is_empty() => Ok(BTreeMap::new()),
-        Value::String(text) => match parse_embedded(text, '{', cap)? {
-            Some(Value::Object(members)) => object_entries(&members, cap),
-            _ => parse_pairs(split_entries(text, cap)?, cap),
+        Value::String(text) => match parse_embedded(text, '{', limit)? {
+            Some(Value::Object(members)) => object_entries(&members, limit),
+            _ => parse_pairs(split_entries(text, limit)?, limit),
         },
         _ => Err(ListError::WrongType),
     }
 }
 
 /// Parses the JSON in a text that begins with `begin`; `None` if the text is not JSON after all.
-fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Value>, ListError> {
+fn parse_embedded(text: &str, begin: char, limit: ListLimit) -> Result<Option<Value>, ListError> {
     if !text.trim_start().starts_with(begin) {
         return Ok(None);
     }
     // The outermost value counts as well.
-    let budget = Cell::new(cap.entries + 1);
+    let budget = Cell::new(limit.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
     match (BoundedValueSeed { depth: 1, budget: &budget, max_text_bytes: usize::MAX, max_elements: usize::MAX })
         .deserialize(&mut json)
@@ -125,59 +125,59 @@ fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Valu
     }
 }
 
-fn split_entries(text: &str, cap: ListLimit) -> Result<std::str::Split<'_, char>, ListError> {
-    if text.bytes().filter(|b| *b == b',').count() >= cap.entries {
+fn split_entries(text: &str, limit: ListLimit) -> Result<std::str::Split<'_, char>, ListError> {
+    if text.bytes().filter(|b| *b == b',').count() >= limit.entries {
         return Err(ListError::TooManyEntries);
     }
     Ok(text.split(','))
 }
 
-fn scalar_entries(items: &[Value], cap: ListLimit) -> Result<Vec<String>, ListError> {
-    if items.len() > cap.entries {
+fn scalar_entries(items: &[Value], limit: ListLimit) -> Result<Vec<String>, ListError> {
+    if items.len() > limit.entries {
         return Err(ListError::TooManyEntries);
     }
-    trim_entries(items.iter().map(scalar_text).collect::<Option<Vec<_>>>().ok_or(ListError::WrongType)?, cap)
+    trim_entries(items.iter().map(scalar_text).collect::<Option<Vec<_>>>().ok_or(ListError::WrongType)?, limit)
 }
 
-fn trim_entries(items: impl IntoIterator<Item = String>, cap: ListLimit) -> Result<Vec<String>, ListError> {
+fn trim_entries(items: impl IntoIterator<Item = String>, limit: ListLimit) -> Result<Vec<String>, ListError> {
     let mut tidied = Vec::new();
     let mut blanks = false;
     for item in items {
         match item.trim() {
             "" => blanks = true,
-            text if text.len() > cap.bytes => return Err(ListError::EntryTooLong),
+            text if text.len() > limit.bytes => return Err(ListError::EntryTooLong),
             text if text.len() == item.len() => tidied.push(item),
             text => tidied.push(text.to_owned()),
         }
     }
-    if cap.limits && blanks && tidied.is_empty() {
+    if limit.rejects_only_empty && blanks && tidied.is_empty() {
         return Err(ListError::OnlyEmptyEntries);
     }
     Ok(tidied)
 }
 
-fn object_entries(members: &Map<String, Value>, cap: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
-    if members.len() > cap.entries {
+fn object_entries(members: &Map<String, Value>, limit: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
+    if members.len() > limit.entries {
         return Err(ListError::TooManyEntries);
     }
     let pair =
-        |(name, value): (&String, &Value)| checked_pair(name, &scalar_text(value).ok_or(ListError::WrongType)?, cap);
+        |(name, value): (&String, &Value)| checked_pair(name, &scalar_text(value).ok_or(ListError::WrongType)?, limit);
     members.iter().map(pair).collect()
 }
 
 fn parse_pairs<'a>(
     items: impl Iterator<Item = &'a str>,
-    cap: ListLimit,
+    limit: ListLimit,
 ) -> Result<BTreeMap<String, String>, ListError> {
     let pair = |item: &str| {
         let (name, value) = item.split_once('=').ok_or(ListError::WrongType)?;
-        checked_pair(name.trim(), value.trim(), cap)
+        checked_pair(name.trim(), value.trim(), limit)
     };
     items.map(pair).collect()
 }
 
-fn checked_pair(name: &str, value: &str, cap: ListLimit) -> Result<(String, String), ListError> {
-    if name.len() + value.len() > cap.bytes {
+fn checked_pair(name: &str, value: &str, limit: ListLimit) -> Result<(String, String), ListError> {
+    if name.len() + value.len() > limit.bytes {
         return Err(ListError::EntryTooLong);
     }
     Ok((name.to_owned(), value.to_owned()))
@@ -204,9 +204,10 @@ mod tests {
 
     #[test]
     fn list_limit_applies_to_all_forms() {
-        for at_cap in [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
+        for at_limit in
+            [json!(["a", "b", "c"]), json!("a,b,c"), json!("[\"a\",\"b\",\"c\"]"), json!(" [\"a\",\"b\",1] ")]
         {
-            assert_eq!(one(at_cap).list_within("f", FEW).unwrap().unwrap().len(), 3);
+            assert_eq!(one(at_limit).list_within("f", FEW).unwrap().unwrap().len(), 3);
         }
         for above in
             [json!(["a", "b", "c", "d"]), json!("a,b,c,d"), json!(",,,"), json!("[1,2,3,4]"), json!("[1,2,3,4")]
@@ -221,8 +222,8 @@ mod tests {
 
     #[test]
     fn map_limit_applies_to_all_forms() {
-        for at_cap in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
-            assert_eq!(one(at_cap).map_within("f", FEW).unwrap().unwrap().len(), 3);
+        for at_limit in [json!({"a":1,"b":2,"c":3}), json!(["a=1", "b=2", "c=3"]), json!("a=1,b=2,c=3")] {
+            assert_eq!(one(at_limit).map_within("f", FEW).unwrap().unwrap().len(), 3);
         }
         for above in [
             json!({"a":1,"b":2,"c":3,"d":4}),
@@ -267,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_is_longer_than_its_cap(text in "[a-c,\\[\\]\" ]{0,40}") {
+        fn no_list_is_longer_than_its_limit(text in "[a-c,\\[\\]\" ]{0,40}") {
             if let Ok(Some(list)) = one(json!(text)).list_within("f", FEW) {
                 prop_assert!(list.len() <= FEW.entries && list.iter().all(|entry| entry.len() <= FEW.bytes));
             }

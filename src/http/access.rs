@@ -59,7 +59,8 @@ pub struct AccessLogEntry {
     pub who: RequestCaller,
     /// Address of the caller.
     pub from: Option<IpAddr>,
-    written: bool,
+    /// `true` if no log line remains to be written.
+    is_logged: bool,
 }
 
 impl AccessLogEntry {
@@ -70,12 +71,12 @@ impl AccessLogEntry {
         let who = RequestCaller::Anonymous;
         let from = None;
         traffic::note_activity(started);
-        Self { started, id, trace, route, mount, who, from, written: !access::is_enabled() }
+        Self { started, id, trace, route, mount, who, from, is_logged: !access::is_enabled() }
     }
 
     /// Sets the caller of a request of the projects API.
-    pub fn subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
-        if let (false, Some(caller)) = (self.written, caller) {
+    pub fn set_subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
+        if let (false, Some(caller)) = (self.is_logged, caller) {
             self.who = RequestCaller::Subject(caller.name());
         }
     }
@@ -95,7 +96,7 @@ impl AccessLogEntry {
     }
 
     fn write(&mut self, status: u16) {
-        if std::mem::replace(&mut self.written, true) {
+        if std::mem::replace(&mut self.is_logged, true) {
             return;
         }
         let caller = match &self.who {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_brackets_are_as_clients_write_them() {
+    fn forwarded_address_may_have_a_port_and_brackets() {
         for text in ["198.51.100.1", "198.51.100.1:80", "::ffff:198.51.100.1", "[::ffff:198.51.100.1]:80"] {
             assert_eq!(parse_address(text), Some("198.51.100.1".parse().unwrap()), "{text}");
         }

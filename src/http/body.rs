@@ -34,7 +34,7 @@ const UNCOUNTED_BODY_BYTES: usize = 16 << 10;
 /// The budget for a body, and its sender.
 #[derive(Clone, Copy)]
 pub struct BodyBudget<'a> {
-    /// The budget.
+    /// The memory budget that all request bodies share.
     pub bodies: &'a SenderBudget,
     /// Returns the sender. Called for large bodies only.
     pub sender: &'a dyn Fn() -> Sender,
@@ -71,7 +71,7 @@ pub async fn read_limited(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    share: BodyBudget<'_>,
+    budget: BodyBudget<'_>,
     time: Duration,
 ) -> Result<(Bytes, SenderReservation)> {
     let read = async {
@@ -81,7 +81,7 @@ pub async fn read_limited(
         if content_length(headers).is_some_and(|length| length > limit as u64) {
             return Err(discard_and_return(payload, too_large()).await);
         }
-        match collect_chunks(headers, &mut payload, limit, share).await {
+        match collect_chunks(headers, &mut payload, limit, budget).await {
             Ok((body, _)) if body.len() > limit => {
                 drop(body);
                 Err(discard_and_return(payload, too_large()).await)
@@ -103,11 +103,11 @@ pub async fn read_truncated(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    share: BodyBudget<'_>,
+    budget: BodyBudget<'_>,
     time: Duration,
 ) -> Result<Bytes> {
     let read = async {
-        match collect_chunks(headers, &mut payload, limit, share).await {
+        match collect_chunks(headers, &mut payload, limit, budget).await {
             Ok((bytes, reservation)) => {
                 if bytes.len() > limit {
                     read_and_discard(payload, MAX_DISCARDED_BYTES).await?;
@@ -190,7 +190,7 @@ async fn collect_chunks(
     headers: &HeaderMap,
     payload: &mut Payload,
     limit: usize,
-    share: BodyBudget<'_>,
+    budget: BodyBudget<'_>,
 ) -> Result<(Bytes, SenderReservation)> {
     let mut reservation = SenderReservation::default();
     // Most bodies are one chunk, which is returned without a copy.
@@ -199,7 +199,7 @@ async fn collect_chunks(
         return Ok((first.slice(..=limit), reservation));
     }
     if first.len() > UNCOUNTED_BODY_BYTES {
-        share.grow_to(&mut reservation, first.len())?;
+        budget.grow_to(&mut reservation, first.len())?;
     }
     let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, reservation)) };
     let max = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
@@ -209,7 +209,7 @@ async fn collect_chunks(
         let wanted = body.len() + taken;
         if wanted > reservation.units().max(UNCOUNTED_BODY_BYTES) {
             let grown = wanted.max((2 * body.len()).min(max).min(limit + 1));
-            share.grow_to(&mut reservation, grown)?;
+            budget.grow_to(&mut reservation, grown)?;
             body.reserve(grown - body.len());
         }
         body.extend_from_slice(&chunk[..taken]);
@@ -286,9 +286,9 @@ mod tests {
         let bodies = SenderBudget::new(240_000);
         let none = HeaderMap::new();
         let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
-        let keep = |share, bytes| {
+        let keep = |budget, bytes| {
             let none = &none;
-            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, share, TIME).await }
+            async move { read_limited(none, payload(vec![6; bytes]).await, 1 << 20, budget, TIME).await }
         };
         let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();

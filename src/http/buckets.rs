@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_buckets_are_forgotten() {
+    fn full_rate_buckets_are_removed() {
         let buckets = SenderBuckets::new(10.0, 1.0);
         let now = Instant::now();
         (0..BUCKET_CLEANUP_THRESHOLD as i64)

@@ -104,7 +104,7 @@ fn mark_compressed(mut response: HttpResponse) -> HttpResponse {
     response
 }
 
-/// Returns the entity tag of the uncompressed form, given that of either form.
+/// Returns the entity tag of the uncompressed response; `tag` may be that of the compressed one.
 pub fn plain_tag(tag: &str) -> String {
     tag.strip_suffix('"')
         .and_then(|tag| tag.strip_suffix(GZIP_TAG_SUFFIX))
@@ -163,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn body_is_compressed_unless_marked_uncompressed() {
-        for (lines, is) in [
+    fn request_body_is_encoded_unless_every_coding_is_identity() {
+        for (lines, encoded) in [
             (&[][..], false),
             (&[""], false),
             (&["identity"], false),
@@ -173,7 +173,7 @@ mod tests {
             (&["identity", "br"], true),
             (&["identity,zstd"], true),
         ] {
-            assert_eq!(is_encoded(sent("content-encoding", lines).headers()), is, "{lines:?}");
+            assert_eq!(is_encoded(sent("content-encoding", lines).headers()), encoded, "{lines:?}");
         }
     }
 

@@ -29,7 +29,7 @@ impl EntityTags {
     }
 
     /// `true` if `tag`, with its quotes, is listed, by the strong comparison: weak tags never match.
-    pub fn name(&self, tag: &str) -> bool {
+    pub fn contains(&self, tag: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Of(tags) => tags.iter().any(|one| encoding::plain_tag(one) == tag),
@@ -37,7 +37,7 @@ impl EntityTags {
     }
 
     /// Returns the tag of the form that the client has cached, if `tag` is listed by the weak comparison.
-    pub fn known<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
+    pub fn matching_tag<'t>(&'t self, tag: &'t str) -> Option<&'t str> {
         match self {
             Self::Any => Some(tag),
             Self::Of(tags) => {
@@ -82,7 +82,7 @@ mod tests {
         ];
         for (lines, strongly, weakly) in cases {
             let tags = sent(lines).unwrap();
-            assert_eq!((tags.name("\"ab\""), tags.known("\"ab\"")), (strongly, weakly), "{lines:?}");
+            assert_eq!((tags.contains("\"ab\""), tags.matching_tag("\"ab\"")), (strongly, weakly), "{lines:?}");
         }
     }
 }

@@ -57,7 +57,7 @@ struct SchedulerState {
     accounts: HashMap<SenderHash, SenderAccount>,
     spent: Duration,
     /// `true` if a task waits for the end of the pass.
-    ends: bool,
+    is_pass_ending: bool,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ struct SenderAccount {
 
 impl SenderAccount {
     /// Wakes the next waiting request if the sender has time left.
-    fn call(&mut self) {
+    fn wake_next(&mut self) {
         while !self.called && self.spent < TIME_SLICE_PER_SENDER {
             let Some(next) = self.waiting.pop_front() else { return };
             // The request may have been dropped.
@@ -108,9 +108,9 @@ impl CpuAccount {
         self.caller.set_trace(trace);
     }
 
-    /// Sets the address whose queues the request's jobs join until the caller is known.
+    /// Sets the client's address. The request's jobs join the queues of that address until the caller is identified.
     pub fn set_address(&self, address: Option<IpAddr>) {
-        self.caller.set(Sender::at(address).queue_caller());
+        self.caller.set(Sender::of_address(address).queue_caller());
     }
 
     /// Polls the response body on behalf of the request's caller.
@@ -122,7 +122,7 @@ impl CpuAccount {
     pub async fn begin(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
-            self.set_sender(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
+            self.set_sender(&Sender::of_address(request.peer_addr().map(|peer| peer.ip())));
             self.wait_for_slice().await;
         }
     }
@@ -140,9 +140,9 @@ impl CpuAccount {
     }
 
     /// Charges time that was not spent in polling the request itself.
-    pub(super) fn spent(&self, time: Duration) {
+    pub(super) fn charge(&self, time: Duration) {
         if let Some(key) = self.sender.get() {
-            SchedulerPass::spent(&self.pass, key, time);
+            SchedulerPass::charge(&self.pass, key, time);
         }
     }
 
@@ -158,7 +158,7 @@ impl CpuAccount {
             times.wait_for_slice().await;
             let piece = body.next().await?;
             if let Ok(piece) = &piece {
-                times.spent(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
+                times.charge(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
             }
             Some((piece, (times, body)))
         });
@@ -168,7 +168,7 @@ impl CpuAccount {
     fn poll_timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
         let begun = Instant::now();
         let outcome = self.caller.scope(|| work.poll(context));
-        self.spent(begun.elapsed());
+        self.charge(begun.elapsed());
         outcome
     }
 }
@@ -184,15 +184,15 @@ impl SchedulerPass {
         let (wake, call) = oneshot::channel();
         account.waiting.push_back(wake);
         this.schedule_next_pass(&mut state);
-        Some(SliceWait { pass: Rc::clone(this), key, call, came: false })
+        Some(SliceWait { pass: Rc::clone(this), key, call, is_wake_polled: false })
     }
 
-    fn spent(this: &Rc<Self>, key: SenderHash, time: Duration) {
+    fn charge(this: &Rc<Self>, key: SenderHash, time: Duration) {
         let mut state = this.state.borrow_mut();
         state.spent += time;
         let account = state.accounts.entry(key).or_default();
         account.spent += time;
-        account.call();
+        account.wake_next();
         if state.spent > MAX_PASS_DURATION {
             this.schedule_next_pass(&mut state);
         }
@@ -200,7 +200,7 @@ impl SchedulerPass {
 
     /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
     fn schedule_next_pass(self: &Rc<Self>, state: &mut SchedulerState) {
-        if std::mem::replace(&mut state.ends, true) {
+        if std::mem::replace(&mut state.is_pass_ending, true) {
             return;
         }
         let pass = Rc::clone(self);
@@ -220,11 +220,11 @@ impl SchedulerPass {
         state.spent = Duration::ZERO;
         state.accounts.retain(|_, account| {
             account.spent = Duration::ZERO;
-            account.call();
+            account.wake_next();
             account.called
         });
-        state.ends = !state.accounts.is_empty();
-        state.ends
+        state.is_pass_ending = !state.accounts.is_empty();
+        state.is_pass_ending
     }
 }
 
@@ -233,7 +233,7 @@ pub(super) struct SliceWait {
     pass: Rc<SchedulerPass>,
     key: SenderHash,
     call: oneshot::Receiver<()>,
-    came: bool,
+    is_wake_polled: bool,
 }
 
 impl Future for SliceWait {
@@ -241,21 +241,21 @@ impl Future for SliceWait {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let called = Pin::new(&mut self.call).poll(context);
-        called.map(|_| self.came = true)
+        called.map(|_| self.is_wake_polled = true)
     }
 }
 
 impl Drop for SliceWait {
     fn drop(&mut self) {
         // A request that was woken and dropped passes its time slice on to the next request.
-        if !self.came && self.call.try_recv().is_err() {
+        if !self.is_wake_polled && self.call.try_recv().is_err() {
             return;
         }
         let mut state = self.pass.state.borrow_mut();
         if let Some(account) = state.accounts.get_mut(&self.key) {
             account.called = false;
-            if !self.came {
-                account.call();
+            if !self.is_wake_polled {
+                account.wake_next();
             }
         }
     }
@@ -292,7 +292,7 @@ mod tests {
             .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
         join_all(all.collect::<Vec<_>>()).await;
         tokio::task::yield_now().await;
-        assert!(!passes.0.state.borrow().ends, "no request waits");
+        assert!(!passes.0.state.borrow().is_pass_ending, "no request waits");
         done.take()
     }
 
@@ -308,9 +308,9 @@ mod tests {
         let join = |key| SchedulerPass::join(&passes.0, key);
         for _ in 0..2 {
             assert!(join(1).is_none());
-            SchedulerPass::spent(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SchedulerPass::charge(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_none());
-            SchedulerPass::spent(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            SchedulerPass::charge(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_some() && join(2).is_none());
             passes.0.begin_pass();
         }
@@ -320,14 +320,14 @@ mod tests {
     async fn scheduler_pass_ends_without_waiters() {
         let passes = FairScheduler::default();
         (0..=MAX_PASS_DURATION.as_millis() as u64)
-            .for_each(|key| SchedulerPass::spent(&passes.0, key, Duration::from_millis(1)));
+            .for_each(|key| SchedulerPass::charge(&passes.0, key, Duration::from_millis(1)));
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert!(passes.0.state.borrow().accounts.is_empty());
     }
 
     #[actix_web::test]
-    async fn unknown_sender_never_waits() {
+    async fn scheduler_never_delays_an_unknown_sender() {
         let passes = FairScheduler::default();
         let time = passes.run_charged(async |times| {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
@@ -343,7 +343,7 @@ mod tests {
     async fn dropped_waiter_passes_its_wakeup_to_the_next() {
         let passes = FairScheduler::default();
         let key = passes.0.senders.hash_one(Sender::User(1));
-        SchedulerPass::spent(&passes.0, key, TIME_SLICE_PER_SENDER);
+        SchedulerPass::charge(&passes.0, key, TIME_SLICE_PER_SENDER);
         let [first, gone, last] = [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the share is used up"));
         drop(gone);
         assert!(passes.0.begin_pass());
@@ -363,7 +363,7 @@ mod tests {
             let body = Payload::from_request(&request, &mut inner).await.unwrap();
             let work = async |times: CpuAccount| {
                 times.set_sender(&Sender::User(1));
-                SchedulerPass::spent(&times.pass, times.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
+                SchedulerPass::charge(&times.pass, times.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
                 let mut pieces = pin!(times.pace_body(&request, body).collect::<Vec<_>>());
                 let waits = futures_util::poll!(pieces.as_mut());
                 assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");

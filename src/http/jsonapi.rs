@@ -77,7 +77,7 @@ async fn respond(
     let payload = times.pace_body(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = state.limits.uncounted();
+    let mut rate = state.limits.uncounted_rate();
     let found = table::resolve_route(raw_path, request.method());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
@@ -89,13 +89,13 @@ async fn respond(
         Ok(found) => run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
         Err(refusal) => Err(refusal),
     };
-    let mut recorded = trail.recorded(outcome).await;
+    let mut recorded = trail.record_outcome(outcome).await;
     let reservation = recorded.as_mut().map(|written| std::mem::take(&mut written.reservation)).unwrap_or_default();
     let response = match recorded {
         // A token appears only in the response that creates it, so reads have no secrets and may be compressed.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
-            let kept = render::not_modified(&written, request.headers(), &id, rate);
-            let response = kept.unwrap_or_else(|| render::build_response(written, &id, rate));
+            let not_modified = render::not_modified(&written, request.headers(), &id, rate);
+            let response = not_modified.unwrap_or_else(|| render::build_response(written, &id, rate));
             encoding::compress_if_accepted(response, request.headers()).await
         }
         Ok(written) => render::build_response(written, &id, rate),
@@ -133,7 +133,7 @@ async fn run_pipeline(
     }
     state.clock.require_agreed()?;
     let token = bearer_token(request.headers());
-    trail.shown(token.as_ref().ok());
+    trail.set_token(token.as_ref().ok());
     let sender = state.senders.of(token.as_ref().ok(), address);
     times.set_sender(&sender);
     times.wait_for_slice().await;
@@ -144,7 +144,7 @@ async fn run_pipeline(
     {
         let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
         let ReadOutcome { caller, left, answer } = read?;
-        line.subject(caller.as_ref());
+        line.set_subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
         times.set_sender(&sender);
@@ -159,8 +159,8 @@ async fn run_pipeline(
         Ok(token) => run_guarded(deadline, identify(state, &sender, token)).await,
         Err(refusal) => Err(refusal),
     };
-    trail.known(caller.as_ref().ok());
-    line.subject(caller.as_ref().ok());
+    trail.set_caller(caller.as_ref().ok());
+    line.set_subject(caller.as_ref().ok());
     match state.limits.take(caller.as_ref().ok(), address) {
         Ok(left) => *rate = left,
         Err((refusal, left)) => {
@@ -174,9 +174,9 @@ async fn run_pipeline(
     let sender = Sender::of_subject(Some(&caller), address);
     times.set_sender(&sender);
     bodies::mark_identified(request);
-    let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
+    let body = if reads { Bytes::new() } else { read_body(state, found.route, headers, payload, &caller).await? };
     times.wait_for_slice().await;
-    trail.sent(&body);
+    trail.set_body(&body);
     let document = RequestDocument::parse(&body);
     drop(body);
     let query = Query::parse(request.query_string()).map_err(malformed)?;
@@ -185,13 +185,13 @@ async fn run_pipeline(
     let request_data = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
     let call = Arc::new(ProjectsCall { caller, request: Arc::new(request_data) });
     state.answers.check(|| sender.clone())?;
-    trail.intent().await?;
-    let (answer, buried) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
-    if let Some(organization) = buried {
+    trail.record_intent().await?;
+    let (answer, pending_removal) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
+    if let Some(organization) = pending_removal {
         // The deletion is committed: the response does not wait for the removal of all remaining rows.
         let until = deadline.min(Instant::now() + MAX_CLEANUP_WAIT);
         let access = SessionAccess::Write(caller_id(&sender));
-        let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
+        let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
     }
     times.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
@@ -212,7 +212,7 @@ async fn render_response(
     answer: HandlerResult,
     queued: fair_queue::QueueCaller,
 ) -> Result<RenderedResponse, ApiRejection> {
-    match answer.rows() > MAX_ROWS_ON_WORKER {
+    match answer.row_count() > MAX_ROWS_ON_WORKER {
         true => Ok(cpu::run_as(queued, move || RenderedResponse::of(answer.render())).await?),
         false => Ok(RenderedResponse::of(answer.render())),
     }
@@ -267,8 +267,8 @@ async fn handle_read(
                 Ok(call) => call,
                 Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),
             };
-            let answer =
-                capture_refusal((route.handler)(&mut tx, &call).await)?.map(|answer| answer.of_rows(tx.read()));
+            let answer = capture_refusal((route.handler)(&mut tx, &call).await)?
+                .map(|answer| answer.with_row_count(tx.rows_read()));
             Ok(ReadOutcome { caller: Some(call.caller), left, answer })
         }
         .boxed_local()
@@ -316,20 +316,20 @@ async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result
 async fn identify_in_session(tx: &mut Tx<'_>, senders: &SenderCache, token: &Secret) -> WorkResult<ProjectsCaller> {
     let caller = ProjectsCaller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await;
     if !matches!(caller, Err(WorkError::Store(_))) {
-        senders.note(token, caller.as_ref().ok());
+        senders.remember(token, caller.as_ref().ok());
     }
     caller
 }
 
-async fn body(
+async fn read_body(
     state: &WorkerState,
     route: &ProjectsRoute,
     headers: &HeaderMap,
     payload: Payload,
     caller: &ProjectsCaller,
 ) -> Result<Bytes, ApiRejection> {
-    let takes = matches!(*route.method, Method::POST | Method::PATCH);
-    if takes {
+    let has_body = matches!(*route.method, Method::POST | Method::PATCH);
+    if has_body {
         require_media_type(headers)?;
     }
     let limit = state.settings.max_body;
@@ -341,12 +341,12 @@ async fn body(
         discard(headers, payload, limit, state.settings.body_timeout).await?;
         return Err(ApiRejection::new(Kind::UnsupportedMedia, ENCODED_BODY_ERROR));
     }
-    let share = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
-    let body = read_truncated(headers, payload, limit, share, state.settings.body_timeout).await?;
+    let budget = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let body = read_truncated(headers, payload, limit, budget, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());
     }
-    if !takes && !body.is_empty() && *route.method == Method::DELETE {
+    if !has_body && !body.is_empty() && *route.method == Method::DELETE {
         require_media_type(headers)?;
     }
     Ok(body)
@@ -356,9 +356,9 @@ async fn body(
 fn require_media_type(headers: &HeaderMap) -> Result<(), ApiRejection> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = given.split(';').map(str::trim);
-    let right = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
+    let is_json_api = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
         && parts.all(|one| ["charset=utf-8", "charset=\"utf-8\""].iter().any(|utf8| one.eq_ignore_ascii_case(utf8)));
-    if right {
+    if is_json_api {
         return Ok(());
     }
     Err(ApiRejection::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
@@ -381,7 +381,7 @@ async fn handle_in_session(
             call.caller.check_still_valid(&mut tx).await?;
             check_precondition(&mut tx, route, &call).await?;
             let answer = (route.handler)(&mut tx, &call).await?;
-            Ok((answer.of_rows(tx.read()), tx.pending_removal()))
+            Ok((answer.with_row_count(tx.rows_read()), tx.pending_removal()))
         }
         .boxed_local()
     });
@@ -404,7 +404,7 @@ async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &Proje
     };
     match current {
         None => unmet("If-Match: the resource has no entity tag"),
-        Some(tag) if demanded.name(&tag) => Ok(()),
+        Some(tag) if demanded.contains(&tag) => Ok(()),
         Some(_) => unmet("If-Match: the resource has changed since"),
     }
 }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn one_list_reads_at_a_time() {
+    async fn only_one_long_list_reads_at_a_time() {
         let lists = LongLists::default();
         let one = lists.begin(ONE, sender(1)).unwrap();
         let other = lists.begin(ONE, sender(1)).unwrap();

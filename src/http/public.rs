@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_body_is_read_to_its_limit_and_no_further() {
+    async fn public_listener_reads_a_body_only_to_its_limit() {
         assert_eq!(read(vec![0; MAX_BODY_BYTES]).await.unwrap(), MAX_BODY_BYTES);
         assert!(matches!(read(vec![0; MAX_BODY_BYTES + 1]).await, Err(PayloadError::Overflow)));
     }

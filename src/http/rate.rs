@@ -34,7 +34,7 @@ impl ProjectsRateLimits {
     }
 
     /// Returns the header values for a request that is not counted; `None` without limits.
-    pub fn uncounted(&self) -> Option<RemainingRate> {
+    pub fn uncounted_rate(&self) -> Option<RemainingRate> {
         (self.per_second > 0).then_some(RemainingRate {
             limit: self.per_second,
             remaining: self.per_second,

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn only_refusals_of_the_caller_that_wait_count() {
+    async fn refusal_delay_counts_only_waiting_refusals_of_the_caller() {
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
         let counted = |caller: QueueCaller| pending_refusals().get(&caller.caller_id()).copied();
         let mut pause = Box::pin(one.scope(wait(Kind::Busy)));

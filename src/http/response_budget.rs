@@ -140,7 +140,7 @@ impl MessageBody for ScheduledBody {
         }
         let piece = this.ready.split_to(this.ready.len().min(MAX_PIECE_BYTES));
         this.given += piece.len();
-        this.times.spent(begun.elapsed() + sending_cost(piece.len()));
+        this.times.charge(begun.elapsed() + sending_cost(piece.len()));
         Poll::Ready(Some(Ok(piece)))
     }
 }

@@ -93,7 +93,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handle`], for a request of another entrance.
+/// As [`handle`], for a request of another listener.
 pub async fn handle_at(
     entrance: EntryPoint,
     state: WorkerState,
@@ -120,7 +120,7 @@ async fn respond(
     if let Some(trace) = trace {
         times.set_trace(trace);
     }
-    let mut trail =
+    let mut context =
         RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
@@ -128,20 +128,20 @@ async fn respond(
     let span = tracing::debug_span!("request", %id);
     // Boxed: the future is large, and each future around it would copy it.
     let work = Box::pin(async {
-        let outcome = run_pipeline(state, request, payload, (&mut trail, &times)).await;
-        trail.recorded(outcome, conditions).await
+        let outcome = run_pipeline(state, request, payload, (&mut context, &times)).await;
+        context.audit_outcome(outcome, conditions).await
     });
     let outcome = work.instrument(span).await;
     let mut response = match outcome {
         Ok(mut answer) => {
             let reservation = std::mem::take(&mut answer.reservation);
-            let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.name());
+            let mount_type = context.log_entry.mount.as_ref().map_or("", |m| m.kind.name());
             let head = request.method() == Method::HEAD;
-            let field_warnings = trail.field_warnings.texts;
+            let field_warnings = context.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
-            let context = render::RenderContext { mount_type, field_warnings, headers: conditions, head, now };
-            let response = render::render_response(answer, &id, context);
-            let response = match trail.compressible {
+            let render_context = render::RenderContext { mount_type, field_warnings, headers: conditions, head, now };
+            let response = render::render_response(answer, &id, render_context);
+            let response = match context.compressible {
                 true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
@@ -150,24 +150,24 @@ async fn respond(
         Err(error) => {
             log_error(&error, &id);
             refusal_delay::wait(error.kind()).await;
-            let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
-            let hint = error_hints::hint_for(&error, mount, trail.limit, state.settings.max_body);
-            trail.field_warnings.texts.extend(hint);
-            let mut response = render::render_error(&error, &id, &trail.field_warnings.texts);
+            let mount = context.log_entry.mount.as_ref().map_or("", |mount| &mount.path);
+            let hint = error_hints::hint_for(&error, mount, context.limit, state.settings.max_body);
+            context.field_warnings.texts.extend(hint);
+            let mut response = render::render_error(&error, &id, &context.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before the caller is identified, the response must not reveal the methods of a path.
-                let methods = trail.methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
+                let methods = context.methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
             }
             encoding::add_accept_encoding(&mut response, request.headers());
             response
         }
     };
-    if let Some(quota) = &trail.quota {
+    if let Some(quota) = &context.quota {
         quota.show(&mut response);
     }
-    std::mem::take(&mut trail.page).show(&mut response);
-    trail.line.end(response.status().as_u16());
+    std::mem::take(&mut context.page).write_headers(&mut response);
+    context.log_entry.end(response.status().as_u16());
     response
 }
 
@@ -175,89 +175,90 @@ async fn run_pipeline(
     state: &WorkerState,
     request: &HttpRequest,
     payload: Payload,
-    (trail, times): (&mut RequestContext<'_>, &CpuAccount),
+    (context, times): (&mut RequestContext<'_>, &CpuAccount),
 ) -> Result<HandlerResponse> {
     let settings = &state.settings;
     let headers = request.headers();
-    if trail.handle_cors(state, request)? {
+    if context.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
-    let (parsed, target) = match (resolve_route(state, request, trail.raw_path), trail.entrance) {
-        (led, EntryPoint::Main) => led?,
-        (led, EntryPoint::Metrics) => {
-            let (mut parsed, target) = led?;
+    let (parsed, target) = match (resolve_route(state, request, context.raw_path), context.entrance) {
+        (resolved, EntryPoint::Main) => resolved?,
+        (resolved, EntryPoint::Metrics) => {
+            let (mut parsed, target) = resolved?;
             if parsed.query.is_empty() {
                 parsed.query.push(("format".to_owned(), "prometheus".to_owned()));
             }
             (parsed, target)
         }
         (Ok((parsed, target)), EntryPoint::Public) if target.is_public() && !parsed.help => (parsed, target),
-        (_, EntryPoint::Public) => return Err(trail.reject()),
+        (_, EntryPoint::Public) => return Err(context.reject()),
     };
-    trail.set_route(&target, &parsed);
-    trail.limit = target.body_limit(settings);
+    context.set_route(&target, &parsed);
+    context.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
-    trail.line.from = address;
+    context.log_entry.from = address;
     times.set_address(address);
-    trail.deadline = Instant::now() + settings.max_duration;
+    context.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
     let quota = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &parsed));
-    let counted = trail.counted(quota, &parsed);
+    let counted = context.apply_quota(quota, &parsed);
     let known = match counted {
-        Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &parsed, address)).await,
+        Ok(()) => run_guarded(context.deadline, || identify_caller(state, headers, &target, &parsed, address)).await,
         Err(error) => Err(error),
     };
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
     if let Some((caller, _)) = caller {
-        trail.line.who = RequestCaller::Token(Arc::clone(caller));
+        context.log_entry.who = RequestCaller::Token(Arc::clone(caller));
         body::mark_identified(request);
     }
-    if let Some(seen) = &mut trail.seen {
-        seen.token = caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
+    if let Some(audit_fields) = &mut context.audit_fields {
+        audit_fields.token =
+            caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
     }
-    let welcome = known.as_ref().is_ok_and(|known| known.may);
+    let is_authorized = known.as_ref().is_ok_and(|known| known.may);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
     times.set_sender(&sender());
-    let read = target.read(&parsed, headers, payload, state, (welcome, &sender, times)).await;
+    let read = target.read(&parsed, headers, payload, state, (is_authorized, &sender, times)).await;
     if read.is_err() {
         let quota = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &parsed));
-        trail.counted(quota, &parsed)?;
+        context.apply_quota(quota, &parsed)?;
     }
     let mut sent = read?;
-    if let Some(seen) = &mut trail.seen {
-        seen.what(&mut sent);
+    if let Some(audit_fields) = &mut context.audit_fields {
+        audit_fields.store_body(&mut sent);
     }
     let quota = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &parsed, &sent.fields));
-    trail.counted(quota, &parsed)?;
+    context.apply_quota(quota, &parsed)?;
     request::require_root_namespace(headers, settings.compat)?;
-    let wrap_ttl = match trail.entrance {
+    let wrap_ttl = match context.entrance {
         EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
         // A wrapping token would be a credential, which the public listener must not issue.
         EntryPoint::Public => None,
     };
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
-    trail.deadline = Instant::now() + settings.max_duration;
+    context.deadline = Instant::now() + settings.max_duration;
     let known = known?;
     times.wait_for_slice().await;
     let admit = || authorize(state, known, &target, &parsed, &sent, address, wrap_ttl);
-    let admitted = run_guarded(trail.deadline, admit).await?;
+    let admitted = run_guarded(context.deadline, admit).await?;
     if parsed.help {
-        trail.intent().await?;
+        context.audit_intent().await?;
         return target.help(&parsed);
     }
     let found = target.found(&parsed);
     if found.is_err() {
-        trail.methods = target.methods(&parsed, settings.compat);
+        context.methods = target.methods(&parsed, settings.compat);
     }
     let (mount, route, params) = found?;
     if let Some(caller) = &admitted.caller {
         state.answers.check(|| Sender::of_token(Some(caller), address))?;
     }
     let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
-    trail.intent().await?;
-    trail.compressible = route.compressible;
+    context.audit_intent().await?;
+    context.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, reservation } = sent;
-    trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
+    context.field_warnings = warnings::check_fields(route, &params, &mut fields, &parsed.path[target.below.clone()]);
     let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
@@ -289,28 +290,32 @@ async fn run_pipeline(
         idempotency_key,
         sudo: admitted.sudo,
         address,
-        request_id: trail.line.id,
+        request_id: context.log_entry.id,
         exposition: if target.is_metrics() { exposition::negotiate(request) } else { Exposition::Text },
     };
-    let mut answer = run_guarded(trail.deadline, || (route.handler)(call)).await?;
-    if trail.field_warnings.write_ignored_field {
-        answer.warnings.extend(std::mem::take(&mut trail.field_warnings.texts));
+    let mut answer = run_guarded(context.deadline, || (route.handler)(call)).await?;
+    if context.field_warnings.write_ignored_field {
+        answer.warnings.extend(std::mem::take(&mut context.field_warnings.texts));
     }
     let Some(wanted) = wanted.filter(|_| wrapped::is_wrappable(&answer)) else {
         let knows_chunks = request.version() >= Version::HTTP_11 || request.method() == Method::HEAD;
         if !knows_chunks {
-            answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
+            answer = run_guarded(context.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let bytes = answer.body.byte_len();
-        answer.reservation = state.answers.take(bytes, reads, || Sender::of_token(trail.line.who.token(), address))?;
+        answer.reservation =
+            state.answers.take(bytes, reads, || Sender::of_token(context.log_entry.who.token(), address))?;
         return Ok(answer);
     };
     // The replacement response contains a token.
-    trail.compressible = false;
-    let field_warnings = std::mem::take(&mut trail.field_warnings.texts);
-    let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.name());
-    let context = render::RenderContext { mount_type, field_warnings, ..render::RenderContext::default() };
-    run_guarded(trail.deadline, || wrapped::wrap_response(state, answer, wanted, &trail.line.id, context)).await
+    context.compressible = false;
+    let field_warnings = std::mem::take(&mut context.field_warnings.texts);
+    let mount_type = context.log_entry.mount.as_ref().map_or("", |mount| mount.kind.name());
+    let render_context = render::RenderContext { mount_type, field_warnings, ..render::RenderContext::default() };
+    run_guarded(context.deadline, || {
+        wrapped::wrap_response(state, answer, wanted, &context.log_entry.id, render_context)
+    })
+    .await
 }
 
 /// Parses a request and resolves its route.
@@ -402,14 +407,14 @@ async fn identify_caller(
         return Ok(IdentifiedCaller { caller: None, may: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
-    let kept = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
+    let remembered = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
     // During an outage, do not wait for the store to fail again.
-    let from_cache = if outage::STORE_OUTAGE.is_on() { kept() } else { None };
+    let from_cache = if outage::STORE_OUTAGE.is_on() { remembered() } else { None };
     let (caller, from_cache) = match from_cache {
         Some(caller) => (caller, true),
         None => match resolve_token(state, &token, address).await {
             Ok(caller) => (caller, false),
-            Err(error) if error.kind() == Kind::Unavailable => (kept().ok_or(error)?, true),
+            Err(error) if error.kind() == Kind::Unavailable => (remembered().ok_or(error)?, true),
             Err(error) => return Err(error),
         },
     };
@@ -511,7 +516,7 @@ mod tests {
     use super::*;
 
     #[actix_web::test]
-    async fn a_panic_or_a_long_run_costs_its_own_request_only() {
+    async fn panic_or_timeout_ends_only_its_own_request() {
         let long = Instant::now() + std::time::Duration::from_secs(5);
         assert!(run_guarded(long, || async { Ok(HandlerResponse::empty()) }).await.is_ok());
         let panicked = run_guarded::<HandlerResponse, _>(long, || async { panic!("hunter2") }).await.err().unwrap();

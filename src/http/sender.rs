@@ -30,7 +30,7 @@ pub enum Sender {
 
 impl Sender {
     /// Returns the sender of a request without a valid token.
-    pub fn at(address: Option<IpAddr>) -> Self {
+    pub fn of_address(address: Option<IpAddr>) -> Self {
         Self::Network(address.map(CallerNetwork::of))
     }
 
@@ -38,7 +38,7 @@ impl Sender {
     pub fn of_token(caller: Option<&auth::Caller>, address: Option<IpAddr>) -> Self {
         match caller {
             Some(caller) => Self::Caller(caller.limit_key().to_owned()),
-            None => Self::at(address),
+            None => Self::of_address(address),
         }
     }
 
@@ -56,7 +56,7 @@ impl Sender {
             Some(TokenSubject::User { id, .. }) => Self::User(*id),
             Some(TokenSubject::Team { id, .. }) => Self::Team(*id),
             Some(TokenSubject::Organization { id, .. }) => Self::Organization(*id),
-            None => Self::at(address),
+            None => Self::of_address(address),
         }
     }
 }
@@ -76,11 +76,11 @@ impl SenderCache {
     /// Returns the sender of a request before its token is validated: the network if the token is not cached.
     pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
-        known.unwrap_or_else(|| Sender::at(address))
+        known.unwrap_or_else(|| Sender::of_address(address))
     }
 
     /// Caches the sender of a token; removes the entry of an invalid token.
-    pub fn note(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
+    pub fn remember(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
         let key = self.key(token);
         let mut known = self.known();
         match caller {
@@ -118,14 +118,14 @@ mod tests {
         let unknown = Secret::new("unknown");
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
-        assert_eq!(senders.of(Some(&one), here), Sender::at(here), "as a stranger at first");
-        senders.note(&one, Some(&caller));
-        senders.note(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
+        assert_eq!(senders.of(Some(&one), here), Sender::of_address(here), "as a stranger at first");
+        senders.remember(&one, Some(&caller));
+        senders.remember(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
         let of = |token| senders.of(Some(token), here);
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
-        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::at(here), Sender::at(here)]);
-        senders.note(&one, None);
-        assert_eq!([of(&one), of(&other)], [Sender::at(here), Sender::User(7)], "a deleted token has no owner");
+        assert_eq!([of(&unknown), senders.of(None, here)], [Sender::of_address(here), Sender::of_address(here)]);
+        senders.remember(&one, None);
+        assert_eq!([of(&one), of(&other)], [Sender::of_address(here), Sender::User(7)], "a deleted token has no owner");
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
         let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
         for n in 0..=MAX_CACHED_TOKENS {
-            senders.note(&Secret::new(format!("{n}")), Some(&caller));
+            senders.remember(&Secret::new(format!("{n}")), Some(&caller));
         }
         assert_eq!(senders.known().len(), 1);
     }

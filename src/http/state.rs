@@ -69,7 +69,7 @@ pub struct ServerState {
     pub identity: InstallationIdentity,
     /// Request audit.
     pub audit: Audit,
-    /// Availability of the store.
+    /// Probe of the store's availability.
     pub reach: StoreProbe,
     /// Set when the server begins to drain.
     pub stopping: Stopping,
@@ -102,7 +102,7 @@ pub struct InstallationIdentity {
     pub seal_type: &'static str,
 }
 
-/// `true` while the server shuts down.
+/// Shutdown flag of the server.
 #[derive(Default)]
 pub struct Stopping(AtomicBool);
 
@@ -113,7 +113,7 @@ impl Stopping {
     }
 
     /// `true` if the shutdown has started.
-    pub fn is(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

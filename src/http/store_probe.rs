@@ -25,7 +25,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The availability of the store.
 pub struct StoreProbe {
     store: Arc<dyn AuthStore>,
-    begun: Arc<InitializationFlag>,
+    initialized: Arc<InitializationFlag>,
     /// Locked during a trial write, for which probes do not wait.
     trying: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Option<ProbeRun>>,
@@ -40,13 +40,13 @@ struct ProbeRun {
 impl StoreProbe {
     /// Availability of a store; `is_initialized` is `true` if a root token was ever created in it. The first call
     /// probes.
-    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
-        let begun = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_begun) });
-        Self { store, begun, trying: Arc::default(), last: Mutex::default() }
+    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_initialized: bool) -> Self {
+        let initialized = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_initialized) });
+        Self { store, initialized, trying: Arc::default(), last: Mutex::default() }
     }
 
     /// `true` if the store responds. Waits for the running probe, until that is at most two seconds old.
-    pub async fn is_within(&self) -> bool {
+    pub async fn is_available(&self) -> bool {
         let ProbeRun { started, verdict } = self.probe();
         let deadline = started + PROBE_TIMEOUT;
         tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
@@ -64,15 +64,15 @@ impl StoreProbe {
     }
 
     /// Notes that a root token was created.
-    pub fn begin(&self) {
-        self.begun.is_known.store(true, Ordering::Relaxed);
+    pub fn note_initialized(&self) {
+        self.initialized.is_known.store(true, Ordering::Relaxed);
     }
 
     /// `true` if a root token was ever created in the store, according to the latest probe.
     pub async fn is_initialized(&self) -> bool {
-        self.begun.is_known.load(Ordering::Relaxed) || {
-            self.is_within().await;
-            self.begun.is_known.load(Ordering::Relaxed)
+        self.initialized.is_known.load(Ordering::Relaxed) || {
+            self.is_available().await;
+            self.initialized.is_known.load(Ordering::Relaxed)
         }
     }
 
@@ -88,10 +88,10 @@ impl StoreProbe {
         };
         // A separate task, because the probe must outlive the request that started it.
         let store = Arc::clone(&self.store);
-        let begun = Arc::clone(&self.begun);
+        let initialized = Arc::clone(&self.initialized);
         let trying = Arc::clone(&self.trying);
         let task = tokio::spawn(async move {
-            let verdict = probe_store(&*store, &begun, before).await;
+            let verdict = probe_store(&*store, &initialized, before).await;
             if store.writes_fail() {
                 start_trial_write(&store, &trying);
             }
@@ -102,14 +102,14 @@ impl StoreProbe {
     }
 }
 
-/// Caches if a root token was ever created. This never changes back.
+/// Records that a root token was created at some time, which never changes back.
 struct InitializationFlag {
     auth: Arc<Auth>,
     is_known: AtomicBool,
 }
 
 impl InitializationFlag {
-    async fn look(&self) -> Result<()> {
+    async fn update(&self) -> Result<()> {
         if !self.is_known.load(Ordering::Relaxed) && self.auth.is_initialized().await? {
             self.is_known.store(true, Ordering::Relaxed);
         }
@@ -119,18 +119,18 @@ impl InitializationFlag {
 
 /// Writes nothing and reads a token that does not exist. `Busy` says nothing about the store, which may be slow or
 /// hang, so the verdict `before` applies. Failures are logged.
-async fn probe_store(store: &dyn AuthStore, begun: &InitializationFlag, before: bool) -> bool {
+async fn probe_store(store: &dyn AuthStore, initialized: &InitializationFlag, before: bool) -> bool {
     let answers = |failure: Option<Error>| match failure {
         None => true,
         Some(error) if error.kind() == Kind::Busy => before,
         Some(error) => {
-            warn_task_failed("the store was not reached", &error);
+            warn_task_failed("the store is not reachable", &error);
             false
         }
     };
     let empty = store.commit(Vec::new());
     let read = store.token(TokenHash::default());
-    let (wrote, read, looked) = join3(empty, read, begun.look()).await;
+    let (wrote, read, looked) = join3(empty, read, initialized.update()).await;
     [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
 }
 

@@ -1,9 +1,9 @@
-//! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has
-//! a bounded job queue.
+//! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has a
+//! bounded job queue that serves callers round-robin.
 //!
-//! It is not an actix actor, because mailboxes would cost three thread hops per signature. The caller pushes its job
+//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes its job
 //! into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
-//! ([`KeyBackend::Async`]) takes it and replies directly. Queue and permits are one state behind one lock
+//! ([`KeyBackend::Async`]) takes it and replies directly. Queue and workers are one state behind one lock
 //! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
 //! including its wait in the queue.
 
@@ -51,7 +51,7 @@ impl SignerActor {
 
     /// The name of the key.
     pub fn name(&self) -> &str {
-        self.0.line().name()
+        self.0.queue().name()
     }
 
     /// Applies a changed configuration. Later jobs use the new backend; calls in progress end on the old one.
@@ -60,13 +60,13 @@ impl SignerActor {
     /// # Errors
     /// `Internal` when the backend is of the other kind, which needs a new actor.
     pub fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
-        self.0.line().configure(backend, max_parallel)
+        self.0.queue().configure(backend, max_parallel)
     }
 
     /// Stores public keys of certificates as candidates for the key of a device that does not return its public key. A
     /// candidate is used only if a signature verifies under it.
     pub fn offer(&self, candidates: &[PublicKey]) {
-        self.0.line().backend().offer(candidates);
+        self.0.queue().backend().offer(candidates);
     }
 
     /// Looks up the key in the backend. With `create`, a missing key is generated if its configuration allows that.
@@ -74,7 +74,7 @@ impl SignerActor {
     /// # Errors
     /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
     pub async fn key(&self, create: bool) -> Result<KeyIdentity> {
-        self.0.key(create).await
+        self.0.find_key(create).await
     }
 
     /// Signs random bytes as specified by `test` and verifies the signature. Generates a missing
@@ -84,10 +84,10 @@ impl SignerActor {
     /// `Invalid` with a prefix for the cause (`configuration`, `verification`); `Busy` and `Unavailable` with
     /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
-        match self.0.ask(BackendRequest::TestSign(test), JobPriority::Lookup).await {
+        match self.0.request(BackendRequest::TestSign(test), JobPriority::Lookup).await {
             Ok(BackendResponse::Tested) => Ok(()),
             Ok(BackendResponse::Wrong) => {
-                self.0.line().meter().count_wrong_signature();
+                self.0.queue().key_metrics().count_wrong_signature();
                 Err(Error::invalid("verification: the test signature does not verify"))
             }
             Ok(_) => Err(queue_handle::unexpected_response()),
@@ -124,8 +124,8 @@ impl SignerActor {
     /// Rejects new jobs, completes queued ones and ends the workers. Jobs that are not done after `limit` fail with
     /// `Unavailable`. Idempotent.
     pub async fn stop(&self, limit: Duration) {
-        self.0.line().close();
-        self.0.line().ended(limit).await;
+        self.0.queue().close();
+        self.0.queue().wait_for_workers(limit).await;
     }
 }
 

@@ -3,7 +3,6 @@
 
 use aws_lc_rs::digest::Digest;
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, Curve25519SeedBin, EcPrivateKeyBin, Pkcs8V1Der};
-use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaEncoding, RsaKeyPair,
@@ -250,40 +249,9 @@ impl PrivateKey {
     /// `Invalid` when the algorithm does not fit the key ([`SignatureAlgorithm::fits`]), `Internal` when
     /// the crypto library fails.
     pub fn sign(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>> {
-        let failed = |_| Error::internal("signing failed");
-        match (&self.material, algorithm) {
-            (LocalKeyMaterial::Rsa(key), SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_)) => {
-                let mut signature = vec![0; key.public_modulus_len()];
-                let encoding = rsa_encoding(algorithm).ok_or_else(export_error)?;
-                key.sign(encoding, &SystemRandom::new(), message, &mut signature).map_err(failed)?;
-                Ok(signature)
-            }
-            (LocalKeyMaterial::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
-                Ok(key.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec())
-            }
-            (LocalKeyMaterial::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
-                let digest = fit_digest(*curve, &hash.digest(message))?;
-                Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
-            }
-            (LocalKeyMaterial::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
-                let signature: p224::ecdsa::Signature =
-                    key.sign_prehash(hash.digest(message).as_ref()).map_err(|_| Error::internal("signing failed"))?;
-                Ok(signature.to_der().as_bytes().to_vec())
-            }
-            (LocalKeyMaterial::Ed25519(key), SignatureAlgorithm::Ed25519) => {
-                Ok(key.try_sign(message).map_err(failed)?.as_ref().to_vec())
-            }
-            _ => Err(Error::invalid(format!(
-                "signature algorithm: {} does not fit an {} key of {} bits",
-                algorithm.name(),
-                self.kind().name(),
-                self.kind().bits()
-            ))),
-        }
+        self.sign_pieces(algorithm, std::iter::once(message))
     }
-}
 
-impl PrivateKey {
     /// As [`PrivateKey::sign`], for a message in pieces, which are hashed one by one. Only Ed25519 joins the pieces,
     /// because it reads the message twice (RFC 8032).
     ///
@@ -307,7 +275,22 @@ impl PrivateKey {
                 let digest = if hash == curve.hash() { digest } else { fit_digest(*curve, &digest)? };
                 Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
             }
-            _ => self.sign(algorithm, &pieces.collect::<Vec<_>>().concat()),
+            (LocalKeyMaterial::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
+                let digest = hash.digest_pieces(pieces);
+                let signature: p224::ecdsa::Signature =
+                    key.sign_prehash(digest.as_ref()).map_err(|_| Error::internal("signing failed"))?;
+                Ok(signature.to_der().as_bytes().to_vec())
+            }
+            (LocalKeyMaterial::Ed25519(key), SignatureAlgorithm::Ed25519) => {
+                let message = pieces.collect::<Vec<_>>().concat();
+                Ok(key.try_sign(&message).map_err(failed)?.as_ref().to_vec())
+            }
+            _ => Err(Error::invalid(format!(
+                "signature algorithm: {} does not fit an {} key of {} bits",
+                algorithm.name(),
+                self.kind().name(),
+                self.kind().bits()
+            ))),
         }
     }
 }
@@ -317,12 +300,12 @@ impl PrivateKey {
 /// left do not change the signature.
 fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
     let bytes = digest.as_ref();
-    let own = curve.hash();
-    let mut fitting = vec![0; own.digest_len() as usize];
+    let expected_hash = curve.hash();
+    let mut fitting = vec![0; expected_hash.digest_len() as usize];
     let shared = bytes.len().min(fitting.len());
     let from = fitting.len() - shared;
     fitting[from..].copy_from_slice(&bytes[..shared]);
-    Digest::import_less_safe(&fitting, own.algorithm()).map_err(|_| Error::internal("signing failed"))
+    Digest::import_less_safe(&fitting, expected_hash.algorithm()).map_err(|_| Error::internal("signing failed"))
 }
 
 fn export_error() -> Error {
@@ -367,9 +350,9 @@ fn load_p224(sec1: &[u8]) -> Result<p224::ecdsa::SigningKey> {
         return Err(wrong());
     }
     let key = p224::ecdsa::SigningKey::from_slice(parts.scalar).map_err(|_| wrong())?;
-    let own = key.verifying_key().to_encoded_point(false);
+    let derived_public = key.verifying_key().to_encoded_point(false);
     match parts.public {
-        Some(public) if public != own.as_bytes() => Err(wrong()),
+        Some(public) if public != derived_public.as_bytes() => Err(wrong()),
         _ => Ok(key),
     }
 }

@@ -7,10 +7,9 @@ use zeroize::Zeroize;
 
 use crate::secret::Secret;
 use crate::x509::algorithm::{Curve, KeyKind};
-use crate::x509::oid;
-use crate::x509::public_key::{algorithm_identifier, check_rsa};
+use crate::x509::public_key::{algorithm_identifier, check_rsa, read_key_algorithm};
 use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::writer::{DerWriter, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
+use crate::x509::writer::{DerWriter, OCTET_STRING, SEQUENCE, build, context_constructed};
 
 const UNSUPPORTED_KEY: DerError = DerError("unsupported kind of key");
 const MIN_RSA_BITS: u32 = 2048;
@@ -26,24 +25,16 @@ impl<'a> PrivateKeyInfo<'a> {
         if fields.small()? > 1 {
             return Err(DerError("the version of a private key must be 0 or 1 (RFC 5958 2)"));
         }
-        let mut algorithm = fields.sequence()?;
+        let algorithm = fields.sequence()?;
         let key = fields.octet_string()?;
         // Attributes and the public key may follow. The crypto library compares the public key.
         while !fields.is_empty() {
             fields.any()?;
         }
-        let identifier = algorithm.oid()?;
-        let kind = if identifier == oid::RSA_ENCRYPTION {
-            algorithm.expect(NULL)?;
-            KeyKind::Rsa { bits: validate_rsa_numbers(key)? }
-        } else if identifier == oid::EC_PUBLIC_KEY {
-            KeyKind::Ec(algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED_KEY)?)
-        } else if identifier == oid::ED25519 {
-            KeyKind::Ed25519
-        } else {
-            return Err(UNSUPPORTED_KEY);
+        let kind = match read_key_algorithm(algorithm)?.ok_or(UNSUPPORTED_KEY)? {
+            KeyKind::Rsa { .. } => KeyKind::Rsa { bits: validate_rsa_numbers(key)? },
+            kind => kind,
         };
-        algorithm.done()?;
         Ok(Self { kind, key })
     }
 }

@@ -38,14 +38,14 @@ use crate::x509::public_key::PublicKey;
 
 impl BlockingBackend for Pkcs11Key {
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
-        mechanism::MechanismPlan::of(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
+        mechanism::MechanismPlan::for_signature(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
     }
 
     fn offer(&self, candidates: &[PublicKey]) {
         Pkcs11Key::offer(self, candidates);
     }
 
-    fn lane(self: Arc<Self>, meter: KeyMetrics) -> Box<dyn BackendSession> {
-        Box::new(worker::Pkcs11Worker::new(self, meter))
+    fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession> {
+        Box::new(worker::Pkcs11Worker::new(self, key_metrics))
     }
 }

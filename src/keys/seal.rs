@@ -2,7 +2,7 @@
 //!
 //! They are configured only in the server's configuration, because the store cannot contain what opens it. PKCS #11
 //! tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), AWS KMS
-//! ([`cloudakms`](super::cloudakms)) with a symmetric key. The seal is used when a store is opened, when its seal
+//! ([`cloudakms`](super::cloudakms)) with a symmetric key. The seal key is used when a store is opened, when its seal
 //! changes, and by a node that was offline during such a change.
 
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //!
 //! The caller asks [`RemoteSigner::wants`] for the kind of input (digest or message) and then awaits one future. The
 //! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by
-//! the signer, which also handles a wrong one.
+//! the signer, which also counts and logs wrong signatures.
 
 use futures_util::future::BoxFuture;
 

@@ -39,7 +39,7 @@ pub trait Signers: Send + Sync {
     /// # Errors
     /// `Invalid` when the key does not exist or the mount may not use it (same text for both). From the future:
     /// `Invalid` when the backend has no usable key; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup>;
+    fn start_use(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup>;
 
     /// As [`Signers::take`]. `candidates` are the public keys of the mount's certificates, for a device that does not
     /// return the public key itself.
@@ -47,7 +47,7 @@ pub trait Signers: Send + Sync {
     /// # Errors
     /// As [`Signers::take`].
     fn find_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
-        self.take(mount, key)
+        self.start_use(mount, key)
     }
 }
 
@@ -71,7 +71,7 @@ impl Signers for NoSigners {
         Err(unsupported_error())
     }
 
-    fn take(&self, _: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+    fn start_use(&self, _: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         Err(unsupported_error())
     }
 }
@@ -140,7 +140,7 @@ pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
     /// The key as its backend had it when the mount started to use it.
-    pub fn known(&self) -> KeyIdentity {
+    pub fn identity(&self) -> KeyIdentity {
         KeyIdentity { public: self.public.clone(), locator: self.locator.clone() }
     }
 
@@ -151,7 +151,7 @@ impl ManagedKey {
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From
     /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
-    pub(crate) fn ask<'m>(
+    pub(crate) fn request_signature<'m>(
         self: &Arc<Self>,
         signers: &dyn Signers,
         algorithm: SignatureAlgorithm,
@@ -160,7 +160,7 @@ impl ManagedKey {
     ) -> Result<SignatureFuture> {
         let signer = signers.signer(self)?;
         if *signer.public() != self.public {
-            return Err(self.replaced());
+            return Err(self.replaced_key_error());
         }
         let input = match (signer.wants(algorithm)?, algorithm.hash()) {
             (SigningInputKind::Digest, Some(hash)) => {
@@ -172,29 +172,33 @@ impl ManagedKey {
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let signature = async move { key.answer(&*signer, (algorithm, input, low_priority), SIGN_TIMEOUT).await };
-        Ok(signature.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
+        let signature = async move {
+            let signed = async {
+                if low_priority {
+                    signer.sign_last(algorithm, input).await
+                } else {
+                    signer.sign(algorithm, input).await
+                }
+            };
+            key.limit_signing(signed, SIGN_TIMEOUT).await
+        };
+        Ok(signature.map(|signed| signed.map(VerifiedSignature::into_signature)).boxed())
     }
 
     /// Applies the time limit and catches panics of the signer.
-    async fn answer(
+    async fn limit_signing(
         &self,
-        signer: &dyn RemoteSigner,
-        (algorithm, input, low_priority): (SignatureAlgorithm, SigningInput, bool),
-        patience: Duration,
+        signed: impl Future<Output = Result<VerifiedSignature>>,
+        time_limit: Duration,
     ) -> Result<VerifiedSignature> {
-        let signed = async {
-            if low_priority { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
-        };
-        let answer = AssertUnwindSafe(signed).catch_unwind();
-        match tokio::time::timeout(patience, answer).await {
-            Ok(Ok(answer)) => answer,
+        match tokio::time::timeout(time_limit, AssertUnwindSafe(signed).catch_unwind()).await {
+            Ok(Ok(signed)) => signed,
             Ok(Err(_)) => Err(Error::internal("a signer panicked")),
             Err(_) => Err(Error::new(Kind::Unavailable, format!("managed key {:?} did not sign in time", self.name))),
         }
     }
 
-    fn replaced(&self) -> Error {
+    fn replaced_key_error(&self) -> Error {
         let why = "the backend has a different key than before";
         let mount = telemetry::mount_path(self.mount.0);
         tracing::error!(key = self.name, uuid = self.uuid, mount, "managed key not used: {why}");
@@ -247,7 +251,7 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+        fn start_use(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
             let name = "token".to_owned();
             let public = self.0.key.public().clone();
             Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public, locator: String::new() }))
@@ -275,7 +279,7 @@ mod tests {
 
     async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
-        key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
+        key.request_signature(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await
     }
 
     #[tokio::test]
@@ -324,10 +328,11 @@ mod tests {
         let managed = managed(key.public());
         let input = || SigningInput::Message(Vec::new());
         let hangs = double(|_, _, _| std::future::pending().boxed());
-        let late = managed.answer(&hangs, (P256, input(), false), Duration::from_millis(20)).await.unwrap_err();
+        let late = managed.limit_signing(hangs.sign(P256, input()), Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(late.kind(), Kind::Unavailable);
         for panics in [double(|_, _, _| panic!("a defect")), double(|_, _, _| async { panic!("a defect") }.boxed())] {
-            let error = managed.answer(&panics, (P256, input(), false), SIGN_TIMEOUT).await.unwrap_err();
+            let signed = async { panics.sign(P256, input()).await };
+            let error = managed.limit_signing(signed, SIGN_TIMEOUT).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Internal);
         }
     }
@@ -337,7 +342,7 @@ mod tests {
         let key = SigningKey::Managed(managed(local("ec").public()));
         assert!(key.local().is_none() && key.kind() == KeyKind::Ec(Curve::P256));
         let SigningKey::Managed(key) = key else { unreachable!() };
-        let refused = key.ask(&NoSigners, P256, std::iter::empty(), false).map(drop).unwrap_err();
+        let refused = key.request_signature(&NoSigners, P256, std::iter::empty(), false).map(drop).unwrap_err();
         assert_eq!((refused.kind(), refused.text()), (Kind::Invalid, "managed keys are not supported"));
     }
 }

@@ -85,7 +85,7 @@ async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
         if let Err(error) = mounts.pki.sweep_recorded_responses().await {
-            telemetry::warn_task_failed("answered requests were not swept", &error);
+            telemetry::warn_task_failed("recorded responses were not swept", &error);
         }
     }
 }

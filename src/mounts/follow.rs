@@ -74,7 +74,7 @@ impl Mounts {
     /// # Errors
     /// As [`Mounts::follow_table`]; the published state is kept.
     pub async fn follow(&self, mount: MountId) -> Result<()> {
-        let Some(open) = self.opened(mount) else { return Ok(()) };
+        let Some(open) = self.find_open_mount(mount) else { return Ok(()) };
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
         reload.or_else(|error| tolerate("another node's change of a mount cannot be read", error))
@@ -87,7 +87,7 @@ impl Mounts {
     /// As [`Mounts::follow`].
     pub async fn reload_all(&self, mount: MountId) -> Result<()> {
         self.follow(mount).await?;
-        if let Some(open) = self.opened(mount) {
+        if let Some(open) = self.find_open_mount(mount) {
             open.reload_revocations();
         }
         Ok(())
@@ -95,20 +95,20 @@ impl Mounts {
 
     /// `true` if all revocations up to this number are published; `None` if the mount is not open or publishes none.
     pub fn covers(&self, mount: MountId, revocations: u64) -> Option<bool> {
-        self.opened(mount)?.covers(revocations)
+        self.find_open_mount(mount)?.covers(revocations)
     }
 
     /// Starts publishing revocations by other nodes, in the background.
     pub fn follow_revocations(&self, mount: MountId) {
-        if let Some(open) = self.opened(mount) {
+        if let Some(open) = self.find_open_mount(mount) {
             open.follow_revocations();
             counter!(telemetry::CHANGES_RELOADS, "part" => "crls").increment(1);
         }
     }
 
-    fn opened(&self, mount: MountId) -> Option<OpenMount> {
+    fn find_open_mount(&self, mount: MountId) -> Option<OpenMount> {
         let authority = self.pki.authority(mount).ok().map(OpenMount::Pki);
-        authority.or_else(|| self.auth.logins().any(mount).map(OpenMount::Method))
+        authority.or_else(|| self.auth.logins().any_mount(mount).map(OpenMount::Method))
     }
 }
 

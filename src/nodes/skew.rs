@@ -33,10 +33,12 @@ impl ClockSkew {
     pub(super) fn measure(&self, took: Duration, database_time: Time) {
         let after = self.clock.now();
         let before = after - took;
-        let ahead = match () {
-            () if database_time < before => before - database_time,
-            () if database_time > after => after - database_time,
-            () => time::Duration::ZERO,
+        let ahead = if database_time < before {
+            before - database_time
+        } else if database_time > after {
+            after - database_time
+        } else {
+            time::Duration::ZERO
         };
         let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);
         self.ahead.store(milliseconds, Ordering::Relaxed);
@@ -46,18 +48,18 @@ impl ClockSkew {
         if large && !self.warned.load(Ordering::Relaxed) {
             tracing::warn!(
                 ahead_seconds = ahead.as_seconds_f64(),
-                "this machine's clock and the database's differ; what expires is decided by this machine's"
+                "the clocks of this machine and of the database differ; this machine's clock decides what has expired"
             );
         }
         self.warned.store(large, Ordering::Relaxed);
     }
 
-    fn size(&self) -> Duration {
+    fn difference(&self) -> Duration {
         Duration::from_millis(self.ahead.load(Ordering::Relaxed).unsigned_abs())
     }
 
     pub(super) fn is_within_limit(&self) -> bool {
-        self.size() <= self.limit
+        self.difference() <= self.limit
     }
 
     /// `true` if this machine's clock has moved into or out of the limit since the last measurement.
@@ -77,7 +79,7 @@ impl ClockSkew {
         let word = if self.ahead.load(Ordering::Relaxed) > 0 { "ahead of" } else { "behind" };
         Err(Error::invalid(format!(
             "clock: this machine's is {} seconds {word} the database's; at most {} are allowed",
-            self.size().as_secs(),
+            self.difference().as_secs(),
             self.limit.as_secs()
         )))
     }

@@ -26,7 +26,7 @@ pub struct LogPosition {
 pub struct Timeline {
     /// Identifier of the database system: standbys share it, a restored copy has another one.
     pub system: i64,
-    /// Timeline.
+    /// The timeline of PostgreSQL, which changes when a standby is promoted.
     pub timeline: i64,
 }
 
@@ -63,8 +63,9 @@ pub struct ChangeLogResponse {
     pub at: Time,
     /// Every mount that changed since; may include unchanged ones.
     pub mounts: Vec<LoggedMountChange>,
-    /// `true` if the database has another history than the position of the read: changes that were seen may be lost,
-    /// and their numbers reused. Then `mounts` has all mounts, and each must be reloaded.
+    /// `true` if the database is on another timeline than the last read position, after a failover or in a restored
+    /// copy. Changes that this node has applied may be lost, and their numbers reused. `mounts` then has all mounts, and
+    /// the node must reload each.
     pub is_other_timeline: bool,
 }
 

@@ -12,7 +12,7 @@ use url::{Host, Url};
 
 use crate::error::{Error, Result};
 
-/// Longest URL, in bytes.
+/// Maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
 /// Metadata services of clouds outside the link-local ranges.
@@ -20,7 +20,7 @@ const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
-/// The rules.
+/// The rules for destinations that API callers give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     /// `true` to permit this machine as a destination, over plain HTTP too, as configured by the operator.

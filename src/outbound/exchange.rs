@@ -17,9 +17,9 @@ use crate::error::{Error, Kind, Result};
 use crate::fair_queue::QueueCaller;
 use crate::secret::Secret;
 
-/// Longest response, in bytes.
+/// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Longest error code, in bytes.
+/// Maximum length of an error code, in bytes.
 const MAX_ERROR_CODE_BYTES: usize = 40;
 
 const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
@@ -32,8 +32,8 @@ pub(crate) struct RetryPolicy {
     /// Delay before the second attempt; doubled for each further one.
     pub(crate) first: Duration,
     pub(crate) max_wait: Duration,
-    /// The longest `Retry-After` that is honoured. With a longer one the request fails immediately,
-    /// and the error carries it.
+    /// Maximum `Retry-After` that is waited for. With a longer one the request fails immediately, and the error carries
+    /// it.
     pub(crate) max_retry_after: Duration,
 }
 
@@ -86,16 +86,16 @@ impl OutboundRequest {
         self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
     }
 
-    /// Sends the request and returns the response, which may have any status; `who` is the subject of errors.
+    /// Sends the request and returns the response, which may have any status; errors begin with `service`.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response or a temporary error.
-    pub(crate) async fn send(&self, tries: RetryPolicy, who: &str) -> Result<OutboundResponse> {
+    pub(crate) async fn send(&self, tries: RetryPolicy, service: &str) -> Result<OutboundResponse> {
         let busy = |reply: &OutboundResponse| {
-            let text = format!("{who}: answered with status {}", reply.status());
+            let text = format!("{service}: answered with status {}", reply.status());
             is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
-        self.send_while(tries, who, busy).await
+        self.send_while(tries, service, busy).await
     }
 
     /// As [`OutboundRequest::send`]; `busy` returns an error for responses that ask to retry later.
@@ -105,7 +105,7 @@ impl OutboundRequest {
     pub(crate) async fn send_while(
         &self,
         tries: RetryPolicy,
-        who: &str,
+        service: &str,
         busy: impl Fn(&OutboundResponse) -> Option<Error>,
     ) -> Result<OutboundResponse> {
         let mut wait = tries.first;
@@ -113,7 +113,7 @@ impl OutboundRequest {
             let (failure, requested_pause) = match with_trace_context(self.try_clone()?).send().await {
                 Ok(response) => {
                     let requested_pause = retry_after(response.headers());
-                    match read_response(response, who).await {
+                    match read_response(response, service).await {
                         Ok(reply) => match busy(&reply) {
                             Some(failure) => (failure, requested_pause),
                             None => return Ok(reply),
@@ -121,7 +121,7 @@ impl OutboundRequest {
                         Err(error) => (error, requested_pause),
                     }
                 }
-                Err(error) => (connection_error(error, who), None),
+                Err(error) => (connection_error(error, service), None),
             };
             let failure = requested_pause.into_iter().fold(failure, Error::with_retry_after);
             if left == 0 || requested_pause.is_some_and(|pause| pause > tries.max_retry_after) {
@@ -143,7 +143,7 @@ pub(crate) fn with_trace_context(request: RequestBuilder) -> RequestBuilder {
     }
 }
 
-/// Renders a `render_traceparent` with a new span id, if the current request has a trace.
+/// Renders a `traceparent` header with a new span id, if the current request has a trace.
 fn render_traceparent() -> Option<String> {
     let trace = QueueCaller::current().trace()?;
     let mut span: [u8; 8] = crate::random::bytes();
@@ -186,10 +186,10 @@ impl OutboundResponse {
     ///
     /// # Errors
     /// `BadGateway` when it has another form or is too long.
-    pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, who: &str) -> Result<T> {
-        let wrong = |what: &str| Error::new(Kind::BadGateway, format!("{who}: its answer is {what}"));
-        let body = self.body.as_ref().ok_or_else(|| wrong("larger than 1 MiB"))?;
-        serde_json::from_slice(body).map_err(|_| wrong("not understood"))
+    pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, service: &str) -> Result<T> {
+        let wrong = |what: &str| Error::new(Kind::BadGateway, format!("{service}: its response {what}"));
+        let body = self.body.as_ref().ok_or_else(|| wrong("is larger than 1 MiB"))?;
+        serde_json::from_slice(body).map_err(|_| wrong("has an unexpected form"))
     }
 }
 
@@ -209,10 +209,10 @@ fn add_jitter(wait: Duration) -> Duration {
     wait.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
 }
 
-async fn read_response(mut response: Response, who: &str) -> Result<OutboundResponse> {
+async fn read_response(mut response: Response, service: &str) -> Result<OutboundResponse> {
     let status = response.status().as_u16();
     let mut body = Zeroizing::new(Vec::new());
-    while let Some(chunk) = response.chunk().await.map_err(|error| connection_error(error, who))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| connection_error(error, service))? {
         if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Ok(OutboundResponse { status, body: None });
         }
@@ -221,13 +221,13 @@ async fn read_response(mut response: Response, who: &str) -> Result<OutboundResp
     Ok(OutboundResponse { status, body: Some(body) })
 }
 
-fn connection_error(error: reqwest::Error, who: &str) -> Error {
+fn connection_error(error: reqwest::Error, service: &str) -> Error {
     let text = if error.is_timeout() {
-        format!("{who}: did not answer in time")
+        format!("{service}: did not answer in time")
     } else if error.is_connect() {
-        format!("{who}: cannot be reached, or its TLS certificate is not trusted")
+        format!("{service}: cannot be reached, or its TLS certificate is not trusted")
     } else {
-        format!("{who}: the connection failed")
+        format!("{service}: the connection failed")
     };
     Error::unavailable(text, error.without_url())
 }
@@ -280,7 +280,7 @@ mod tests {
         let larger = call().send(RetryPolicy::ONE, "service").await.unwrap();
         let error = larger.read::<String>("service").unwrap_err();
         assert_eq!((larger.status(), error.kind()), (200, Kind::BadGateway));
-        assert_eq!(error.text(), "service: its answer is larger than 1 MiB");
+        assert_eq!(error.text(), "service: its response is larger than 1 MiB");
         served.await.unwrap();
     }
 }

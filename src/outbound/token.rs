@@ -39,19 +39,19 @@ enum Seconds {
 }
 
 impl AccessToken {
-    /// Parses the response of an authorization server; `who` is the subject of the error.
+    /// Parses the response of an authorization server; the error begins with `service`.
     ///
     /// # Errors
     /// `BadGateway` when it is an error, or has no token that is valid in a header.
-    pub(crate) fn read(reply: &OutboundResponse, who: &str) -> Result<Self> {
+    pub(crate) fn read(reply: &OutboundResponse, service: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
             tracing::debug!(status, reason = reply.reason(), "an access token was refused");
-            let text = format!("{who} refused the service's credential (status {status})");
+            let text = format!("{service} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }
-        let wrong = || Error::new(Kind::BadGateway, format!("{who}: its response has no access token"));
-        let grant: AccessTokenResponse = reply.read(who).map_err(|_| wrong())?;
+        let wrong = || Error::new(Kind::BadGateway, format!("{service}: its response has no access token"));
+        let grant: AccessTokenResponse = reply.read(service).map_err(|_| wrong())?;
         let lifetime = match grant.expires_in {
             Seconds::Number(seconds) => seconds,
             Seconds::Text(text) => text.parse().map_err(|_| wrong())?,
@@ -118,7 +118,7 @@ impl<T: Clone> SharedCredential<T> {
 pub(crate) struct AccessTokenCache {
     credential: SharedCredential<AccessToken>,
     /// Time at which a new token was rejected; `None` once a token is accepted.
-    refused: Mutex<Option<Instant>>,
+    rejected_at: Mutex<Option<Instant>>,
 }
 
 impl AccessTokenCache {
@@ -131,30 +131,30 @@ impl AccessTokenCache {
         &self,
         call: OutboundRequest,
         tries: RetryPolicy,
-        who: &str,
+        service: &str,
         fetch: impl Fn() -> F,
     ) -> Result<OutboundResponse> {
         let token = self.get(None, fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, who).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
         if reply.status() != 401 {
-            self.note(None);
+            self.set_rejection(None);
             return Ok(reply);
         }
         if self.is_paused() {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        let reply = call.with_bearer_token(&token.secret)?.send(tries, who).await?;
-        self.note((reply.status() == 401).then(Instant::now));
+        let reply = call.with_bearer_token(&token.secret)?.send(tries, service).await?;
+        self.set_rejection((reply.status() == 401).then(Instant::now));
         Ok(reply)
     }
 
-    fn note(&self, refused: Option<Instant>) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    fn set_rejection(&self, refused: Option<Instant>) {
+        *self.rejected_at.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     fn is_paused(&self) -> bool {
-        self.refused
+        self.rejected_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some_and(|at| at.elapsed() < REJECTED_TOKEN_PAUSE)

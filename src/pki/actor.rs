@@ -12,7 +12,7 @@ mod change;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,9 +33,9 @@ use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, Moun
 use crate::pki::engine_deps::EngineDeps;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::operation::IssuingOperation;
-use crate::pki::issue::request::{CertificateRequest, IssueContext};
+use crate::pki::issue::pipeline::{self, CertificateRequest};
+use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::stages::IssuanceStages;
-use crate::pki::issue::{external_policy, intermediate, role_leaf, self_issued, verbatim};
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiStore, PkiWrite};
 use crate::telemetry::{self, MountMeter};
@@ -84,9 +84,7 @@ impl ControlThread {
         let builds = Arc::new(Semaphore::new(MAX_CONCURRENT_BUILDS));
         Self { arbiter: Arbiter::new().handle(), shared: ControlShared { builds, summaries: Arc::default(), clock } }
     }
-}
 
-impl ControlThread {
     /// Returns figures about the published CRLs of every mount.
     pub fn summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.shared.summaries.all()
@@ -122,14 +120,14 @@ impl ControlLink {
             builder: Some(builder),
             wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
-            look: None,
-            pace: BuildThrottle::of(arrivals.clone()),
-            pausing: None,
+            early_check: None,
+            throttle: BuildThrottle::of(arrivals.clone()),
+            pause: None,
         };
-        let addr = ControlActor::start_in_arbiter(&thread.arbiter, |_| control);
+        let link = Self { control: ControlActor::start_in_arbiter(&thread.arbiter, |_| control), arrivals };
         // Not awaited: a request that needs a missing CRL builds it.
-        addr.do_send(BuildCrls { wanted: CrlBuildRequest::DUE, reply: BuildRequester::NoReply, coming: None });
-        Self { control: addr, arrivals }
+        link.build_in_background(CrlBuildRequest::DUE);
+        link
     }
 
     /// Runs one change; returns when it is stored and published, with warnings about CRLs that could not be built.
@@ -137,9 +135,8 @@ impl ControlLink {
     /// # Errors
     /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: ChangePlan) -> Result<Warnings> {
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(MountChange { caller: Some(QueueCaller::current().caller_id()), plan, reply });
-        done.await.map_err(mount_stopping_error)?
+        let caller = QueueCaller::current().caller_id();
+        self.request(move |actor, ctx, reply| actor.queue_change(caller, MountChange { plan, reply }, ctx)).await
     }
 
     /// Reads the stored documents again and publishes them.
@@ -147,9 +144,7 @@ impl ControlLink {
     /// # Errors
     /// `Unavailable` or `Internal` when they cannot be read.
     pub async fn reload(&self) -> Result<()> {
-        let (reply, done) = oneshot::channel();
-        self.control.do_send(ReloadDocuments { reply });
-        done.await.map_err(mount_stopping_error)?.map(drop)
+        self.request(ControlActor::reload).await.map(drop)
     }
 
     /// Announces a revocation that is being stored; a build waits a short time for it.
@@ -159,12 +154,16 @@ impl ControlLink {
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
     pub fn follow_crls(&self) {
-        self.control.do_send(BuildCrls { wanted: FOLLOW_OTHER_NODES, reply: BuildRequester::NoReply, coming: None });
+        self.build_in_background(FOLLOW_OTHER_NODES);
     }
 
     /// Requests a build that reads everything from storage again, as after a start. Does not wait.
     pub fn rebuild_crls_from_storage(&self) {
-        self.control.do_send(BuildCrls { wanted: FROM_STORAGE, reply: BuildRequester::NoReply, coming: None });
+        self.build_in_background(FROM_STORAGE);
+    }
+
+    fn build_in_background(&self, wanted: CrlBuildRequest) {
+        self.send(move |actor, ctx| actor.build(wanted, BuildRequester::NoReply, ctx));
     }
 
     /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
@@ -173,8 +172,24 @@ impl ControlLink {
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
     pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
+        self.request(move |actor, ctx, reply| {
+            drop(coming);
+            actor.build(wanted, BuildRequester::Caller(reply), ctx);
+        })
+        .await
+    }
+
+    fn send(&self, work: impl FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send + 'static) {
+        self.control.do_send(ControlWork(Box::new(work)));
+    }
+
+    /// Sends work that replies, and waits for the reply.
+    async fn request(
+        &self,
+        work: impl FnOnce(&mut ControlActor, &mut Context<ControlActor>, ChangeReply) + Send + 'static,
+    ) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(BuildCrls { wanted, reply: BuildRequester::Caller(reply), coming });
+        self.send(move |actor, ctx| work(actor, ctx, reply));
         done.await.map_err(mount_stopping_error)?
     }
 }
@@ -183,12 +198,13 @@ fn mount_stopping_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync
     Error::unavailable("the mount is stopping", cause)
 }
 
-/// Runs a change; `reply` receives the result once it is stored and published, or the error.
+/// Work for the control actor, which runs it between its other work.
 #[derive(Message)]
 #[rtype(result = "()")]
+struct ControlWork(Box<dyn FnOnce(&mut ControlActor, &mut Context<ControlActor>) + Send>);
+
+/// A queued change; `reply` receives the result once it is stored and published, or the error.
 struct MountChange {
-    /// Caller of the change; `None` for the server itself, whose changes run first.
-    caller: Option<CallerId>,
     plan: ChangePlan,
     reply: ChangeReply,
 }
@@ -218,22 +234,6 @@ impl BuildRequester {
     }
 }
 
-/// Requests CRLs with everything stored before this message was sent; `reply` receives the outcome.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct BuildCrls {
-    wanted: CrlBuildRequest,
-    reply: BuildRequester,
-    coming: Option<PendingRevocation>,
-}
-
-/// Reports a change by another node; `reply` receives the result once the stored state is published.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct ReloadDocuments {
-    reply: ChangeReply,
-}
-
 const FOLLOW_OTHER_NODES: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
 
 const FROM_STORAGE: CrlBuildRequest = CrlBuildRequest { from_storage: true, ..CrlBuildRequest::DUE };
@@ -258,13 +258,40 @@ struct ControlActor {
     wanted: CrlBuildRequest,
     waiting: Vec<BuildRequester>,
     /// Timer of the extra check before the next tick.
-    look: Option<SpawnHandle>,
-    pace: BuildThrottle,
+    early_check: Option<SpawnHandle>,
+    throttle: BuildThrottle,
     /// Timer of the pause before the next build.
-    pausing: Option<SpawnHandle>,
+    pause: Option<SpawnHandle>,
 }
 
 impl ControlActor {
+    fn queue_change(&mut self, caller: CallerId, change: MountChange, ctx: &mut Context<Self>) {
+        let refuse = |change: MountChange| {
+            let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
+            drop(change.reply.send(Err(busy)));
+        };
+        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
+            Ok(displaced) => displaced.refused.map_or((), refuse),
+            Err(QueueFull) => return refuse(change),
+        }
+        self.changes.push(caller, change);
+        self.next_change(ctx);
+    }
+
+    /// Reads the stored state, which another node changed, before the next change. `reply` receives the result once it
+    /// is published.
+    fn reload(&mut self, ctx: &mut Context<Self>, reply: ChangeReply) {
+        self.reload_needed = true;
+        self.queue_empty_change(reply, ctx);
+    }
+
+    /// Queues a change that writes nothing and runs before those of callers.
+    fn queue_empty_change(&mut self, reply: ChangeReply, ctx: &mut Context<Self>) {
+        let plan = |view: &MountView| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false });
+        self.own_changes.push_back(MountChange { plan: Box::new(plan), reply });
+        self.next_change(ctx);
+    }
+
     fn next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
@@ -318,8 +345,7 @@ impl ControlActor {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            actor.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
-            actor.next_change(ctx);
+            actor.queue_empty_change(reply, ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
                     Self::schedule_reload(ctx);
@@ -331,7 +357,7 @@ impl ControlActor {
     fn build(&mut self, wanted: CrlBuildRequest, waiter: BuildRequester, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
-        self.pace.request_arrived(Instant::now());
+        self.throttle.record_request(Instant::now());
         self.next_build(ctx);
     }
 
@@ -339,22 +365,22 @@ impl ControlActor {
         if self.waiting.is_empty() || self.builder.is_none() {
             return;
         }
-        if let Some(pause) = self.pausing.take() {
+        if let Some(pause) = self.pause.take() {
             // The request that arrived now may be the last one the pause was for.
             ctx.cancel_future(pause);
         }
-        if let Some(pause) = self.pace.wait(Instant::now()) {
-            self.pausing = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
+        if let Some(pause) = self.throttle.remaining_pause(Instant::now()) {
+            self.pause = Some(ctx.run_later(pause, |actor, ctx| actor.next_build(ctx)));
             return;
         }
         let Some(builder) = self.builder.take() else { return };
-        self.pace.record_start();
+        self.throttle.record_start();
         let served = std::mem::take(&mut self.waiting);
         let wanted = std::mem::take(&mut self.wanted);
         let work = run_build(builder, self.view.load_full(), wanted, Arc::clone(&self.shared.builds));
         let done = work.into_actor(self).map(move |(builder, result, took), actor, ctx| {
             actor.builder = Some(builder);
-            actor.pace.ended(Instant::now(), took);
+            actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
                 // The next build, at the latest at the next tick, retries what this one was asked for.
                 actor.wanted = actor.wanted.and(wanted);
@@ -370,23 +396,21 @@ impl ControlActor {
         });
         ctx.spawn(done);
     }
-}
 
-impl ControlActor {
     /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
     fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
-        if let Some(earlier) = self.look.take() {
+        if let Some(earlier) = self.early_check.take() {
             ctx.cancel_future(earlier);
         }
         let Some(at) = at else { return };
         let left = Duration::from_secs((at - self.shared.clock.now().unix_timestamp()).max(0) as u64);
         if left < CRL_CHECK_INTERVAL {
-            let look = |actor: &mut Self, ctx: &mut Context<Self>| {
+            let check = |actor: &mut Self, ctx: &mut Context<Self>| {
                 if ctx.connected() {
                     actor.build(CrlBuildRequest::DUE, BuildRequester::NoReply, ctx);
                 }
             };
-            self.look = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), look));
+            self.early_check = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), check));
         }
     }
 }
@@ -409,48 +433,12 @@ impl Actor for ControlActor {
     }
 }
 
-impl Handler<MountChange> for ControlActor {
+impl Handler<ControlWork> for ControlActor {
     type Result = ();
 
-    fn handle(&mut self, change: MountChange, ctx: &mut Self::Context) {
-        let Some(caller) = change.caller else {
-            self.own_changes.push_back(change);
-            return self.next_change(ctx);
-        };
-        let refuse = |change: MountChange| {
-            let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
-            drop(change.reply.send(Err(busy)));
-        };
-        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
-            Ok(displaced) => displaced.refused.map_or((), refuse),
-            Err(QueueFull) => return refuse(change),
-        }
-        self.changes.push(caller, change);
-        self.next_change(ctx);
+    fn handle(&mut self, ControlWork(work): ControlWork, ctx: &mut Self::Context) {
+        work(self, ctx);
     }
-}
-
-impl Handler<BuildCrls> for ControlActor {
-    type Result = ();
-
-    fn handle(&mut self, BuildCrls { wanted, reply, coming }: BuildCrls, ctx: &mut Self::Context) {
-        drop(coming);
-        self.build(wanted, reply, ctx);
-    }
-}
-
-impl Handler<ReloadDocuments> for ControlActor {
-    type Result = ();
-
-    fn handle(&mut self, ReloadDocuments { reply }: ReloadDocuments, ctx: &mut Self::Context) {
-        self.reload_needed = true;
-        self.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
-        self.next_change(ctx);
-    }
-}
-
-fn no_op_plan() -> ChangePlan {
-    Box::new(|view| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
 fn panic_error() -> Error {
@@ -478,29 +466,11 @@ impl ReplicaLink {
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
     }
-
-    /// Runs a request that the mount's external policy engine decides on.
-    ///
-    /// # Errors
-    /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
-    pub async fn run_external(
-        &self,
-        mut origin: IssueContext,
-        request: external_policy::ExternalPolicyRequest,
-    ) -> Result<IssuedCertificate> {
-        let presence = CallerGuard::default();
-        origin.requester.watch = presence.watch();
-        self.0.send(ExternalPolicyWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
-    }
 }
 
 #[derive(Message)]
 #[rtype(result = "Result<IssuedCertificate>")]
 struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
-
-#[derive(Message)]
-#[rtype(result = "Result<IssuedCertificate>")]
-struct ExternalPolicyWork(QueueCaller, IssueContext, external_policy::ExternalPolicyRequest);
 
 struct ReplicaActor {
     view: Arc<ArcSwap<MountView>>,
@@ -529,65 +499,31 @@ impl Handler<IssueWork> for ReplicaActor {
     type Result = ResponseFuture<Result<IssuedCertificate>>;
 
     fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
-        let view = self.view.load_full();
-        let tools = self.tools.clone();
-        let mount = origin.mount.clone();
-        let operation = IssuingOperation::of(&request);
-        let stages = self.stages[operation as usize].clone();
-        match request {
-            CertificateRequest::Issue(issue) => {
-                run_guarded(operation, mount, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
-            }
-            CertificateRequest::Sign(sign) => {
-                run_guarded(operation, mount, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
-            }
-            CertificateRequest::SignVerbatim(sign) => {
-                run_guarded(operation, mount, caller, move || verbatim::sign(view, tools, origin, sign, stages))
-            }
-            CertificateRequest::SignIntermediate(sign) => {
-                run_guarded(operation, mount, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
-            }
-            CertificateRequest::SignSelfIssued(sign) => {
-                run_guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
-            }
-        }
-    }
-}
-
-impl Handler<ExternalPolicyWork> for ReplicaActor {
-    type Result = ResponseFuture<Result<IssuedCertificate>>;
-
-    fn handle(
-        &mut self,
-        ExternalPolicyWork(caller, origin, request): ExternalPolicyWork,
-        _: &mut Self::Context,
-    ) -> Self::Result {
-        let operation = IssuingOperation::ExternalPolicy;
-        let stages = self.stages[operation as usize].clone();
         let views = Arc::clone(&self.view);
         let tools = self.tools.clone();
-        let mount = origin.mount.clone();
-        run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
+        let operation = IssuingOperation::of(&request);
+        let stages = self.stages[operation as usize].clone();
+        Box::pin(async move {
+            let work = pin!(pipeline::issue(&views, &tools, &origin, &request, &stages));
+            run_guarded(operation, &origin.mount, caller, work).await
+        })
     }
 }
 
-/// Runs a request and converts a panic into an error. Creates the future in place, because moving it is expensive.
-fn run_guarded<W: Future<Output = Result<IssuedCertificate>>>(
+/// Runs a request and converts a panic into an error. The future is pinned, because moving it is expensive.
+async fn run_guarded(
     operation: IssuingOperation,
-    mount: MountMeter,
+    mount: &MountMeter,
     caller: QueueCaller,
-    begin: impl FnOnce() -> W + 'static,
-) -> ResponseFuture<Result<IssuedCertificate>> {
-    Box::pin(async move {
-        let work = pin!(begin());
-        let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panic_error()));
-        match &result {
-            Ok(issued) if issued.repeated => {}
-            Ok(_) => operation.count_issued(&mount),
-            Err(_) => operation.count_refusal(&mount),
-        }
-        result
-    })
+    work: Pin<&mut impl Future<Output = Result<IssuedCertificate>>>,
+) -> Result<IssuedCertificate> {
+    let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panic_error()));
+    match &result {
+        Ok(issued) if issued.repeated => {}
+        Ok(_) => operation.count_issued(mount),
+        Err(_) => operation.count_refusal(mount),
+    }
+    result
 }
 
 #[cfg(test)]
@@ -597,14 +533,11 @@ mod tests {
     #[actix::test]
     async fn panic_in_a_request_is_an_error_and_the_next_is_served() {
         let mount = MountMeter::of("guarded/");
-        let broken =
-            run_guarded(IssuingOperation::Issue, mount.clone(), QueueCaller::SERVER, || async { panic!("a defect") })
-                .await;
+        let defect = pin!(async { panic!("a defect") });
+        let broken = run_guarded(IssuingOperation::Issue, &mount, QueueCaller::SERVER, defect).await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = run_guarded(IssuingOperation::Issue, mount, QueueCaller::SERVER, || async {
-            Err(Error::invalid("served"))
-        })
-        .await;
+        let refusal = pin!(async { Err(Error::invalid("served")) });
+        let next = run_guarded(IssuingOperation::Issue, &mount, QueueCaller::SERVER, refusal).await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

@@ -15,6 +15,7 @@ use futures_util::future::{BoxFuture, ready};
 use serde::{Deserialize, Serialize};
 
 use super::store::{PkiStore, PkiWrite};
+use super::values::parse_hex;
 use crate::clock::Clock;
 use crate::documents::{
     Document, DocumentKey, DocumentWrite, MAX_CHANGE_ATTEMPTS, SYSTEM_MOUNT, backoff, contention_error,
@@ -48,15 +49,9 @@ impl KeyHash {
     /// # Errors
     /// `Invalid` naming the field `hash`.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("hash: must be SHA-256 of a SubjectPublicKeyInfo, 64 hexadecimal digits");
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        let mut hash = [0; 32];
-        for (at, byte) in hash.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(hash))
+        let hash = parse_hex(text.as_bytes()).and_then(|bytes| bytes.try_into().ok());
+        let rule = "hash: must be SHA-256 of a SubjectPublicKeyInfo, 64 hexadecimal digits";
+        hash.map(Self).ok_or_else(|| Error::invalid(rule))
     }
 
     /// Formats as 64 hexadecimal digits.
@@ -125,7 +120,7 @@ pub struct CompromisedKeys {
     progress: Mutex<CompromisedListProgress>,
     reloading: tokio::sync::Mutex<()>,
     /// `true` if a commit had an unknown outcome, so that the store may hold entries that the list lacks.
-    behind: AtomicBool,
+    is_outdated: AtomicBool,
 }
 
 /// State shared by overlapping additions, removals and reloads.
@@ -167,8 +162,8 @@ impl MarkOutdatedOnDrop<'_> {
 
 impl Drop for MarkOutdatedOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(behind) = self.0 {
-            behind.store(true, Ordering::Relaxed);
+        if let Some(is_outdated) = self.0 {
+            is_outdated.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -182,7 +177,7 @@ impl CompromisedKeys {
             entries: RwLock::default(),
             progress: Mutex::default(),
             reloading: tokio::sync::Mutex::default(),
-            behind: AtomicBool::new(false),
+            is_outdated: AtomicBool::new(false),
         }
     }
 
@@ -192,11 +187,11 @@ impl CompromisedKeys {
     /// `Invalid` naming the field.
     pub fn refuse(&self, field: &str, key: &PublicKey) -> Result<()> {
         // Most lists are empty; then nothing is hashed.
-        if self.with(CompromisedKeyMap::is_empty) {
+        if self.with_entries(CompromisedKeyMap::is_empty) {
             return Ok(());
         }
         let hash = KeyHash::of(key);
-        if !self.with(|entries| entries.contains_key(&hash)) {
+        if !self.with_entries(|entries| entries.contains_key(&hash)) {
             return Ok(());
         }
         Err(Error::invalid(format!("{field}: this key is known to be compromised (sys/compromised-keys)")))
@@ -204,12 +199,12 @@ impl CompromisedKeys {
 
     /// Returns the entry of a key.
     pub fn get(&self, hash: &KeyHash) -> Option<Arc<CompromisedKeyEntry>> {
-        self.with(|entries| entries.get(hash).map(|(_, listed)| Arc::clone(listed)))
+        self.with_entries(|entries| entries.get(hash).map(|(_, listed)| Arc::clone(listed)))
     }
 
     /// Returns all hashes, ascending.
     pub fn hashes(&self) -> Vec<KeyHash> {
-        self.with(|entries| entries.keys().copied().collect())
+        self.with_entries(|entries| entries.keys().copied().collect())
     }
 
     /// Reads the list from storage.
@@ -219,8 +214,8 @@ impl CompromisedKeys {
     pub async fn reload(&self) -> Result<()> {
         let _one_at_a_time = self.reloading.lock().await;
         // A commit that fails during the reload sets it again.
-        self.behind.store(false, Ordering::Relaxed);
-        let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
+        self.is_outdated.store(false, Ordering::Relaxed);
+        let unfinished = MarkOutdatedOnDrop(Some(&self.is_outdated));
         self.progress().since_reload = Some(Vec::new());
         let documents = self.store.documents_of_kind(SYSTEM_MOUNT, COMPROMISED_KEY_KIND).await?;
         let read = move || documents.iter().map(parse_entry).collect::<Result<CompromisedKeyMap>>();
@@ -245,7 +240,7 @@ impl CompromisedKeys {
     /// # Errors
     /// As [`CompromisedKeys::reload`].
     pub async fn catch_up(&self) -> Result<()> {
-        if self.behind.load(Ordering::Relaxed) { self.reload().await } else { Ok(()) }
+        if self.is_outdated.load(Ordering::Relaxed) { self.reload().await } else { Ok(()) }
     }
 
     /// Adds a key; an existing entry remains. Returns `false` if the list is full.
@@ -289,12 +284,12 @@ impl CompromisedKeys {
             if additions.entries.is_empty() {
                 return Ok(AdditionOutcome { stored: commit(Vec::new()).await?, is_full });
             }
-            let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
+            let unfinished = MarkOutdatedOnDrop(Some(&self.is_outdated));
             match commit(additions.writes()?).await {
                 Ok(stored) => {
                     unfinished.finish();
                     if stored.is_some() {
-                        self.show(additions).await;
+                        self.publish_additions(additions).await;
                     }
                     return Ok(AdditionOutcome { stored, is_full });
                 }
@@ -325,7 +320,7 @@ impl CompromisedKeys {
     /// `Unavailable` or `Busy` from storage.
     pub async fn remove(&self, hash: KeyHash) -> Result<bool> {
         retry_on_conflict("sys/compromised-keys", async || {
-            let version = || self.with(|entries| entries.get(&hash).map(|(version, _)| *version));
+            let version = || self.with_entries(|entries| entries.get(&hash).map(|(version, _)| *version));
             let mut expected = version();
             if expected.is_none() {
                 // Another node may have just added it.
@@ -335,7 +330,7 @@ impl CompromisedKeys {
             let Some(expected) = expected else { return Ok(false) };
             let additions = self.progress().additions;
             let write = DocumentWrite { key: document_key(&hash), expected, body: None };
-            let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
+            let unfinished = MarkOutdatedOnDrop(Some(&self.is_outdated));
             let committed = self.store.commit(vec![PkiWrite::Document(write)]).await;
             if committed.is_err() {
                 self.reload().await?;
@@ -369,7 +364,7 @@ impl CompromisedKeys {
         let added_at = self.clock.now().unix_timestamp();
         let mut entries = CompromisedKeyMap::new();
         let mut is_full = false;
-        self.with(|listed| {
+        self.with_entries(|listed| {
             for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
                 let has_capacity = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
                 match entries.entry(new.hash) {
@@ -386,7 +381,8 @@ impl CompromisedKeys {
         PendingAdditions { entries, is_full, removals }
     }
 
-    async fn show(&self, additions: PendingAdditions) {
+    /// Adds stored entries to the list in memory.
+    async fn publish_additions(&self, additions: PendingAdditions) {
         let is_current = {
             let mut progress = self.progress();
             let is_current = progress.removals == additions.removals;
@@ -405,8 +401,8 @@ impl CompromisedKeys {
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&CompromisedKeyMap) -> T) -> T {
-        look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
+    fn with_entries<T>(&self, read: impl FnOnce(&CompromisedKeyMap) -> T) -> T {
+        read(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn entries_mut(&self) -> RwLockWriteGuard<'_, CompromisedKeyMap> {

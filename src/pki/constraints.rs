@@ -116,7 +116,7 @@ impl ConstrainedName<'_> {
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
             self.describe_briefly(),
-            refusing.of
+            refusing.description
         )))
     }
 
@@ -153,7 +153,7 @@ pub struct ConstrainedChainLink {
     /// Its constraints.
     pub constraints: Arc<Constraints>,
     /// Its description for error messages.
-    pub of: String,
+    pub description: String,
 }
 
 /// Checks all names of a TBSCertificate against the constraints above it. At least one chain whose validity overlaps
@@ -167,29 +167,29 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
         return Ok(());
     }
     let names = collect_names(tbs)?;
-    let mut counted = read_validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
+    let mut considered = read_validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
         let overlaps =
             |chain: &&ChainConstraints| chain.span.start() <= validity.end() && validity.start() <= chain.span.end();
         chains.iter().filter(overlaps).collect::<Vec<_>>()
     })?;
-    if counted.is_empty() {
-        counted = chains.iter().collect();
+    if considered.is_empty() {
+        considered = chains.iter().collect();
     }
     let mut comparisons = 0;
     let mut refused = None;
-    for chain in counted {
+    for chain in considered {
         let of_name = |name: &ConstrainedName<'_>| -> usize {
             chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
         };
         comparisons += names.iter().map(of_name).sum::<usize>();
-        let held = if comparisons > MAX_COMPARISONS {
+        let checked = if comparisons > MAX_COMPARISONS {
             Err(Error::invalid(format!(
                 "certificate: more than {MAX_COMPARISONS} comparisons of names with the name constraints of the issuing chain"
             )))
         } else {
             names.iter().try_for_each(|name| name.check_chain(&chain.links))
         };
-        match held {
+        match checked {
             Ok(()) => return Ok(()),
             Err(error) => drop(refused.get_or_insert(error)),
         }

@@ -12,7 +12,6 @@ pub mod entries;
 mod groups;
 mod guard;
 mod incoming;
-mod item;
 pub(crate) mod list;
 mod state;
 mod summary;

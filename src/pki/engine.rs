@@ -30,7 +30,7 @@ use crate::keys::signing::{ManagedKey, Signers};
 use crate::outbound::EgressPolicy;
 use crate::x509::public_key::PublicKey;
 
-/// Maximum number of answered requests removed in one commit.
+/// Maximum number of recorded responses removed in one commit.
 const SWEPT_RESPONSES_PER_COMMIT: u32 = 500;
 
 /// Expiry of an issuer.
@@ -182,7 +182,7 @@ impl Engine {
         for authority in self.authorities() {
             let view = authority.view();
             let managed = view.signers().filter_map(|signer| signer.key.as_ref()?.signing.managed());
-            keys.extend(managed.filter(|key| key.uuid == uuid).map(ManagedKey::known));
+            keys.extend(managed.filter(|key| key.uuid == uuid).map(ManagedKey::identity));
         }
         keys
     }
@@ -242,9 +242,9 @@ pub struct Authority {
     answers: Arc<OcspCache>,
     tidying: TidyController,
     /// Held while an external CRL is imported.
-    importing: Arc<Mutex<()>>,
+    crl_import: Arc<Mutex<()>>,
     /// Held while issuers are imported.
-    certifying: Arc<Mutex<()>>,
+    issuer_import: Arc<Mutex<()>>,
 }
 
 impl Authority {
@@ -266,8 +266,8 @@ impl Authority {
             tools,
             answers: Arc::clone(&engine.answers),
             tidying,
-            importing: Arc::default(),
-            certifying: Arc::default(),
+            crl_import: Arc::default(),
+            issuer_import: Arc::default(),
         }
     }
 
@@ -278,11 +278,11 @@ impl Authority {
             let key = signer.key.as_ref().and_then(|key| key.signing.managed());
             key.is_some_and(|key| self.tools.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
         };
-        let called = |signer: &Arc<IssuerSigner>| {
+        let name_or_id = |signer: &Arc<IssuerSigner>| {
             let record = &signer.issuer.record;
             if record.name.is_empty() { record.id.clone() } else { record.name.clone() }
         };
-        view.signers().filter(is_refused).map(called).collect()
+        view.signers().filter(is_refused).map(name_or_id).collect()
     }
 
     /// Returns the id of the mount.
@@ -312,12 +312,12 @@ impl Authority {
 
     /// Returns the lock for imports of external CRLs.
     pub(crate) fn crl_import_lock(&self) -> &Arc<Mutex<()>> {
-        &self.importing
+        &self.crl_import
     }
 
     /// Returns the lock for imports of issuers.
     pub(crate) fn issuer_import_lock(&self) -> &Arc<Mutex<()>> {
-        &self.certifying
+        &self.issuer_import
     }
 
     /// Returns the published CRLs of an issuer. Waits for the first build after a start, so that callers do not mistake
@@ -442,19 +442,19 @@ impl Authority {
         &self,
         plan: impl Fn(&MountView) -> Result<(PlannedChange, T)> + Send + 'static,
     ) -> Result<(T, Warnings)> {
-        let (told, mut answer) = mpsc::unbounded_channel();
+        let (sender, mut results) = mpsc::unbounded_channel();
         let plan = Box::new(move |view: &MountView| {
             let (planned, result) = plan(view)?;
-            let _ = told.send(result);
+            let _ = sender.send(result);
             Ok(planned)
         });
         let warnings = self.control.change(plan).await?;
         // The plan sent one result per run; the last one was stored.
-        let last = std::iter::from_fn(|| answer.try_recv().ok()).last();
-        Ok((last.ok_or_else(|| Error::internal("a change without an answer"))?, warnings))
+        let last = std::iter::from_fn(|| results.try_recv().ok()).last();
+        Ok((last.ok_or_else(|| Error::internal("a change without a result"))?, warnings))
     }
 
-    /// Makes the CRLs that are due by the settings or `wanted`, with everything stored before the call. Returns
+    /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before the call. Returns
     /// warnings about issuers that cannot have a CRL.
     ///
     /// # Errors

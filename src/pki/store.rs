@@ -562,3 +562,6 @@ fn single_changed_count(committed: BoxFuture<'static, Result<Vec<PkiOutcome>>>) 
     };
     committed.map(move |outcomes| outcomes.and_then(only)).boxed()
 }
+
+#[cfg(test)]
+pub(crate) mod testing;

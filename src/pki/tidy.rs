@@ -96,7 +96,7 @@ impl Authority {
         let authority = Arc::clone(self);
         let own = Arc::clone(&signals);
         let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
-        self.tidying().begun(signals, self.tidying().spawn(run.carry_out()));
+        self.tidying().set_run(signals, self.tidying().spawn(run.carry_out()));
     }
 
     /// Returns the id and report of the current or last run; 0 if there was none.
@@ -113,7 +113,7 @@ impl Authority {
     /// `Unavailable` from storage.
     pub async fn tidy_status(&self) -> Result<TidyStatus> {
         let (_, report) = self.last_tidy(self.tools().clock.now()).await?;
-        let stored = match self.view().auto_tidy.value.maintain_counts {
+        let stored = match self.view().auto_tidy.value.maintain_stored_certificate_counts {
             true => Some(self.tools().store.counts(self.mount()).await?),
             false => None,
         };
@@ -160,7 +160,7 @@ impl Engine {
             if !authority.tidying().may_be_due(config, now) {
                 continue;
             }
-            let why = TidyRunCause::Due { interval: config.interval };
+            let why = TidyRunCause::Due { interval: config.interval_duration };
             if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
                 authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
@@ -171,11 +171,13 @@ impl Engine {
         }
     }
 
-    /// Publishes the number of stored rows as metrics, for mounts with `publish_counts`.
+    /// Publishes the number of stored rows as metrics, for mounts with `publish_stored_certificate_count_metrics`.
     pub async fn publish_counts(&self) {
         let mut certificates = 0;
         let mut revocations = 0;
-        for authority in self.authorities().filter(|a| a.view().auto_tidy.value.publish_counts) {
+        for authority in
+            self.authorities().filter(|a| a.view().auto_tidy.value.publish_stored_certificate_count_metrics)
+        {
             match self.tools().store.counts(authority.mount()).await {
                 Ok(counts) => {
                     certificates += counts.0;

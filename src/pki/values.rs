@@ -88,6 +88,42 @@ pub(crate) fn check_ext_key_usage(names: &[String]) -> Result<()> {
     extension::unknown_eku(names).map_or(Ok(()), |n| Err(unknown(n)))
 }
 
+/// A setting whose values are keywords.
+pub trait Keyword: Copy + PartialEq + 'static {
+    /// Name of the field.
+    const FIELD: &'static str;
+    /// The values with their keywords.
+    const KEYWORDS: &'static [(Self, &'static str)];
+
+    /// Parses the setting.
+    ///
+    /// # Errors
+    /// `Invalid` for an unknown value.
+    fn parse(word: &str) -> Result<Self> {
+        let known = Self::KEYWORDS.iter().find(|(_, keyword)| *keyword == word);
+        known.map(|(value, _)| *value).ok_or_else(|| {
+            let keywords: Vec<&str> = Self::KEYWORDS.iter().map(|(_, keyword)| *keyword).collect();
+            let (last, others) = keywords.split_last().unwrap_or((&"", &[]));
+            Error::invalid(format!("{}: must be {} or {last}", Self::FIELD, others.join(", ")))
+        })
+    }
+
+    /// The setting as text.
+    fn as_str(self) -> &'static str {
+        Self::KEYWORDS.iter().find(|(value, _)| *value == self).map_or("", |(_, keyword)| keyword)
+    }
+}
+
+/// Parses hexadecimal digits; `None` for other characters and for an odd number of digits.
+pub(crate) fn parse_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let parse_byte = |pair: &[u8]| match *pair {
+        [high, low] => Some(value(high)? << 4 | value(low)?),
+        _ => None,
+    };
+    digits.chunks(2).map(parse_byte).collect()
+}
+
 /// Formats bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()

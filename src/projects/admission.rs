@@ -1,19 +1,17 @@
-//! Admission of requests to the store: limits of concurrent requests, and the thread that runs their work.
+//! Admission of requests to the store: limits of concurrent requests, and the task that runs their work.
 //!
 //! One caller gets at most a quarter of the capacity that is left to the others ([`crate::budget`]), so a busy
 //! caller is rejected before others are.
 //!
-//! Work runs as a local task of the HTTP worker that received the request. The embedded store runs it elsewhere
-//! because its connections block. A started request runs to completion even if its client disconnects, so that
-//! no session is abandoned within a transaction.
+//! Work runs on the HTTP worker that received the request. The embedded store runs it elsewhere because its
+//! connections block. A read ends with its request: when the client disconnects, it leaves the queue or the session. A
+//! write runs in a task of its own to completion, so that a disconnected client does not roll it back.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use super::store::{CallerId, ProjectStore};
+use super::store::{CallerId, ProjectStore, SessionAccess};
 use crate::budget::{Budget, Exhausted, Reservation};
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::QueueCaller;
@@ -47,32 +45,34 @@ impl StoreAdmission {
         Self { store, permits: Budget::new(MAX_CONCURRENT_REQUESTS) }
     }
 
-    /// Runs `job` and returns its result. It runs as a local task of this thread, so the runtime must support local
-    /// tasks, as HTTP workers do.
+    /// Runs `job` and returns its result. A write runs as a local task of this thread, so the runtime must support
+    /// local tasks, as HTTP workers do.
     ///
     /// # Errors
     /// `Quota` when the caller has too many requests at the store, `Busy` when there are too many in total,
-    /// both without waiting; `Internal` when the job panics.
+    /// both without waiting; `Internal` when the job of a write panics.
     pub async fn run<T: 'static>(
         &self,
-        caller_id: CallerId,
+        access: SessionAccess,
         job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
     ) -> Result<T> {
-        let permit = self.acquire(caller_id)?;
+        let permit = self.acquire(access.caller_id())?;
         let job = job(&*self.store);
         let caller = QueueCaller::current();
-        let task = tokio::task::spawn_local(async move {
+        let work = async move {
             let _permit = permit;
-            AssertUnwindSafe(caller.scope(job)).catch_unwind().await
-        });
-        match task.await {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(_)) => {
-                metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
-                Err(Error::internal("a request at the project store panicked"))
-            }
-            Err(_) => Err(Error::internal("a task of the project store was cancelled")),
+            caller.scope(job).await
+        };
+        if matches!(access, SessionAccess::Read(_)) {
+            return Ok(work.await);
         }
+        tokio::task::spawn_local(work).await.map_err(|ended| {
+            if !ended.is_panic() {
+                return Error::internal("a task of the project store was cancelled");
+            }
+            metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
+            Error::internal("a request at the project store panicked")
+        })
     }
 
     fn acquire(&self, caller_id: CallerId) -> Result<StorePermit> {
@@ -95,6 +95,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use tokio::sync::Notify;
     use tokio::task::LocalSet;
 
@@ -105,17 +106,8 @@ mod tests {
     struct Unasked;
 
     impl ProjectStore for Unasked {
-        fn read(&self, _: &'static str, _: CallerId, _: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
+        fn run(&self, _: &'static str, _: SessionAccess, _: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             unreachable!("no job of these tests asks the store")
-        }
-
-        fn write(
-            &self,
-            name: &'static str,
-            caller_id: CallerId,
-            work: SqlWork,
-        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-            self.read(name, caller_id, work)
         }
     }
 
@@ -130,7 +122,8 @@ mod tests {
         let worker = || {
             let admission = admission.clone();
             move || {
-                let ran_on = admission.run(1, |_| async { std::thread::current().id() }.boxed_local());
+                let ran_on =
+                    admission.run(SessionAccess::Write(1), |_| async { std::thread::current().id() }.boxed_local());
                 (on_this_thread(ran_on).unwrap(), std::thread::current().id())
             }
         };
@@ -139,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn admitted_work_finishes_after_its_caller_has_left() {
+    fn admitted_write_finishes_after_its_caller_has_left() {
         on_this_thread(async {
             let admission = StoreAdmission::new(Arc::new(Unasked));
             let go_on = Rc::new(Notify::new());
@@ -152,7 +145,7 @@ mod tests {
                     ended.set(true);
                 }
             };
-            let run = admission.run(1, |_| job.boxed_local());
+            let run = admission.run(SessionAccess::Write(1), |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
             assert_eq!((ended.get(), admission.permits.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
             go_on.notify_one();
@@ -164,19 +157,32 @@ mod tests {
     }
 
     #[test]
+    fn admitted_read_ends_with_its_request() {
+        on_this_thread(async {
+            let admission = StoreAdmission::new(Arc::new(Unasked));
+            let run = admission.run(SessionAccess::Read(1), |_| std::future::pending::<()>().boxed_local());
+            assert!(tokio::time::timeout(Duration::from_millis(1), run).await.is_err());
+            assert_eq!(admission.permits.left(), MAX_CONCURRENT_REQUESTS as isize);
+        });
+    }
+
+    #[test]
     fn full_admission_refuses_and_a_panic_fails_one_request() {
         on_this_thread(async {
             let admission = StoreAdmission::new(Arc::new(Unasked));
-            let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
+            let panicked = admission.run(SessionAccess::Write(1), |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
             let many: Vec<StorePermit> = std::iter::from_fn(|| admission.acquire(1).ok()).collect();
-            let run = |caller_id| admission.run(caller_id, |_| async { "done" }.boxed_local());
+            let run = |caller_id| admission.run(SessionAccess::Write(caller_id), |_| async { "done" }.boxed_local());
             assert_eq!((many.len(), run(1).await.unwrap_err().kind()), (102, Kind::Quota));
             assert_eq!(run(2).await.unwrap(), "done", "others find a permit");
             let full: Vec<StorePermit> = (2..).map_while(|caller_id| admission.acquire(caller_id).ok()).collect();
             assert_eq!(run(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));
-            assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");
+            assert_eq!(
+                admission.run(SessionAccess::Write(1), |_| async { "done" }.boxed_local()).await.unwrap(),
+                "done"
+            );
         });
     }
 }

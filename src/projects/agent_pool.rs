@@ -23,7 +23,7 @@ use crate::sql::{SqlRow, SqlValue};
 
 /// Maximum length of a name, in characters.
 const MAX_POOL_NAME_CHARS: usize = 90;
-/// Maximum number of workspaces that are listed of one pool, and that one response includes.
+/// Maximum number of workspaces that the document of one pool lists, and that one response includes.
 const MAX_LISTED_WORKSPACES: i64 = 100;
 /// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
 pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
@@ -102,7 +102,7 @@ impl AgentPoolFields {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
                 let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
                 // Elements that are hidden from the member stay in the list.
-                named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
+                named.extend(kind.find_hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > max {
                     let rule =
                         format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, including hidden ones");
@@ -130,7 +130,7 @@ async fn read_list(
     let pointer = format!("/data/relationships/{name}/data");
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
-    let seen_ids = kind.seen(tx, member, named).await?;
+    let seen_ids = kind.find_visible(tx, member, named).await?;
     let mut kept = Vec::new();
     let mut seen = HashSet::new();
     for (n, id) in ids.into_iter().enumerate() {
@@ -158,9 +158,9 @@ impl ScopedResourceKind {
         }
     }
 
-    /// Returns those of `ids` that are in the organization and that the member sees. Looks up the given ids only, not
-    /// all resources of the organization.
-    async fn seen(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<HashSet<String>> {
+    /// Returns the `ids` that are in the organization and that the member sees. It looks up only these ids, not all
+    /// resources of the organization.
+    async fn find_visible(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<HashSet<String>> {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
@@ -170,15 +170,15 @@ impl ScopedResourceKind {
         self.select_visible_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
     }
 
-    /// Returns those of `ids` that are in the organization and hidden from the member, in their order.
-    async fn hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<Vec<String>> {
+    /// Returns the `ids` that are in the organization and hidden from the member, in the order of `ids`.
+    async fn find_hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<Vec<String>> {
         if ids.is_empty() {
             return Ok(ids);
         }
         let sql = format!("SELECT ext_id FROM {} WHERE +org_id = $1 AND ext_id = ANY($2)", self.table());
         let there = tx.column(&sql, &[member.organization.id.into(), ids.clone().into()]).await?;
         let there: HashSet<String> = there.into_iter().collect();
-        let seen = self.seen(tx, member, ids.clone()).await?;
+        let seen = self.find_visible(tx, member, ids.clone()).await?;
         ids.retain(|id| there.contains(id) && !seen.contains(id));
         Ok(ids)
     }
@@ -322,7 +322,7 @@ pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
 }
 
 /// Returns a pool and the caller's membership in its organization. Every member sees the pools. The pool is locked
-/// until the end of the session after [`Tx::hold`].
+/// until the end of the session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
@@ -331,7 +331,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
     let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
     let member = member::find_by_organization_row(tx, caller, org_id).await?;
-    if tx.holds() {
+    if tx.locks_lookups() {
         may_manage(&member)?;
         tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
     }
@@ -360,7 +360,8 @@ fn read(row: &mut SqlRow) -> WorkResult<AgentPool> {
     })
 }
 
-/// Returns pools in the order of `rows`. `seen` and `load_workspaces` contain only what exists and the member sees.
+/// Returns pools in the order of `rows`. Their `seen` and `workspaces` contain only existing resources that the member
+/// sees.
 ///
 /// # Errors
 /// `Malformed` when several pools name more than `MAX_NAMED_RESOURCES` resources in total.
@@ -383,17 +384,17 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
     };
     let workspaces = all(|scope| &scope.allowed_workspaces).chain(all(|scope| &scope.excluded_workspaces)).collect();
     let projects = all(|scope| &scope.allowed_projects).collect();
-    let mut seen = ScopedResourceKind::Workspaces.seen(tx, member, workspaces).await?;
-    seen.extend(ScopedResourceKind::Projects.seen(tx, member, projects).await?);
+    let mut seen = ScopedResourceKind::Workspaces.find_visible(tx, member, workspaces).await?;
+    seen.extend(ScopedResourceKind::Projects.find_visible(tx, member, projects).await?);
     let mut naming = list_workspaces_using(tx, member, rows).await?;
     for pool in &mut found {
-        pool.seen = pool.scope.seen(&seen);
+        pool.seen = pool.scope.restricted_to(&seen);
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
     }
     Ok(found)
 }
 
-/// Counts the resources that pools name, in the store. Ids and the names of the three lists are in quotes.
+/// Counts the resources that pools name. The store counts quotes: ids and the names of the three lists have them.
 async fn count_named_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
@@ -469,7 +470,7 @@ impl Default for AgentPoolOrder {
 /// Returns a page of the organization's pools.
 ///
 /// # Errors
-/// `Malformed` when the pools name too many resources.
+/// `Malformed` when the pools of the page list more than [`MAX_NAMED_RESOURCES`] workspaces and projects.
 pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -495,7 +496,7 @@ pub async fn list(
             Some(ext_id) => {
                 filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scope_with(list, ext_id))
             }
-            None => filter.join("a.organization_scoped"),
+            None => filter.and_sql("a.organization_scoped"),
         }
     }
     let order = match wanted.order {

@@ -68,7 +68,7 @@ impl AgentPoolScope {
         )
     }
 
-    pub(super) fn seen(&self, seen: &HashSet<String>) -> Self {
+    pub(super) fn restricted_to(&self, seen: &HashSet<String>) -> Self {
         let only = |list: &[String]| list.iter().filter(|id| seen.contains(*id)).cloned().collect();
         Self {
             excluded_workspaces: only(&self.excluded_workspaces),
@@ -122,7 +122,7 @@ impl UsablePool {
         org_id: i64,
         user: PoolUser<'_>,
     ) -> WorkResult<bool> {
-        const HEIRS: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
+        const SELECT_EXCLUDED_HEIR: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
             WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
         let mut values: Vec<SqlValue> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
         let of_user = match user {
@@ -134,7 +134,7 @@ impl UsablePool {
                 "p.ext_id = $3"
             }
         };
-        Ok(tx.row(&format!("{HEIRS} AND {of_user} LIMIT 1"), &values).await?.is_some())
+        Ok(tx.row(&format!("{SELECT_EXCLUDED_HEIR} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
     /// `true` if a workspace is excluded. An excluded workspace may not inherit the pool either.

@@ -209,7 +209,7 @@ async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
     tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns the token of a slot, locked until the end of the session after [`Tx::hold`].
+/// Returns the token of a slot, locked until the end of the session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -228,12 +228,12 @@ pub async fn delete_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<(
     delete(tx, &token).await
 }
 
-/// Locks the token and reads it again, after [`Tx::hold`]. The owner's row is locked before.
+/// Locks the token and reads it again, after [`Tx::lock_lookups`]. The owner's row is locked before.
 async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToken> {
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok(token);
     }
-    tx.take("api_tokens", token.id).await?;
+    tx.lock_row("api_tokens", token.id).await?;
     Ok(find_where(tx, "t.id = $1", &[token.id.into()]).await?.ok_or_else(ApiRejection::not_found)?)
 }
 
@@ -255,7 +255,7 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
     }
 }
 
-/// Returns a token that the caller may manage, locked until the end of the session after [`Tx::hold`].
+/// Returns a token that the caller may manage, locked until the end of the session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller may not manage it.
@@ -364,14 +364,14 @@ pub async fn list_team_tokens(
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
     if !member.owner {
-        filter.join("NOT t.is_owners");
+        filter.and_sql("NOT t.is_owners");
     }
     if let Some(q) = &wanted.q {
         filter.and(r"t.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
     if !wanted.ends.is_empty() {
         let ends: Vec<String> = wanted.ends.iter().map(|end| end.condition(&mut filter, tx.now)).collect();
-        filter.join(&format!("({})", ends.join(" OR ")));
+        filter.and_sql(&format!("({})", ends.join(" OR ")));
     }
     let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");

@@ -31,7 +31,7 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
     Err(ApiRejection::forbidden("the team has rights that you lack; managing it requires all of its rights").into())
 }
 
-/// Returns the row ids of the teams whose rights the member has all.
+/// Returns the row ids of the teams that have no right which the member lacks.
 ///
 /// # Errors
 /// Those of the store.

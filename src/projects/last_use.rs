@@ -18,17 +18,17 @@ const MIN_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of entries at which outdated ones are removed.
 const PRUNE_THRESHOLD: usize = 10_000;
 
-/// Tokens whose use this node recorded recently, so that one of several concurrent requests records it.
+/// The times at which this node last recorded uses of tokens. Of several concurrent requests, only one records a use.
 #[derive(Clone, Default)]
 pub struct RecentTokenUses(Arc<Mutex<HashMap<i64, Time>>>);
 
 impl RecentTokenUses {
     /// Returns `true`, and marks the token as recorded, if its use at `now` must be recorded.
-    pub fn begins(&self, caller: &ProjectsCaller, now: Time) -> bool {
-        self.should_record_token(caller.token, caller.last_used, now)
+    pub fn should_record(&self, caller: &ProjectsCaller, now: Time) -> bool {
+        self.should_record_at(caller.token, caller.last_used, now)
     }
 
-    fn should_record_token(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
+    fn should_record_at(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
         let recent =
             |at: Time| now < at.saturating_add(time::Duration::try_from(MIN_RECORD_INTERVAL).unwrap_or_default());
         if stored.is_some_and(recent) {
@@ -71,10 +71,8 @@ mod tests {
         let noted = RecentTokenUses::default();
         let at = datetime!(2026-01-02 03:04:05 UTC);
         let later = |seconds| at + time::Duration::seconds(seconds);
-        assert!(noted.should_record_token(1, None, at) && !noted.should_record_token(1, None, later(59)));
-        assert!(
-            noted.should_record_token(2, Some(later(-60)), at) && !noted.should_record_token(3, Some(later(-59)), at)
-        );
-        assert!(noted.should_record_token(1, Some(at), later(60)));
+        assert!(noted.should_record_at(1, None, at) && !noted.should_record_at(1, None, later(59)));
+        assert!(noted.should_record_at(2, Some(later(-60)), at) && !noted.should_record_at(3, Some(later(-59)), at));
+        assert!(noted.should_record_at(1, Some(at), later(60)));
     }
 }

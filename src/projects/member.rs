@@ -68,7 +68,7 @@ pub async fn find_by_organization_row(tx: &mut Tx<'_>, caller: &ProjectsCaller, 
 }
 
 async fn find_by_column(tx: &mut Tx<'_>, caller: &ProjectsCaller, column: &str, value: SqlValue) -> WorkResult<Member> {
-    let organization = Organization::stored(tx, column, value).await?;
+    let organization = Organization::load_by_column(tx, column, value).await?;
     resolve(tx, caller, organization).await
 }
 
@@ -110,7 +110,7 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
     Ok(member)
 }
 
-/// Returns the caller's memberships in organizations that the caller is known to belong to.
+/// Returns the caller's membership in each of these organizations. The caller must belong to all of them.
 ///
 /// # Errors
 /// As [`find_by_organization_name`].
@@ -175,7 +175,7 @@ pub async fn list(
         TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
         TokenSubject::Organization { id, .. } => Filter::new("o.id = {}", *id),
     };
-    filter.join(NOT_ENDED);
+    filter.and_sql(NOT_ENDED);
     const NAME: &str = r"o.name_lc LIKE {} ESCAPE '\'";
     const EMAIL: &str = r"lower(o.email) LIKE {} ESCAPE '\'";
     if let Some(q) = &wanted.q {

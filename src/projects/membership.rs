@@ -224,7 +224,7 @@ pub async fn list_own(
     const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
     let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
     let mut filter = Filter::new("m.user_id = {} AND o.user_tokens_enabled", user);
-    filter.join(organization::NOT_ENDED);
+    filter.and_sql(organization::NOT_ENDED);
     let (ids, matching) = page::find_ids_and_count(tx, WITH_ORGANIZATION, filter, ORDER, page).await?;
     let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
@@ -264,7 +264,7 @@ pub async fn list_own(
 }
 
 /// Returns a membership and the caller's own membership in the organization. It is locked until the end of the
-/// session after [`Tx::hold`].
+/// session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
@@ -274,8 +274,8 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     let row = found.get()?;
     let org = found.get()?;
     let member = member::find_by_organization_row(tx, caller, org).await?;
-    if tx.holds() {
-        tx.take("organization_memberships", row).await?;
+    if tx.locks_lookups() {
+        tx.lock_row("organization_memberships", row).await?;
     }
     let membership = load_by_row(tx, &member, row).await?;
     Ok((member, membership))

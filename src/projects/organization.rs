@@ -74,7 +74,7 @@ impl Organization {
     ///
     /// # Errors
     /// `NotFound` when it is absent.
-    pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
+    pub(super) async fn load_by_column(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
         if tx.locks_organization() {
             lock_where(tx, column, value.clone()).await?;
         }
@@ -104,7 +104,7 @@ impl Organization {
 /// # Errors
 /// `NotFound` when it is absent.
 pub async fn load_by_row(tx: &mut Tx<'_>, id: i64) -> WorkResult<Organization> {
-    Organization::stored(tx, "o.id", id.into()).await
+    Organization::load_by_column(tx, "o.id", id.into()).await
 }
 
 /// Creates an organization, its owners team with `owner` as the first member, and its default project.

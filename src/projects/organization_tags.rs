@@ -54,7 +54,7 @@ pub async fn list(
     if let Some(q) = &wanted.q {
         filter.and(r"lower(b.key) LIKE {} ESCAPE '\'", substring_pattern(q));
     }
-    tx.fit();
+    tx.use_custom_plans();
     let count = format!("SELECT count(DISTINCT b.key) FROM {FROM} WHERE {}", filter.text());
     let matching: i64 = tx.one(&count, &filter.values).await?.get()?;
     let condition = filter.text().to_owned();

@@ -57,7 +57,7 @@ struct RowRange {
 
 impl PageRequest {
     /// Returns the items of the page from a list in memory.
-    pub fn of<T: Clone>(self, all: &[T]) -> Vec<T> {
+    pub fn slice<T: Clone>(self, all: &[T]) -> Vec<T> {
         let from = usize::try_from(self.offset()).unwrap_or(usize::MAX).min(all.len());
         let size = usize::try_from(self.size).unwrap_or_default();
         all[from..].iter().take(size).cloned().collect()
@@ -225,11 +225,11 @@ impl Filter {
     /// Adds a condition. `{}` is replaced by its parameter.
     pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
         let placeholder = self.parameter(value);
-        self.join(&condition.replace("{}", &placeholder));
+        self.and_sql(&condition.replace("{}", &placeholder));
     }
 
     /// Adds a condition without a parameter.
-    pub fn join(&mut self, condition: &str) {
+    pub fn and_sql(&mut self, condition: &str) {
         if !self.text.is_empty() {
             self.text.push_str(" AND ");
         }
@@ -304,11 +304,11 @@ mod tests {
 
     #[test]
     fn parameters_are_numbered_in_order() {
-        let mut filter = Filter::new("p.org_id = {}", 7);
-        filter.join("p.is_default");
+        let mut filter = Filter::new("p.org_id = {}", 7_i64);
+        filter.and_sql("p.is_default");
         filter.and("p.name_lc = ANY({})", vec!["a".to_owned()]);
         assert_eq!(filter.text(), "p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
-        assert_eq!(filter.parameter(20), "$3");
+        assert_eq!(filter.parameter(20_i64), "$3");
         filter.avoid_index("p.org_id");
         assert_eq!(filter.text(), "+p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
     }

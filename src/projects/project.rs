@@ -156,7 +156,7 @@ pub fn require_may_create(member: &Member) -> WorkResult<()> {
 }
 
 /// Returns a project on which the caller has `needed`, and the caller's membership in its organization. The project's
-/// row is locked until the end of the session after [`Tx::hold`], including its counters.
+/// row is locked until the end of the session after [`Tx::lock_lookups`], including its counters.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
@@ -168,11 +168,11 @@ pub async fn find_visible(
 ) -> WorkResult<(Member, Project)> {
     let (member, project) = find_with_member(tx, caller, ext_id).await?;
     let project = require_rights(project, needed)?;
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok((member, project));
     }
     // The rights are checked before locking, so that callers without access cannot block others.
-    tx.take("projects", project.id).await?;
+    tx.lock_row("projects", project.id).await?;
     let held = require_rights(load_by_row(tx, &member, project.id).await?, needed)?;
     Ok((member, held))
 }

@@ -186,7 +186,7 @@ impl OrganizationRights {
     }
 
     /// Adds implied flags: for example, `manage-projects` implies managing and reading all workspaces.
-    fn meant(self) -> Self {
+    fn with_implied_flags(self) -> Self {
         let reads_all =
             self.has(Flag::ManageProjects) || self.has(Flag::ReadProjects) || self.has(Flag::ManageWorkspaces);
         let mut meant = self.with(Flag::ReadWorkspaces, self.has(Flag::ReadWorkspaces) || reads_all);
@@ -203,8 +203,8 @@ impl OrganizationRights {
 
     /// Returns the flags of `given` that are implied neither by these rights nor by `before`.
     pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
-        let own = self.meant();
-        let before = before.meant();
+        let own = self.with_implied_flags();
+        let before = before.with_implied_flags();
         Flag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 

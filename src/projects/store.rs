@@ -11,23 +11,30 @@ use crate::sql::{SqlError, SqlWork};
 /// The caller id of the server itself.
 pub const SERVER_CALLER: CallerId = 0;
 
+/// The access that a session needs, and the caller whose queue it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionAccess {
+    /// Read-only work.
+    Read(CallerId),
+    /// Work that may write. It is one transaction, which is durable when the session ends.
+    Write(CallerId),
+}
+
+impl SessionAccess {
+    /// Returns the id of the caller.
+    pub fn caller_id(self) -> CallerId {
+        let (Self::Read(caller_id) | Self::Write(caller_id)) = self;
+        caller_id
+    }
+}
+
+/// Work that runs in a session.
+pub type RunningSession = LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
+
 /// The store of the projects API.
 pub trait ProjectStore: Send + Sync {
-    /// Runs read-only work. `name` is the metrics label.
-    fn read(
-        &self,
-        name: &'static str,
-        caller_id: CallerId,
-        work: SqlWork,
-    ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
-
-    /// Runs work in one transaction and returns when it is durable.
-    fn write(
-        &self,
-        name: &'static str,
-        caller_id: CallerId,
-        work: SqlWork,
-    ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
+    /// Runs work in one session. `name` is the metrics label.
+    fn run(&self, name: &'static str, access: SessionAccess, work: SqlWork) -> RunningSession;
 }
 
 /// The columns of a token that its seal authenticates.
@@ -63,9 +70,10 @@ pub trait ApiTokenSeal: Send + Sync {
     /// Those of the store, which is read for keys that other nodes created.
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>>;
 
-    /// Seals tokens that nodes of the previous version stored without a seal, for a limited time after the upgrade.
+    /// Seals the tokens that nodes of the previous version stored without a seal. After a limited time since the upgrade
+    /// it does nothing.
     ///
     /// # Errors
     /// Those of the store.
-    fn keep(&self) -> LocalBoxFuture<'_, Result<()>>;
+    fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, Result<()>>;
 }

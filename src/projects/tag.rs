@@ -272,7 +272,7 @@ pub async fn remove_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, name
 /// # Errors
 /// `NotFound` when the resource was deleted.
 async fn lock(tx: &mut Tx<'_>, holder: TaggedResource, row: i64) -> WorkResult<()> {
-    tx.take(holder.table(), row).await
+    tx.lock_row(holder.table(), row).await
 }
 
 async fn insert_all(
@@ -333,7 +333,7 @@ pub fn resolve_effective<'b>(own: &'b [TagBinding], project: &'b [TagBinding]) -
 pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
     for term in build_terms(&[], tagged) {
         let matches = term.matches(filter);
-        filter.join(&format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = p.id AND {matches})"));
+        filter.and_sql(&format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = p.id AND {matches})"));
     }
 }
 
@@ -354,7 +354,8 @@ struct TagTerm {
     value: Option<String>,
 }
 
-/// Returns the terms for flat tags and for pairs, without duplicates, those with a key first, each group [`pad_terms`].
+/// Returns the distinct terms for flat tags and for pairs: first the terms with a key, then the others, each group
+/// padded ([`pad_terms`]).
 fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
     let flat = flat.iter().map(|name| TagTerm { keys: spellings(name), value: None });
     let pair = |pair: &TagFilter| TagTerm { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
@@ -380,7 +381,7 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
     for term in build_terms(flat, tagged) {
         let matches = term.matches(filter);
         // An inherited binding counts only if the workspace has no binding with that key.
-        filter.join(&format!(
+        filter.and_sql(&format!(
             "(EXISTS (SELECT 1 FROM tag_bindings b WHERE b.workspace_id = w.id AND {matches})
              OR EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = w.project_id AND {matches}
              AND NOT EXISTS (SELECT 1 FROM tag_bindings o WHERE o.workspace_id = w.id AND o.key = b.key)))"
@@ -391,8 +392,8 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
 /// Maximum number of resources with a rare tag. Scanning the list finds matches of more common tags quickly.
 const MAX_RARE_TAG_ROWS: usize = 500;
 
-/// Returns row ids of resources of an organization that include all those with these tags, if one of the tags is rare.
-/// The list is then searched among these rows only. Returns `None` if each tag has more than [`MAX_RARE_TAG_ROWS`].
+/// Returns the row ids of the resources with one of these tags, if a tag has at most [`MAX_RARE_TAG_ROWS`] rows. They
+/// include all resources with all of the tags, so the list is searched among them only. `None` if every tag has more.
 ///
 /// # Errors
 /// Those of the store.
@@ -438,7 +439,7 @@ pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
     // Own and inherited bindings are both checked: a key counts either way.
     let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
     for condition in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
-        filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {condition} AND b.key = ANY({keys}))"));
+        filter.and_sql(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {condition} AND b.key = ANY({keys}))"));
     }
 }
 
@@ -536,7 +537,7 @@ mod tests {
 
     #[test]
     fn conditions_number_their_parameters_in_order_of_use() {
-        let mut filter = Filter::new("w.org_id = {}", 7);
+        let mut filter = Filter::new("w.org_id = {}", 7_i64);
         let value = TagFilter { key: None, value: Some("1".to_owned()) };
         narrow_workspaces(&mut filter, &["A".to_owned()], &[value]);
         exclude_workspaces(&mut filter, &["b".to_owned()]);
@@ -554,7 +555,7 @@ mod tests {
     fn tag_filters_use_a_bounded_number_of_sql_texts() {
         let texts = |narrow: Narrow, max: usize| {
             let text = |terms: usize| {
-                let mut filter = Filter::new("w.org_id = {}", 7);
+                let mut filter = Filter::new("w.org_id = {}", 7_i64);
                 let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
                 let tagged = |n: usize| TagFilter { key: Some(format!("k{n}")), value: value(n) };
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());
@@ -566,7 +567,7 @@ mod tests {
         let of_workspaces: Narrow = |filter, tagged| narrow_workspaces(filter, &[], tagged);
         assert_eq!((texts(of_projects, 20), texts(of_workspaces, 40)), (6, 7));
         let without = |n: usize| {
-            let mut filter = Filter::new("w.org_id = {}", 7);
+            let mut filter = Filter::new("w.org_id = {}", 7_i64);
             exclude_workspaces(&mut filter, &vec!["k".to_owned(); n]);
             filter.text().to_owned()
         };

@@ -166,7 +166,7 @@ pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) 
 }
 
 /// Returns a team and the caller's membership in its organization. The team is locked until the end of the session
-/// after [`Tx::hold`].
+/// after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.
@@ -182,11 +182,11 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 /// As [`find_visible`].
 pub async fn find_visible_by_row(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> WorkResult<(Member, Team)> {
     let found = load_visible(tx, caller, row).await?;
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok(found);
     }
     // Visibility is checked before locking, so that callers who do not see the team cannot block others.
-    tx.take("teams", row).await?;
+    tx.lock_row("teams", row).await?;
     load_visible(tx, caller, row).await
 }
 

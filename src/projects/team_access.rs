@@ -62,7 +62,7 @@ async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAcc
 }
 
 /// Returns access that the caller may see, with its project. Both are locked until the end of the session after
-/// [`Tx::hold`], the project first.
+/// [`Tx::lock_lookups`], the project first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.
@@ -79,10 +79,10 @@ pub async fn find_visible(
     let own = member.teams.contains(&access.team_id);
     let seen = own || (team::sees_row(tx, &member, access.team_id).await? && sees_all(tx, &member, &project).await?);
     ApiRejection::not_found_unless(seen)?;
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok((member, project, access));
     }
-    tx.take("team_project_access", row).await?;
+    tx.lock_row("team_project_access", row).await?;
     let access = load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?;
     Ok((member, project, access))
 }

@@ -50,7 +50,7 @@ pub fn from_text(text: &str) -> Option<NewToken> {
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal and returns its row id. `maker` is type and id of the creator.
+/// Stores a token with its seal and returns its row id. `maker` is the reference to the creator, such as `users/user-…`.
 ///
 /// # Errors
 /// Those of the store.

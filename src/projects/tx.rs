@@ -17,54 +17,54 @@ pub struct Tx<'s> {
     seal: Arc<dyn ApiTokenSeal>,
     /// The time of every event in this session.
     pub now: Time,
-    holds: bool,
-    holds_organization: bool,
-    read: usize,
-    buried: Option<i64>,
+    locks_lookups: bool,
+    locks_org: bool,
+    rows_read: usize,
+    pending_removal: Option<i64>,
 }
 
 impl<'s> Tx<'s> {
     pub(super) fn new(session: &'s mut dyn SqlSession, seal: Arc<dyn ApiTokenSeal>, now: Time) -> Self {
-        Self { session, seal, now, holds: false, holds_organization: false, read: 0, buried: None }
+        Self { session, seal, now, locks_lookups: false, locks_org: false, rows_read: 0, pending_removal: None }
     }
 }
 
 impl Tx<'_> {
     /// Makes later lookups lock the resources that they return, so that the values read still apply when they
     /// are changed. Only for sessions that write.
-    pub fn hold(&mut self) {
-        self.holds = true;
+    pub fn lock_lookups(&mut self) {
+        self.locks_lookups = true;
     }
 
-    /// As [`Tx::hold`], and locks the organization's row before that of the resource. All sessions that lock
+    /// As [`Tx::lock_lookups`], and locks the organization's row before that of the resource. All sessions that lock
     /// both use this order. Conditional changes within one organization are serialized this way.
     pub fn lock_lookups_and_organization(&mut self) {
-        self.holds = true;
-        self.holds_organization = true;
+        self.locks_lookups = true;
+        self.locks_org = true;
     }
 
     /// `true` if lookups lock what they return.
-    pub fn holds(&self) -> bool {
-        self.holds
+    pub fn locks_lookups(&self) -> bool {
+        self.locks_lookups
     }
 
     /// `true` if lookups also lock the organization.
     pub(super) fn locks_organization(&self) -> bool {
-        self.holds_organization
+        self.locks_org
     }
 
     /// Locks a row until the end of the session. Values of it that were read before must be read again.
     ///
     /// # Errors
     /// `NotFound` when the row was deleted concurrently.
-    pub(super) async fn take(&mut self, table: &str, row: i64) -> WorkResult<()> {
+    pub(super) async fn lock_row(&mut self, table: &str, row: i64) -> WorkResult<()> {
         let lock = format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE");
         self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
     }
 
-    /// Has later statements planned for their parameter values, as lists need ([`SqlSession::fit`]).
-    pub fn fit(&mut self) {
-        self.session.fit();
+    /// Has later statements planned for their parameter values, as lists need ([`SqlSession::use_custom_plans`]).
+    pub fn use_custom_plans(&mut self) {
+        self.session.use_custom_plans();
     }
 
     pub(super) fn token_seal(&self) -> Arc<dyn ApiTokenSeal> {
@@ -72,18 +72,18 @@ impl Tx<'_> {
     }
 
     /// Number of rows that this session has read so far.
-    pub fn read(&self) -> usize {
-        self.read
+    pub fn rows_read(&self) -> usize {
+        self.rows_read
     }
 
     /// Records that this session moved deleted rows into an ended organization with this row id.
     pub(super) fn set_pending_removal(&mut self, organization: i64) {
-        self.buried = Some(organization);
+        self.pending_removal = Some(organization);
     }
 
     /// Row id of the ended organization whose rows still have to be removed, if any.
     pub fn pending_removal(&self) -> Option<i64> {
-        self.buried
+        self.pending_removal
     }
 
     /// Removes up to [`MAX_ROWS_PER_SESSION`] matching rows of a table by their key. Returns the count, and `true` if
@@ -112,7 +112,7 @@ impl Tx<'_> {
     /// Those of the store.
     pub async fn rows(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<Vec<SqlRow>> {
         let rows = self.session.query(sql, values).await?;
-        self.read += rows.len();
+        self.rows_read += rows.len();
         Ok(rows)
     }
 

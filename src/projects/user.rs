@@ -51,15 +51,15 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<User>>
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<User> {
     let found = tx.row("SELECT id FROM users WHERE ext_id = $1", &[ext_id.into()]).await?;
     let row: i64 = found.ok_or_else(ApiRejection::not_found)?.get()?;
-    const TOGETHER: &str = "SELECT 1 FROM organization_memberships a JOIN organizations o ON o.id = a.org_id
+    const SELECT_SHARED_ORG: &str = "SELECT 1 FROM organization_memberships a JOIN organizations o ON o.id = a.org_id
         JOIN organization_memberships b ON b.org_id = a.org_id
         WHERE a.user_id = $1 AND b.user_id = $2 AND o.user_tokens_enabled AND o.ended_at IS NULL LIMIT 1";
-    const MEMBER: &str = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
+    const SELECT_MEMBERSHIP: &str = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
     let known = match caller.subject {
         TokenSubject::User { id, .. } if id == row => true,
-        TokenSubject::User { id, .. } => tx.row(TOGETHER, &[id.into(), row.into()]).await?.is_some(),
+        TokenSubject::User { id, .. } => tx.row(SELECT_SHARED_ORG, &[id.into(), row.into()]).await?.is_some(),
         TokenSubject::Team { org_id: org, .. } | TokenSubject::Organization { id: org, audit: false, .. } => {
-            tx.row(MEMBER, &[row.into(), org.into()]).await?.is_some()
+            tx.row(SELECT_MEMBERSHIP, &[row.into(), org.into()]).await?.is_some()
         }
         TokenSubject::Organization { audit: true, .. } => false,
     };
@@ -67,14 +67,14 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the account of a user caller, locked until the end of the session after [`Tx::hold`].
+/// Returns the account of a user caller, locked until the end of the session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` for callers that are not users.
 pub async fn find_account(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResult<User> {
     let TokenSubject::User { id, .. } = &caller.subject else { return Err(ApiRejection::not_found().into()) };
-    if tx.holds() {
-        tx.take("users", *id).await?;
+    if tx.locks_lookups() {
+        tx.lock_row("users", *id).await?;
     }
     Ok(load_by_rows(tx, &[*id]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
@@ -128,9 +128,9 @@ fn is_username(name: &str) -> bool {
 /// # Errors
 /// `Invalid` when another user has the address as username.
 pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult<(i64, bool)> {
-    const OF: &str = "SELECT id FROM users WHERE email_lc = $1";
+    const SELECT_USER_BY_EMAIL: &str = "SELECT id FROM users WHERE email_lc = $1";
     let lowered: [SqlValue; 1] = [email.to_lowercase().into()];
-    if let Some(mut row) = tx.row(OF, &lowered).await? {
+    if let Some(mut row) = tx.row(SELECT_USER_BY_EMAIL, &lowered).await? {
         return Ok((row.get()?, false));
     }
     let values = insert_values(tx, email, email);
@@ -139,7 +139,7 @@ pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult
         return Ok((row.get()?, true));
     }
     // A concurrent session created the user; this statement sees the committed row.
-    match tx.row(OF, &lowered).await? {
+    match tx.row(SELECT_USER_BY_EMAIL, &lowered).await? {
         Some(mut row) => Ok((row.get()?, false)),
         None => Err(ApiRejection::attribute("email", "Email is already the username of another user").into()),
     }

@@ -134,7 +134,7 @@ pub enum WorkspaceLocator<'k> {
 }
 
 /// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The
-/// workspace is locked until the end of the session after [`Tx::hold`].
+/// workspace is locked until the end of the session after [`Tx::lock_lookups`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
@@ -161,7 +161,7 @@ pub async fn find_visible(
         }
     };
     let workspace = load_by_row(tx, &member, row, needed).await?;
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok((member, workspace));
     }
     let workspace = lock_and_load(tx, &member, row, needed).await?;
@@ -178,7 +178,7 @@ pub async fn lock_and_load(
     row: i64,
     needed: WorkspaceRights,
 ) -> WorkResult<Workspace> {
-    tx.take("workspaces", row).await?;
+    tx.lock_row("workspaces", row).await?;
     load_by_row(tx, member, row, needed).await
 }
 

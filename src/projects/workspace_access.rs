@@ -64,7 +64,7 @@ async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
 }
 
 /// Returns access that the caller may see, with its workspace. Both are locked until the end of the session after
-/// [`Tx::hold`], the workspace first.
+/// [`Tx::lock_lookups`], the workspace first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.
@@ -82,10 +82,10 @@ pub async fn find_visible(
     let is_own = member.teams.contains(&access.team_id);
     let is_seen = is_own || (sees_all(&workspace) && team::sees_row(tx, &member, access.team_id).await?);
     ApiRejection::not_found_unless(is_seen)?;
-    if !tx.holds() {
+    if !tx.locks_lookups() {
         return Ok((member, workspace, access));
     }
-    tx.take("team_workspace_access", row).await?;
+    tx.lock_row("team_workspace_access", row).await?;
     let access = load_by_row(tx, row).await?;
     Ok((member, workspace, access))
 }
@@ -205,7 +205,7 @@ pub async fn update(
     access: &WorkspaceAccess,
     change: WorkspaceAccessChange,
 ) -> WorkResult<WorkspaceAccess> {
-    tx.take("team_workspace_access", access.id).await?;
+    tx.lock_row("team_workspace_access", access.id).await?;
     let WorkspaceAccess { level: before, settings: stored, .. } = load_by_row(tx, access.id).await?;
     let level = change.level.unwrap_or(before);
     let base = if level == before { stored.clone() } else { WorkspaceKeyRanks::of(level) };

@@ -71,7 +71,7 @@ impl Connection {
         let known = Arc::default();
         let connection =
             Self { id, source, began, state, close_requested_at, given_up, known, sending, body, again, waker };
-        connection.set(ConnectionPhase::Opening, now);
+        connection.set_phase(ConnectionPhase::Opening, now);
         connection
     }
 
@@ -79,7 +79,7 @@ impl Connection {
         elapsed_millis(self.began)
     }
 
-    pub(super) fn set(&self, phase: ConnectionPhase, since: u64) {
+    pub(super) fn set_phase(&self, phase: ConnectionPhase, since: u64) {
         self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 
@@ -95,28 +95,28 @@ impl Connection {
     }
 
     /// Returns phase and start while the connection waits for its client; `None` while the server processes a request.
-    pub(super) fn waiting(&self) -> Option<(ConnectionPhase, u64)> {
+    pub(super) fn client_wait(&self) -> Option<(ConnectionPhase, u64)> {
         Some(self.state()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
     }
 
     /// Returns the time since which the connection may close. A handler that waits for a body prevents that, unless the
     /// body was [given up](Self::give_up).
     fn closable_since(&self) -> Option<u64> {
-        let (phase, since) = self.waiting()?;
+        let (phase, since) = self.client_wait()?;
         (phase != ConnectionPhase::Receiving || self.is_given_up()).then_some(since)
     }
 
     /// Notes that a handler waits for more of a request body.
     pub(super) fn begin_body_wait(&self) {
         if self.state().0 == ConnectionPhase::Busy {
-            self.set(ConnectionPhase::Receiving, self.now());
+            self.set_phase(ConnectionPhase::Receiving, self.now());
         }
     }
 
     /// Notes that a handler no longer waits for a request body.
     pub(super) fn end_body_wait(&self) {
         if self.state().0 == ConnectionPhase::Receiving {
-            self.set(ConnectionPhase::Busy, 0);
+            self.set_phase(ConnectionPhase::Busy, 0);
         }
     }
 
@@ -130,7 +130,7 @@ impl Connection {
     }
 
     /// Returns the flag that is set once a caller is identified.
-    pub(super) fn known(&self) -> CallerIdentified {
+    pub(super) fn identified_flag(&self) -> CallerIdentified {
         CallerIdentified(Arc::clone(&self.known))
     }
 
@@ -151,7 +151,7 @@ impl Connection {
 
     pub(super) fn note_input(&self) {
         if self.state().0 == ConnectionPhase::Idle {
-            self.set(ConnectionPhase::Opening, self.now());
+            self.set_phase(ConnectionPhase::Opening, self.now());
         }
     }
 
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
-    pub(super) fn body(&self) -> Option<u64> {
+    pub(super) fn readable_body_bytes(&self) -> Option<u64> {
         matches!(self.state().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
             .then(|| self.body.load(Ordering::Relaxed))
     }
@@ -195,9 +195,9 @@ impl Connection {
 
     /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
     /// from time to time do not keep a response alive.
-    pub(super) fn sent(&self, bytes: u64) {
+    pub(super) fn note_sent(&self, bytes: u64) {
         if let (ConnectionPhase::Idle, since) = self.state() {
-            self.set(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
+            self.set_phase(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
         }
     }
 
@@ -207,7 +207,7 @@ impl Connection {
     }
 
     /// Notes that a response is ready. If the connection closes, the client gets the full time to receive it.
-    pub(super) fn answered(&self) {
+    pub(super) fn note_response(&self) {
         if self.close_requested_at().is_some() {
             self.request_close(self.now());
         }
@@ -218,11 +218,11 @@ impl Connection {
     }
 
     /// Registers the task that [`Connection::wake`] wakes.
-    pub(super) fn watch(&self, cx: &Context<'_>) {
+    pub(super) fn register_task(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
 
-    /// Returns when it was asked to close, or completed its last response since.
+    /// The time at which it was asked to close, or at which it completed its last response after that.
     pub(super) fn close_requested_at(&self) -> Option<u64> {
         Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
@@ -230,7 +230,7 @@ impl Connection {
     /// Waits until it is asked to close.
     pub(super) async fn close_requested(&self) {
         std::future::poll_fn(|cx| {
-            self.watch(cx);
+            self.register_task(cx);
             if self.close_requested_at().is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -238,12 +238,12 @@ impl Connection {
 
     /// `true` if its stream ends now. A response that is still being sent delays this, because HTTP/1.1 fetches no more
     /// of the body once the stream has ended.
-    pub(super) fn ends(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
         self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
     }
 
-    /// `true` if it was asked to close longer than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
+    /// `true` if it was asked to close more than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
         self.close_requested_at().is_some_and(|at| at + CLOSE_TIMEOUT_MILLIS <= self.now())
             && self.closable_since().is_some()
@@ -291,7 +291,7 @@ pub(super) struct BusyGuard(Arc<Connection>);
 impl BusyGuard {
     /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
-        connection.set(ConnectionPhase::Busy, 0);
+        connection.set_phase(ConnectionPhase::Busy, 0);
         connection.body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
@@ -308,8 +308,8 @@ impl BusyGuard {
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.0.set(ConnectionPhase::Idle, self.0.now());
-        self.0.answered();
+        self.0.set_phase(ConnectionPhase::Idle, self.0.now());
+        self.0.note_response();
         self.0.wake_if_requested();
     }
 }
@@ -325,13 +325,13 @@ mod tests {
     fn connection_wait_start_advances_with_bytes_sent() {
         let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
         let connection = Connection::new(1, CallerNetwork::of(Ipv4Addr::LOCALHOST.into()), began, 0);
-        connection.set(ConnectionPhase::Idle, 0);
-        connection.sent(1);
-        assert_eq!(connection.waiting(), Some((ConnectionPhase::Idle, 1)));
-        connection.sent(64 << 10);
-        assert_eq!(connection.waiting(), Some((ConnectionPhase::Idle, 1 + (64 << 10))));
-        connection.sent(64 << 10);
-        let (_, since) = connection.waiting().unwrap();
+        connection.set_phase(ConnectionPhase::Idle, 0);
+        connection.note_sent(1);
+        assert_eq!(connection.client_wait(), Some((ConnectionPhase::Idle, 1)));
+        connection.note_sent(64 << 10);
+        assert_eq!(connection.client_wait(), Some((ConnectionPhase::Idle, 1 + (64 << 10))));
+        connection.note_sent(64 << 10);
+        let (_, since) = connection.client_wait().unwrap();
         assert!((100_000..101_000).contains(&since), "it waits from now on: {since}");
     }
 }

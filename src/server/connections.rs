@@ -29,8 +29,8 @@ const MAX_IDLE_TIMEOUT_MILLIS: u64 = 300_000;
 const MIN_IDLE_TIMEOUT_MILLIS: u64 = 1000;
 /// Interval between two sweeps of idle connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// One out of this many waiting connections closes when a slot is needed, so that a flood does not cause a scan of the
-/// table for each new connection.
+/// When a slot is needed, the longest-waiting 1/64 of the waiting connections close together, at least one, so that a
+/// flood does not cause a scan of the table for each new connection.
 const EVICTION_DIVISOR: usize = 64;
 /// Least interval between two log entries about missing slots, in milliseconds.
 const LOG_INTERVAL_MILLIS: u64 = 10_000;
@@ -222,7 +222,7 @@ impl ConnectionTable {
         let sources = one.into_iter().chain(all.into_iter().flatten());
         let staying =
             sources.flat_map(|source| source.connections.values()).filter(|c| c.close_requested_at().is_none());
-        staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
+        staying.filter_map(|c| c.client_wait().map(|(phase, since)| (phase, since, c))).collect()
     }
 
     /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting

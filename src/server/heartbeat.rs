@@ -31,7 +31,7 @@ impl Heartbeats {
         tokio::task::spawn_local(async move {
             let _ends = HeartbeatGuard(&pulse);
             loop {
-                pulse.last().insert(std::thread::current().id(), Instant::now());
+                pulse.lock_beats().insert(std::thread::current().id(), Instant::now());
                 tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             }
         });
@@ -39,11 +39,11 @@ impl Heartbeats {
 
     /// `true` if every worker has started and had a heartbeat `within` this time.
     pub(super) fn all_alive(&self, within: Duration) -> bool {
-        let last = self.last();
+        let last = self.lock_beats();
         last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
     }
 
-    fn last(&self) -> MutexGuard<'_, HashMap<ThreadId, Instant>> {
+    fn lock_beats(&self) -> MutexGuard<'_, HashMap<ThreadId, Instant>> {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,7 +53,7 @@ struct HeartbeatGuard<'p>(&'p Heartbeats);
 
 impl Drop for HeartbeatGuard<'_> {
     fn drop(&mut self) {
-        self.0.last().remove(&std::thread::current().id());
+        self.0.lock_beats().remove(&std::thread::current().id());
     }
 }
 
@@ -100,13 +100,13 @@ mod tests {
         let pulse = Heartbeats::new(2);
         assert!(!pulse.all_alive(within), "no worker has begun");
         let (_first, _thread) = worker(&pulse);
-        wait_until("the first begins", || pulse.last().len() == 1);
+        wait_until("the first begins", || pulse.lock_beats().len() == 1);
         assert!(!pulse.all_alive(within), "the second has not begun");
         let (second, thread) = worker(&pulse);
         wait_until("both beat", || pulse.all_alive(within));
         second.send(2 * within).unwrap();
         wait_until("the second hangs", || !pulse.all_alive(within));
-        assert_eq!(pulse.last().len(), 2);
+        assert_eq!(pulse.lock_beats().len(), 2);
         wait_until("the second goes on", || pulse.all_alive(within));
         drop(second);
         thread.join().unwrap();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_panic_ends_its_request_and_no_other() {
+    async fn http2_panic_ends_only_its_own_request() {
         let app = async |request: HttpRequest, mut payload: web::Payload| {
             assert_ne!(request.path(), "/panic");
             while futures_util::StreamExt::next(&mut payload).await.is_some() {}

@@ -193,7 +193,7 @@ where
     let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { declared_body_bytes(request.headers()) };
     let exchange = request.conn_data::<Arc<Connection>>().map(|connection| BusyGuard::begin(connection, body));
     if let Some(exchange) = exchange.as_ref().filter(|_| body > 0) {
-        request.extensions_mut().insert(exchange.connection().known());
+        request.extensions_mut().insert(exchange.connection().identified_flag());
         let payload = track_body_reads(request.take_payload(), exchange.connection(), is_chunked);
         request.set_payload(payload);
     }
@@ -234,8 +234,9 @@ fn rejection(text: &'static str) -> actix_web::Error {
     InternalError::from_response(text, response).into()
 }
 
-/// A response body. A closing connection waits for the rest of it. While a body of unknown length has no data, the
-/// connection is busy: it does not wait for its client.
+/// A response body that keeps the state of its connection current. A closing connection stays open until the body is
+/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as waiting
+/// for its client.
 pub(super) struct TrackedResponseBody<B> {
     body: B,
     /// `None` for a short body, which HTTP/1.1 fetches in one go.
@@ -269,8 +270,8 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
         let polled = Pin::new(&mut this.body).poll_next(cx);
         if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(SendingGuard::connection) {
             match polled {
-                Poll::Pending => connection.set(ConnectionPhase::Busy, 0),
-                Poll::Ready(_) => connection.set(ConnectionPhase::Idle, connection.now()),
+                Poll::Pending => connection.set_phase(ConnectionPhase::Busy, 0),
+                Poll::Ready(_) => connection.set_phase(ConnectionPhase::Idle, connection.now()),
             }
         }
         polled

@@ -4,7 +4,7 @@
 //! processes of its own user, as the kernel reports them, so no token is needed. [`OperatorClient`] is the client side.
 //! A connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
 //! `{"working": true}` while it works, then `{"result": …}` or `{"error": TEXT}`. Each command has a time limit. A new
-//! command is an entry in [`COMMANDS`] and a module.
+//! command is a module and a case of [`run_command`].
 
 mod backup;
 mod client;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::LocalBoxFuture;
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -32,6 +32,7 @@ use crate::telemetry::outage::OUTAGES;
 pub use client::OperatorClient;
 use context::OperatorContext;
 pub use root_token::{FIRST_ROOT_TOKEN_PATH, NEW_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME, new_root_token};
+use token_issue::TOKEN_ISSUE_TIMEOUT;
 pub use token_issue::open_audit;
 pub use user_token::{delete_user_token, new_user_token};
 use wire::OperatorConnection;
@@ -42,17 +43,6 @@ const MAX_OPERATOR_CONNECTIONS: usize = 8;
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-
-/// A command: gets the context, its first line and the connection.
-type OperatorCommand =
-    for<'a> fn(&'a OperatorContext, &'a Value, &'a mut OperatorConnection) -> LocalBoxFuture<'a, Result<Value>>;
-
-const COMMANDS: &[(&str, Duration, OperatorCommand)] = &[
-    ("backup", backup::MAX_HOLD_TIME, backup::run),
-    ("backup-made", backup::BACKUP_MADE_TIMEOUT, backup::record_backup),
-    ("new-root-token", token_issue::TOKEN_ISSUE_TIMEOUT, root_token::run),
-    ("new-user-token", token_issue::TOKEN_ISSUE_TIMEOUT, user_token::run),
-];
 
 /// The socket of a running server; call [`end`](Self::end) to close it.
 pub(super) struct OperatorSocket {
@@ -128,11 +118,14 @@ async fn run_command(context: &OperatorContext, conversation: &mut OperatorConne
     let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.receive()).await;
     let line = first.map_err(|_| Error::malformed("timeout: no command received"))??;
     let name = line["command"].as_str().unwrap_or_default();
-    let known = COMMANDS.iter().find(|(known, ..)| *known == name);
-    let Some((_, longest, run)) = known else {
-        return Err(Error::malformed("command: unknown to this server"));
+    let (limit, work) = match name {
+        "backup" => (backup::MAX_HOLD_TIME, backup::run(context, conversation).boxed_local()),
+        "backup-made" => (backup::BACKUP_MADE_TIMEOUT, backup::record_backup(context).boxed_local()),
+        "new-root-token" => (TOKEN_ISSUE_TIMEOUT, root_token::run(context, conversation).boxed_local()),
+        "new-user-token" => (TOKEN_ISSUE_TIMEOUT, user_token::run(context, &line, conversation).boxed_local()),
+        _ => return Err(Error::malformed("command: unknown to this server")),
     };
     tracing::info!(command = name, "operator command");
-    let done = tokio::time::timeout(*longest, run(context, &line, conversation)).await;
+    let done = tokio::time::timeout(limit, work).await;
     done.unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "the command took too long")))
 }

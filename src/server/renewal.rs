@@ -21,7 +21,8 @@ use crate::http::state::ServerState;
 use crate::mounts::lifetime_limits;
 use crate::pki::check::request::RequestedNames;
 use crate::pki::issue::issued::IssuedCertificate;
-use crate::pki::issue::request::{CertificateRequest, IssueContext, IssueRequest, IssueRequester};
+use crate::pki::issue::pipeline::CertificateRequest;
+use crate::pki::issue::request::{IssueContext, IssueRequester, LeafRequest};
 use crate::pki::values::renewal;
 use crate::secret::{PartlySecret, Secret};
 use crate::x509;
@@ -186,8 +187,8 @@ async fn issue(
     let meter = mount.meter().clone();
     let origin =
         IssueContext { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
-    let requested = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
-    shared.mounts.authority(mount).await?.replica().run(origin, CertificateRequest::Issue(requested)).await
+    let requested = LeafRequest { role: settings.role.clone(), names, ..LeafRequest::default() };
+    shared.mounts.authority(mount).await?.replica().run(origin, CertificateRequest::Leaf(requested)).await
 }
 
 /// Renders the certificate, its chain without the root, which clients do not need, and the key.
@@ -213,15 +214,7 @@ fn encode_key(key: &Secret) -> Secret {
 }
 
 fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, requested: &'r Value) -> AuditRequest<'r> {
-    AuditRequest {
-        id,
-        trace_id: None,
-        operation: "update",
-        path,
-        mount: Some(mount),
-        remote_address: None,
-        token: None,
-        caller: Some(AuditCaller::named(REQUESTER)),
-        data: AuditData::Json(requested),
-    }
+    let caller = Some(AuditCaller::named(REQUESTER));
+    let data = AuditData::Json(requested);
+    AuditRequest { id, operation: "update", path, mount: Some(mount), caller, data, ..AuditRequest::default() }
 }

@@ -10,20 +10,20 @@ use crate::telemetry::outage::STORE_OUTAGE;
 /// Factor by which probes are more frequent during an outage.
 const OUTAGE_PROBE_FACTOR: u32 = 5;
 
-/// Probes the store until dropped, every `usual` interval while nothing fails.
-pub(super) async fn watch_store(shared: Arc<ServerState>, usual: Duration) {
+/// Probes the store until dropped, every `interval` interval while nothing fails.
+pub(super) async fn watch_store(shared: Arc<ServerState>, interval: Duration) {
     // The store was just opened, but writes were not tried yet.
-    let mut answers = true;
+    let mut responds = true;
     shared.reach.try_writing();
     loop {
-        metrics::gauge!(STORE_UP).set(if answers { 1.0 } else { 0.0 });
-        let failing = STORE_OUTAGE.is_on() || !answers;
-        tokio::time::sleep(if failing { usual / OUTAGE_PROBE_FACTOR } else { usual }).await;
-        answers = shared.reach.is_within().await;
-        if answers {
-            STORE_OUTAGE.answers();
+        metrics::gauge!(STORE_UP).set(if responds { 1.0 } else { 0.0 });
+        let failing = STORE_OUTAGE.is_on() || !responds;
+        tokio::time::sleep(if failing { interval / OUTAGE_PROBE_FACTOR } else { interval }).await;
+        responds = shared.reach.is_available().await;
+        if responds {
+            STORE_OUTAGE.record_response();
         } else {
-            STORE_OUTAGE.fails("it does not answer");
+            STORE_OUTAGE.record_failure("the probe got no response");
         }
     }
 }

@@ -142,7 +142,7 @@ impl ConnectionStream {
     /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
     fn allowed_bytes(&mut self, cx: &Context<'_>) -> usize {
         let connection = self.slot.connection();
-        let (allowed, max) = match connection.body() {
+        let (allowed, max) = match connection.readable_body_bytes() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
                 let allowed = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
@@ -178,18 +178,18 @@ impl ConnectionStream {
         polled
     }
 
-    /// Notes if writes make progress, and aborts the connection when they do not.
-    fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Notes if a write waits for the client, and aborts the connection if the wait is too long.
+    fn note_blocking<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let connection = self.slot.connection();
         if polled.is_pending() {
             self.blocked = true;
-            connection.watch(cx);
+            connection.register_task(cx);
             if connection.is_stuck() || connection.is_late() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         } else if self.blocked {
             self.blocked = false;
-            connection.sent(std::mem::take(&mut self.written));
+            connection.note_sent(std::mem::take(&mut self.written));
             if std::mem::take(&mut self.held) {
                 cx.waker().wake_by_ref();
             }
@@ -207,7 +207,7 @@ impl AsyncRead for ConnectionStream {
         let connection = this.slot.connection();
         if polled.is_pending() {
             this.given = 0;
-            connection.watch(cx);
+            connection.register_task(cx);
             if std::mem::take(&mut this.has_unprocessed_input) {
                 if connection.close_requested_at().is_some() {
                     cx.waker().wake_by_ref();
@@ -215,7 +215,7 @@ impl AsyncRead for ConnectionStream {
                 return Poll::Pending;
             }
             // An empty read means end of file.
-            return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
+            return if connection.is_ending() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let read = buffer.filled().len() - before;
         if read == 0 && matches!(polled, Poll::Ready(Ok(()))) {
@@ -224,7 +224,7 @@ impl AsyncRead for ConnectionStream {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if connection.body().is_some() {
+            if connection.readable_body_bytes().is_some() {
                 // The client has left, and work on its request must not go on.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
@@ -232,7 +232,7 @@ impl AsyncRead for ConnectionStream {
         if read > 0 {
             this.has_unprocessed_input = true;
             this.given += read;
-            if connection.body().is_some() {
+            if connection.readable_body_bytes().is_some() {
                 this.ahead += connection.count_received(read as u64) as usize;
                 this.behind = true;
             }
@@ -260,19 +260,19 @@ impl AsyncWrite for ConnectionStream {
         if let Poll::Ready(Ok(written)) = &polled {
             this.written += *written as u64;
         }
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_flush(cx);
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
-        this.noted(cx, polled)
+        this.note_blocking(cx, polled)
     }
 }
 

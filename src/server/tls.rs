@@ -13,15 +13,15 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::key_pair_files;
 use crate::clock::{Clock, Time, format_rfc3339};
 use crate::config::{TlsFiles, TlsRenewal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::secret::Secret;
+use crate::tls::{self, NamedFile};
 use crate::x509;
 
 /// The ALPN name of HTTP/2 (RFC 9113, 3.1).
@@ -72,10 +72,12 @@ impl ServerCertificate {
         if renewal.is_some() {
             require_distinct_files(&files)?;
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = tls::provider();
         let first = match read(&files, &provider, &clock) {
             Err(error) if renewal.is_some() && key_pair_files::finish_interrupted(&files)? => {
-                tracing::warn!("completed an interrupted renewal of the TLS certificate: {error}");
+                tracing::warn!(
+                    "TLS certificate and key could not be used ({error}), because a renewal was interrupted; it is completed now"
+                );
                 read(&files, &provider, &clock)?
             }
             first => first?,
@@ -133,27 +135,12 @@ impl ResolvesServerCert for ServerCertificateResolver {
 }
 
 fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Arc<CertifiedKey>> {
-    let refused =
-        |setting: &str, file: &Path, problem: &str| Error::invalid(format!("{setting}: {}: {problem}", file.display()));
-    let of_chain = |problem: &str| refused("tls_certificate_file", &files.certificate, problem);
-    let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
-    let bytes = std::fs::read(&files.certificate)
-        .map_err(|e| Error::of_file("tls_certificate_file", &files.certificate, "read", e).with_kind(Kind::Invalid))?;
-    let chain = x509::pem::parse_certificate_file(&bytes).map_err(|error| of_chain(error.text()))?;
-    let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
-    let bytes = std::fs::read(&files.key)
-        .map_err(|e| Error::of_file("tls_key_file", &files.key, "read", e).with_kind(Kind::Invalid))?;
-    let bytes = Secret::new(bytes);
-    let key = x509::pem::parse_private_key_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
-    let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
-    let leaf = chain.first().map(|der| der.to_vec()).unwrap_or_default();
-    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|e| match e {
-        rustls::Error::InconsistentKeys(_) => of_key("is the key of another certificate"),
-        rustls::Error::InvalidCertificate(_) => of_chain("the first certificate cannot be read"),
-        _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
-    })?;
+    let chain = NamedFile { setting: "tls_certificate_file", path: &files.certificate };
+    let key = NamedFile { setting: "tls_key_file", path: &files.key };
+    let read_key = || std::fs::read(key.path).map(Secret::new).map_err(|e| key.unreadable(e));
+    let certified = chain.with_key(key, read_key, provider)?;
     warn_of_open_key(&files.key);
-    log_certificate(&leaf, clock.now());
+    log_certificate(certified.cert.first().map(|leaf| &leaf[..]).unwrap_or_default(), clock.now());
     Ok(Arc::new(certified))
 }
 
@@ -215,7 +202,7 @@ mod tests {
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
         let (key, root) = x509::testing::root("ec", 256);
         let certificate = x509::pem::encode("CERTIFICATE", root.der());
-        let key = x509::pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose());
+        let key = x509::pem::encode("PRIVATE KEY", &key.pkcs8());
         for (chain, key) in [
             (format!("\u{feff}{}", certificate.replace('\n', "\r\n")), format!("\u{feff}{key}")),
             (format!("{certificate}{certificate}"), format!("{certificate}{key}")),

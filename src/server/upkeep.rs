@@ -31,7 +31,7 @@ pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
                 if swept < MAX_SWEPT_TOKENS { SWEEP_INTERVAL } else { NEXT_BATCH_DELAY }
             }
             Err(error) => {
-                telemetry::warn_task_failed("ended tokens were not swept", &error);
+                telemetry::warn_task_failed("expired tokens were not removed", &error);
                 SWEEP_INTERVAL
             }
         };
@@ -69,6 +69,6 @@ pub(super) async fn metrics() {
     loop {
         tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;
         telemetry::run_metrics_upkeep();
-        telemetry::outage::OUTAGES.look();
+        telemetry::outage::OUTAGES.log_ended();
     }
 }

@@ -96,7 +96,7 @@ async fn verify_domains(
             continue;
         };
         let mut authority = AuthorityVerifier { mount, storage, findings, progress };
-        if let Err(error) = authority.look(issuers, clock.clone()).await {
+        if let Err(error) = authority.verify(issuers, clock.clone()).await {
             let error = attribute_to_contents(storage, error).await?;
             findings.add(format!("{}: does not open ({error})", mount.path));
         }
@@ -126,17 +126,17 @@ impl AuthorityVerifier<'_> {
     }
 
     /// Checks its documents, certificates and CRLs. `named` are the issuers that its certificates reference.
-    async fn look(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
+    async fn verify(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let mount = self.mount.id;
         let store = self.storage.pki();
         let view = MountView::load(mount, store.documents(mount).await?)?;
-        self.documents(&view, named);
-        self.certificates(&view).await?;
-        self.lists(&view, store, clock).await
+        self.check_documents(&view, named);
+        self.check_certificates(&view).await?;
+        self.check_crls(&view, store, clock).await
     }
 
     /// Checks that each published CRL can be reproduced from the stored revocations.
-    async fn lists(&mut self, view: &MountView, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
+    async fn check_crls(&mut self, view: &MountView, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
         let mut lists = CrlBuilder::new(self.mount.id, store, Arc::new(NoSigners), clock);
         for UnreproducibleCrl { list, amended } in lists.verify(view).await? {
             let path = &self.mount.path;
@@ -155,7 +155,7 @@ impl AuthorityVerifier<'_> {
     }
 
     /// Checks references between documents.
-    fn documents(&mut self, view: &MountView, named: &BTreeSet<String>) {
+    fn check_documents(&mut self, view: &MountView, named: &BTreeSet<String>) {
         for signer in view.signers() {
             let record = &signer.issuer.record;
             if signer.key.is_none() && !record.key_id.is_empty() {
@@ -178,7 +178,7 @@ impl AuthorityVerifier<'_> {
 
     /// Checks that each certificate was signed by the issuer of its row or, if that is deleted, by the issuer here
     /// that the certificate names.
-    async fn certificates(&mut self, view: &MountView) -> Result<()> {
+    async fn check_certificates(&mut self, view: &MountView) -> Result<()> {
         let mut after = Vec::new();
         loop {
             let page = verify::read_certificates(self.storage, self.mount.id, &after, CERTIFICATES_PER_PAGE).await?;

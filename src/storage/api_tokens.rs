@@ -160,7 +160,7 @@ impl ApiTokenSeal for ApiTokens {
         .boxed_local()
     }
 
-    fn keep(&self) -> LocalBoxFuture<'_, Result<()>> {
+    fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             // Only other nodes can create unsealed tokens.
             if self.shared { self.seal_unsealed().await } else { Ok(()) }

@@ -59,7 +59,7 @@ impl WriteUnit {
     pub(crate) fn serial_taken(&self) -> Result<Outcomes> {
         match self {
             Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
-            _ => Err(Error::internal("a write without a serial number reported a taken serial number")),
+            _ => Err(Error::internal("defect: the store reported a duplicate serial number for a write that has none")),
         }
     }
 }

@@ -83,8 +83,8 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<Option<Ti
     Ok(restore_facts::copy_time(&facts))
 }
 
-/// Records a restore in a store that was restored without the program: by PostgreSQL's tools, or from a disk or machine
-/// image. All nodes must be stopped. Never creates a store. Also takes back [`record_move`].
+/// Records that a store was restored by other means than `signet operator restore`: by PostgreSQL's tools, or from a disk
+/// or machine image. All nodes must be stopped. Never creates a store. Also removes the mark of [`record_move`].
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when a node runs; `Invalid` when this machine's clock is behind the

@@ -28,7 +28,7 @@ pub(crate) struct CommitHandle {
     link: actor::CommitLink,
     permits: Arc<Semaphore>,
     admitted: Gauge,
-    seen: Arc<CommitStatus>,
+    status: Arc<CommitStatus>,
 }
 
 /// A submitted unit. Its outcome can be awaited or ignored.
@@ -40,9 +40,9 @@ impl CommitHandle {
     /// # Errors
     /// `Unavailable` when no thread can be started.
     pub(crate) fn start(backend: impl StoreBackend, queue: usize) -> Result<Self> {
-        let seen = Arc::new(CommitStatus::default());
-        let link = actor::start(backend, seen.clone())?;
-        Ok(Self { link, permits: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
+        let status = Arc::new(CommitStatus::default());
+        let link = actor::start(backend, status.clone())?;
+        Ok(Self { link, permits: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), status })
     }
 
     /// Submits a unit. Dropping the result does not cancel it.
@@ -71,18 +71,18 @@ impl CommitHandle {
 
     /// The number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
-        self.seen.commits.load(Ordering::Relaxed)
+        self.status.commits.load(Ordering::Relaxed)
     }
 
     /// `true` from a write that the store failed to take until [`Self::record_success`]. A successful unit does not
     /// reset it, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
-        self.seen.failing.load(Ordering::Relaxed)
+        self.status.failing.load(Ordering::Relaxed)
     }
 
     /// Records that the store took a write.
     pub(crate) fn record_success(&self) {
-        self.seen.failing.store(false, Ordering::Relaxed);
+        self.status.failing.store(false, Ordering::Relaxed);
     }
 
     /// Rejects new units, commits the admitted ones, and closes the backend. Safe to repeat.

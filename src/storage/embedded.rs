@@ -6,31 +6,24 @@
 //! make sure that no later commit depends on data that may be missing.
 
 mod access;
-mod auth;
 mod batch;
 mod certificates;
 mod checkpoint;
 mod connection;
 pub(super) mod copy;
 pub(super) mod copy_access;
-mod crls;
 #[cfg(test)]
 mod fixture;
 pub(super) mod inspection;
-mod leases;
 mod log;
-mod metadata;
-mod mounts;
-mod pki;
 mod projects;
 mod query;
 mod reader;
-mod recorded_responses;
 mod revocations;
 mod schema;
 mod session;
-mod tidy;
 mod tokens;
+mod transaction;
 mod writer;
 
 use std::fs::{DirBuilder, File, OpenOptions};

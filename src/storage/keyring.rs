@@ -47,7 +47,7 @@ impl DataKeys {
     /// The errors of the store.
     pub(super) async fn count_older(&self) -> Result<u64> {
         let (term, _, _) = self.keys.status().await?;
-        reseal::count(&self.sessions, term).await
+        reseal::count_old_values(&self.sessions, term).await
     }
 
     async fn step(&self) -> Result<ResealOutcome> {
@@ -58,7 +58,7 @@ impl DataKeys {
         if self.shared && self.keys.now() < made_at + KEY_PROPAGATION_TIME {
             return Ok(ResealOutcome::Later);
         }
-        let stored = reseal::progress(&self.sessions).await?;
+        let stored = reseal::read_progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
             // Values sealed with the newest key must not be reachable with an earlier one, so the handover ends first.
@@ -129,7 +129,7 @@ impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
             let (term, made_at, sealed) = self.keys.status().await?;
-            let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
+            let progress = reseal::read_progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
             Ok(DataKey { term, made_at, sealed, older })
@@ -145,10 +145,10 @@ impl KeyringStore for DataKeys {
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unnoted) = ring.unrecorded();
+            let (term, unrecorded_uses) = ring.unrecorded();
             let of = i64::from(term);
-            let added = i64::try_from(unnoted).unwrap_or(i64::MAX);
-            let noted = match added {
+            let added = i64::try_from(unrecorded_uses).unwrap_or(i64::MAX);
+            let recorded_uses = match added {
                 0 => {
                     self.sessions
                         .read("data_key_use", move |session| {
@@ -161,7 +161,7 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
-            ring.set_recorded(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
+            ring.set_recorded(term, u64::try_from(recorded_uses?).unwrap_or_default(), unrecorded_uses);
             Ok(())
         }
         .boxed_local()

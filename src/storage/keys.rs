@@ -32,7 +32,7 @@ pub(super) struct StoreKeys {
     /// The seal with which the store was opened.
     about: SealInfo,
     /// Reads the current seal from the same source.
-    again: SealReopener,
+    reopener: SealReopener,
     /// `true` if other nodes may use the same store.
     shared: bool,
 }
@@ -46,9 +46,9 @@ fn creation_fact(term: u32, at: Time) -> Fact {
     (creation_fact_name(term), at.unix_timestamp().to_string().into_bytes())
 }
 
-fn made_at(facts: &[Fact], term: u32) -> Option<Time> {
-    let (_, noted) = facts.iter().find(|(name, _)| *name == creation_fact_name(term))?;
-    Time::from_unix_timestamp(std::str::from_utf8(noted).ok()?.parse().ok()?).ok()
+fn creation_time(facts: &[Fact], term: u32) -> Option<Time> {
+    let (_, recorded) = facts.iter().find(|(name, _)| *name == creation_fact_name(term))?;
+    Time::from_unix_timestamp(std::str::from_utf8(recorded).ok()?.parse().ok()?).ok()
 }
 
 impl StoreKeys {
@@ -81,8 +81,8 @@ impl StoreKeys {
         };
         let ring = Arc::new(ring);
         let about = seal_key.about();
-        let again = SealReopener::new(seal_key.source());
-        Ok(Self { ring, commits, reader, clock, about, again, shared })
+        let reopener = SealReopener::new(seal_key.source());
+        Ok(Self { ring, commits, reader, clock, about, reopener, shared })
     }
 
     /// The current data key: its term, creation time, and the number of values that it has sealed as far as known. A
@@ -93,7 +93,7 @@ impl StoreKeys {
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read().await?;
         let (term, sealed) = self.ring.current();
-        if let Some(made_at) = made_at(&facts, term) {
+        if let Some(made_at) = creation_time(&facts, term) {
             return Ok((term, made_at, sealed));
         }
         let made_at = self.clock.now();
@@ -187,7 +187,7 @@ impl StoreKeys {
             Err(_) => {}
         }
         // The seal was changed while this node was away, and the handover for it has ended.
-        let opened = self.again.open(&self.ring, &facts).await;
+        let opened = self.reopener.open(&self.ring, &facts).await;
         // Not `Invalid`, because the request is not at fault.
         let root =
             opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
@@ -283,7 +283,7 @@ impl StoreKeys {
         let root = Arc::new(Root::new(&root, generation)?);
         writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
         self.change(writes).await?;
-        self.ring.meet(&root);
+        self.ring.adopt_root(&root);
         self.seal_status().await
     }
 
@@ -305,16 +305,16 @@ impl StoreKeys {
     /// # Errors
     /// `Conflict` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn end_token_upgrade(&self) -> Result<()> {
-        self.wrap_in(DataKeyWrapping::TokensSealed).await
+        self.change_wrapping(DataKeyWrapping::TokensSealed).await
     }
 
     /// Restores the state that a version before schema 14 leaves.
     #[cfg(test)]
     pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
-        self.wrap_in(DataKeyWrapping::TokensMayBeUnsealed).await
+        self.change_wrapping(DataKeyWrapping::TokensMayBeUnsealed).await
     }
 
-    async fn wrap_in(&self, wrapping: DataKeyWrapping) -> Result<()> {
+    async fn change_wrapping(&self, wrapping: DataKeyWrapping) -> Result<()> {
         for _ in 0..MAX_CHANGE_ATTEMPTS {
             let (facts, root) = self.read().await?;
             let newest = seal::newest_term(&facts);
@@ -336,7 +336,7 @@ impl StoreKeys {
     /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
     /// is handed over. The first key is as old as the store.
     fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
-        let age = made_at(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
+        let age = creation_time(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
         match age {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
                 Kind::Busy,

@@ -1,26 +1,23 @@
 //! The PostgreSQL engine: any number of nodes on one database, all of which write.
 //!
 //! One connection writes, on the commit actor's runtime; a small pool reads, on the runtime that opened the store.
-//! Nodes coordinate with locks in their transactions (`mounts`, `revocations`, `tokens`) and follow changes through a
-//! log (`changes`). All uses of a connection have timeouts: an unreachable server is `Unavailable`, and the next access
-//! connects again. With several hosts in the URL, the server that takes writes is used.
+//! Another pool has the connections of sessions, on the HTTP workers that opened them. Nodes coordinate with locks in
+//! their transactions (`transaction`, `revocations`, `tokens`) and follow changes through a log (`changes`). All uses
+//! of a connection have timeouts: an unreachable server is `Unavailable`, and the next access connects again. With
+//! several hosts in the URL, the server that takes writes is used.
 
-mod auth;
 mod batch;
 mod certificates;
 mod changes;
 mod collected_rows;
 mod connect;
 pub(super) mod copy_target;
-mod crls;
 #[cfg(test)]
 mod fixture;
 mod leases;
-mod metadata;
-mod mounts;
 mod nodes;
 mod passfile;
-mod pki;
+mod pool;
 mod projects;
 mod query;
 mod reader;
@@ -30,7 +27,6 @@ mod schema;
 mod session;
 #[cfg(test)]
 mod tests;
-mod tidy;
 mod tls;
 mod tokens;
 mod transaction;
@@ -40,6 +36,7 @@ mod writer;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::storage::tables::mounts;
 #[cfg(test)]
 pub(super) use fixture::Postgres;
 pub(super) use query::server_message;
@@ -52,7 +49,7 @@ const REACHABILITY_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Checks the server, upgrades its schema, and returns writer and readers. The readers run on the current runtime.
 pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresReaderPool)> {
-    let mut session = connect::dedicated_session(&url).await?;
+    let mut session = connect::open_dedicated_session(&url).await?;
     schema::migrate(&mut session).await?;
     let dropped_mounts = mounts::has_dropped(&session).await.map_err(|e| e.into_read_error())?;
     let node = node_id();
@@ -62,37 +59,37 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresRe
 
 /// Checks that a suitable server that takes writes is reachable.
 pub(super) async fn check_reachable(url: &PostgresUrl) -> Result<()> {
-    let reached = tokio::time::timeout(REACHABILITY_TIMEOUT, connect::session(url)).await;
+    let reached = tokio::time::timeout(REACHABILITY_TIMEOUT, connect::open_session(url)).await;
     reached.map_err(|late| Error::unavailable("storage: the database takes too long", late))?.map(drop)
 }
 
 /// Checks that no node runs on a database, and that its user may upgrade the schema.
 pub(super) async fn require_no_other_node(url: &PostgresUrl) -> Result<()> {
-    let session = connect::session(url).await?;
+    let session = connect::open_session(url).await?;
     changes::require_no_node(&session).await?;
     schema::require_permission(&session).await
 }
 
 /// Checks that the user of a database may upgrade its schema.
 pub(super) async fn require_schema_permission(url: &PostgresUrl) -> Result<()> {
-    schema::require_permission(&connect::session(url).await?).await
+    schema::require_permission(&connect::open_session(url).await?).await
 }
 
 /// Opens an unused database read-only.
 pub(super) async fn open_read_only(url: PostgresUrl) -> Result<PostgresReaderPool> {
-    let session = connect::session(&url).await?;
+    let session = connect::open_session(&url).await?;
     schema::require_current(&session).await?;
     PostgresReaderPool::new(&url, node_id())
 }
 
 pub(super) async fn store_exists(url: &PostgresUrl) -> Result<bool> {
-    Ok(schema::known_version(&connect::session(url).await?).await?.is_some())
+    Ok(schema::known_version(&connect::open_session(url).await?).await?.is_some())
 }
 
 /// Inspects a database: its schema version, the newest supported one, and a reader; `None` if it is empty. Its user
 /// must be allowed to upgrade the schema.
 pub(super) async fn inspect(url: PostgresUrl) -> Result<Option<(usize, usize, PostgresReaderPool)>> {
-    let session = connect::dedicated_session(&url).await?;
+    let session = connect::open_dedicated_session(&url).await?;
     let known = schema::known_version(&session).await?;
     schema::require_permission(&session).await?;
     let Some((schema, newest)) = known else { return Ok(None) };

@@ -124,7 +124,7 @@ struct ResealedBody {
 
 impl SealedTable {
     /// The query for a page. Parameters: the first bytes of bodies of the term, the key to start after, the limit.
-    fn page(&self, goes_on: bool) -> String {
+    fn page_query(&self, goes_on: bool) -> String {
         let key = self.key.join(", ");
         let columns = self.columns().join(", ");
         // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
@@ -134,11 +134,11 @@ impl SealedTable {
 
     /// The query for a page of the count, with the same parameters: keys, and whether the body is old. It reads only a
     /// prefix of each body; a missing body is not old.
-    fn counted(&self, goes_on: bool) -> String {
+    fn count_query(&self, goes_on: bool) -> String {
         self.rows(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, goes_on)
     }
 
-    fn old(&self, mut row: SqlRow) -> Result<ResealRow, SqlError> {
+    fn read_row(&self, mut row: SqlRow) -> Result<ResealRow, SqlError> {
         let columns = self.columns().iter().map(|_| row.value()).collect::<Result<Vec<_>, _>>()?;
         let body = row.get::<Option<Vec<u8>>>()?.map(|body| (body, self.context(&columns)));
         Ok(ResealRow { key: columns[..self.key.len()].to_vec(), body })
@@ -197,7 +197,7 @@ fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
 }
 
 /// Reads the fact with the progress, as stored.
-pub(super) async fn progress(sessions: &StoreSessions) -> Result<Option<Vec<u8>>> {
+pub(super) async fn read_progress(sessions: &StoreSessions) -> Result<Option<Vec<u8>>> {
     let read = sessions.read("re_seal", |session| {
         async move { session.query(SELECT_PROGRESS, &[]).await?.into_iter().next().map(|mut row| row.get()).transpose() }
             .boxed_local()
@@ -237,7 +237,7 @@ fn write_progress(
 ///
 /// # Errors
 /// The errors of the store.
-pub(super) async fn count(sessions: &StoreSessions, term: u32) -> Result<u64> {
+pub(super) async fn count_old_values(sessions: &StoreSessions, term: u32) -> Result<u64> {
     let mut progress = ResealProgress::new(term);
     loop {
         progress = count_page(sessions, progress).await?;
@@ -257,14 +257,14 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
     }
     let mut found = progress.counting.unwrap_or(0);
     let Some(table) = SEALED_TABLES.get(progress.table) else { return Ok(progress) };
-    let sql = table.counted(!progress.after.is_empty());
-    let values = values(&progress, COUNT_PAGE_ROWS);
+    let sql = table.count_query(!progress.after.is_empty());
+    let values = page_parameters(&progress, COUNT_PAGE_ROWS);
     let read = sessions.read("re_seal", move |session| {
         let sql = sql.clone();
         let values = values.clone();
         async move {
             let rows = session.query(&sql, &values).await?.into_iter();
-            rows.map(|mut row| Ok((key(table, &mut row)?, row.get()?))).collect::<Result<Vec<_>, SqlError>>()
+            rows.map(|mut row| Ok((read_key(table, &mut row)?, row.get()?))).collect::<Result<Vec<_>, SqlError>>()
         }
         .boxed_local()
     });
@@ -289,7 +289,7 @@ pub(super) async fn reseal_page(
 ) -> Result<u64> {
     let Some(table) = SEALED_TABLES.get(progress.table) else { return Ok(0) };
     let rows = read_page(sessions, table, &progress).await?;
-    let is_full = rows.len() as i64 == table.few;
+    let is_full = rows.len() as i64 == table.page_rows;
     progress.advance(rows.last().map(|row| &row.key[..]).filter(|_| is_full));
     let changes = reseal_rows(keys, table, rows).await?;
     let tried = changes.len() as u64;
@@ -322,7 +322,7 @@ pub(super) async fn reseal_page(
     written.await
 }
 
-fn values(progress: &ResealProgress, rows: i64) -> Vec<SqlValue> {
+fn page_parameters(progress: &ResealProgress, rows: i64) -> Vec<SqlValue> {
     let after = progress.after.iter().cloned().map(SqlValue::from);
     let first = SqlValue::from(progress.term.to_be_bytes().to_vec());
     std::iter::once(first).chain(after).chain([rows.into()]).collect()
@@ -333,17 +333,18 @@ async fn read_page(
     table: &'static SealedTable,
     progress: &ResealProgress,
 ) -> Result<Vec<ResealRow>> {
-    let sql = table.page(!progress.after.is_empty());
-    let values = values(progress, table.few);
+    let sql = table.page_query(!progress.after.is_empty());
+    let values = page_parameters(progress, table.page_rows);
     let read = sessions.read("re_seal", move |session| {
         let sql = sql.clone();
         let values = values.clone();
-        async move { session.query(&sql, &values).await?.into_iter().map(|row| table.old(row)).collect() }.boxed_local()
+        async move { session.query(&sql, &values).await?.into_iter().map(|row| table.read_row(row)).collect() }
+            .boxed_local()
     });
     read.await
 }
 
-fn key(table: &SealedTable, row: &mut SqlRow) -> Result<Vec<SqlValue>, SqlError> {
+fn read_key(table: &SealedTable, row: &mut SqlRow) -> Result<Vec<SqlValue>, SqlError> {
     table.key.iter().map(|_| row.value()).collect()
 }
 
@@ -392,7 +393,7 @@ mod tests {
     fn reseal_count_reads_no_bodies() {
         for table in &SEALED_TABLES {
             for goes_on in [false, true] {
-                let text = table.counted(goes_on);
+                let text = table.count_query(goes_on);
                 assert_eq!(text.matches("body").count(), 1, "{text}");
                 assert!(text.contains(", COALESCE(substr(body, 1, 4) < $1, FALSE) FROM"), "{text}");
             }

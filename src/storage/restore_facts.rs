@@ -111,13 +111,6 @@ fn read_time(micros: &str) -> Option<Time> {
     from_micros(micros.parse().ok()?)
 }
 
-/// Error for a read-only store whose schema has another version than the program.
-pub(super) fn other_version_error(found: usize, own: usize) -> Error {
-    Error::invalid(format!(
-        "schema: version {found}, expected {own}; check the store with the program version that wrote it"
-    ))
-}
-
 /// The number above which all new CRL numbers are; 0 for a store that was never restored.
 pub(super) fn crl_floor(facts: &[Fact]) -> u64 {
     let of = |name: &str| name.strip_prefix(RESTORED_FACT_PREFIX)?.parse().ok();

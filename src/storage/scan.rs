@@ -1,34 +1,24 @@
 //! Reads of a store as a whole, for its check and its copy into another store. Each query has its own session.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use futures_util::FutureExt as _;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::{ProjectStore, SERVER_CALLER};
-use crate::sql::{SqlError, SqlRow, SqlValue, SqlWork};
+use crate::projects::store::{ProjectStore, SERVER_CALLER, SessionAccess};
+use crate::sql::{SessionEnd, SqlError, SqlRow, SqlValue, capture_result};
 
 /// Returns all rows of a query.
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read; `Internal` for an invalid query.
 pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<SqlValue>) -> Result<Vec<SqlRow>> {
-    let found = Arc::new(Mutex::new(Vec::new()));
-    let slot = Arc::clone(&found);
     let sql = sql.to_owned();
-    let work: SqlWork = Arc::new(move |session| {
-        let slot = Arc::clone(&slot);
+    let (work, found) = capture_result(move |session| {
         let sql = sql.clone();
         let values = values.clone();
-        async move {
-            let rows = session.query(&sql, &values).await?;
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = rows;
-            Ok(())
-        }
-        .boxed_local()
+        async move { session.query(&sql, &values).await.map(SessionEnd::Commit) }.boxed_local()
     });
-    store.read("scan", SERVER_CALLER, work).await.map_err(error)?;
-    Ok(std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner)))
+    store.run("scan", SessionAccess::Read(SERVER_CALLER), work).await.map_err(error)?;
+    found.take()
 }
 
 pub(super) fn error(failure: SqlError) -> Error {

@@ -70,9 +70,9 @@ pub(crate) struct Ring {
     installation: String,
     keys: ArcSwap<DataKeySet>,
     /// Number of values that the current key has sealed in this process and that are not recorded in the store.
-    unnoted: AtomicU64,
+    unrecorded_uses: AtomicU64,
     /// Number of values recorded in the store for the current key, as of the last read.
-    noted: AtomicU64,
+    recorded_uses: AtomicU64,
     /// `true` once a data key with [`DataKeyWrapping::TokensSealed`] was read. Never reset.
     tokens_sealed: AtomicBool,
 }
@@ -105,7 +105,7 @@ pub(crate) struct NewTerm {
 impl Ring {
     /// Creates the ring of a new installation, and the facts to store before it is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
-        let ring = Self::with(Root::new(root, 0)?, installation);
+        let ring = Self::without_keys(Root::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
         let first = ring.new_term(&ring.root.load(), 0)?;
         let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
@@ -118,18 +118,18 @@ impl Ring {
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
-        let ring = Self::with(Root::new(root, root::generation(facts)?)?, installation);
+        let ring = Self::without_keys(Root::new(root, root::generation(facts)?)?, installation);
         ring.learn(facts)?;
         if ring.current().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
     }
 
-    fn with(root: Root, installation: String) -> Self {
+    fn without_keys(root: Root, installation: String) -> Self {
         let keys = DataKeySet { current: 0, by_term: BTreeMap::new() };
         let root = ArcSwap::from_pointee(root);
         let keys = ArcSwap::from_pointee(keys);
-        let unnoted = AtomicU64::new(0);
-        let noted = AtomicU64::new(0);
-        Self { root, installation, keys, unnoted, noted, tokens_sealed: AtomicBool::new(false) }
+        let unrecorded_uses = AtomicU64::new(0);
+        let recorded_uses = AtomicU64::new(0);
+        Self { root, installation, keys, unrecorded_uses, recorded_uses, tokens_sealed: AtomicBool::new(false) }
     }
 
     /// `true` if the key that sealed a value is known. Otherwise another node may have added it.
@@ -171,7 +171,7 @@ impl Ring {
             Err(error) => {
                 let root = Arc::new(self.handed_over_root(facts)?.ok_or(error)?);
                 let stored = unwrap_all(&root.key, &self.installation, facts)?;
-                self.meet(&root);
+                self.adopt_root(&root);
                 (root, stored)
             }
         };
@@ -199,7 +199,7 @@ impl Ring {
     }
 
     /// Uses this root key from now on, unless a later one is known.
-    pub(crate) fn meet(&self, root: &Arc<Root>) {
+    pub(crate) fn adopt_root(&self, root: &Arc<Root>) {
         self.root.rcu(|known| if known.generation <= root.generation { Arc::clone(root) } else { Arc::clone(known) });
     }
 
@@ -244,7 +244,10 @@ impl Ring {
 
     /// The current term, and the number of values that it has sealed as far as known.
     pub(crate) fn current(&self) -> (u32, u64) {
-        (self.keys.load().current, self.noted.load(Ordering::Relaxed) + self.unnoted.load(Ordering::Relaxed))
+        (
+            self.keys.load().current,
+            self.recorded_uses.load(Ordering::Relaxed) + self.unrecorded_uses.load(Ordering::Relaxed),
+        )
     }
 
     /// Creates the term after `after`, wrapped with `root`. Its fact must be stored before [`Ring::adopt`].
@@ -273,30 +276,30 @@ impl Ring {
 
     /// The current term, and the number of values that it has sealed here and that are not recorded in the store.
     pub(crate) fn unrecorded(&self) -> (u32, u64) {
-        (self.keys.load().current, self.unnoted.load(Ordering::Relaxed))
+        (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
 
     /// Sets the recorded number of a term, of which `added` were sealed here.
-    pub(crate) fn set_recorded(&self, term: u32, noted: u64, added: u64) {
+    pub(crate) fn set_recorded(&self, term: u32, recorded_uses: u64, added: u64) {
         if term != self.keys.load().current {
             return;
         }
         // In this order, a concurrent reader sees a number that is too high rather than too low.
-        self.noted.store(noted, Ordering::Relaxed);
-        let less = |unnoted: u64| Some(unnoted.saturating_sub(added));
-        let _ = self.unnoted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.recorded_uses.store(recorded_uses, Ordering::Relaxed);
+        let less = |unrecorded_uses: u64| Some(unrecorded_uses.saturating_sub(added));
+        let _ = self.unrecorded_uses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     fn begin_count(&self) {
-        self.unnoted.store(0, Ordering::Relaxed);
-        self.noted.store(0, Ordering::Relaxed);
+        self.unrecorded_uses.store(0, Ordering::Relaxed);
+        self.recorded_uses.store(0, Ordering::Relaxed);
     }
 
     /// `true` if the current term has sealed its maximum; repeated at intervals until it is replaced.
     pub(crate) fn needs_rotation(&self) -> bool {
-        let unnoted = self.unnoted.load(Ordering::Relaxed);
-        unnoted.is_multiple_of(ROTATION_REQUEST_INTERVAL)
-            && self.noted.load(Ordering::Relaxed) + unnoted >= MAX_KEY_OPERATIONS
+        let unrecorded_uses = self.unrecorded_uses.load(Ordering::Relaxed);
+        unrecorded_uses.is_multiple_of(ROTATION_REQUEST_INTERVAL)
+            && self.recorded_uses.load(Ordering::Relaxed) + unrecorded_uses >= MAX_KEY_OPERATIONS
     }
 
     /// Seals `body` for the row that `context` identifies. Overwrites the plaintext.
@@ -306,7 +309,7 @@ impl Ring {
         let keys = self.keys.load();
         let key = keys.by_term.get(&keys.current).ok_or_else(|| Error::internal("no data key"))?;
         let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
-        self.unnoted.fetch_add(1, Ordering::Relaxed);
+        self.unrecorded_uses.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
         header.push(SEALED_VALUE_VERSION);
         seal_with(key, context, body, header)

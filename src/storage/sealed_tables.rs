@@ -21,7 +21,7 @@ pub(super) struct SealedTable {
     /// Builds the associated data from the values of `key` and `bound`, in this order.
     context: fn(&ColumnValues<'_>) -> Option<Vec<u8>>,
     /// Number of bodies per page of resealing: fewer if bodies may be large.
-    pub(super) few: i64,
+    pub(super) page_rows: i64,
 }
 
 /// All tables with sealed bodies. The progress of resealing stores an index into this list, so new tables are appended.
@@ -31,28 +31,28 @@ pub(super) static SEALED_TABLES: [SealedTable; 8] = [
         key: &["mount", "kind", "name"],
         bound: &["version"],
         context: |c| Some(document_context(MountId(c.int(0)?), c.text(1)?, c.text(2)?, c.int(3)? as u64)),
-        few: 64,
+        page_rows: 64,
     },
     SealedTable {
         table: "token",
         key: &["hash"],
         bound: &["expires_at_micros"],
         context: |c| Some(token_context(&c.hash(0)?, c.end(1)?)),
-        few: 128,
+        page_rows: 128,
     },
     SealedTable {
         table: "cubbyhole",
         key: &["token", "path"],
         bound: &[],
         context: |c| Some(cubbyhole_context(&c.hash(0)?, c.text(1)?)),
-        few: 8,
+        page_rows: 8,
     },
     SealedTable {
         table: "entity",
         key: &["id"],
         bound: &["name", "version"],
         context: |c| Some(identity_context("entity", &[c.text(0)?, c.text(1)?], c.int(2)? as u64)),
-        few: 64,
+        page_rows: 64,
     },
     SealedTable {
         table: "entity_alias",
@@ -62,21 +62,21 @@ pub(super) static SEALED_TABLES: [SealedTable; 8] = [
             let columns = [c.text(0)?, c.text(1)?, c.text(2)?, c.text(3)?];
             Some(identity_context("alias", &columns, c.int(4)? as u64))
         },
-        few: 64,
+        page_rows: 64,
     },
     SealedTable {
         table: "secret_id",
         key: &["mount", "hash"],
         bound: &["role", "accessor", "expires_at_micros"],
         context: secret_id_associated_data,
-        few: 64,
+        page_rows: 64,
     },
     SealedTable {
         table: "certificate_metadata",
         key: &["mount", "serial"],
         bound: &["not_after"],
         context: |c| Some(metadata_context(MountId(c.int(0)?), Serial::from_octets(c.bytes(1)?).ok()?, c.int(2)?)),
-        few: 64,
+        page_rows: 64,
     },
     SealedTable {
         table: "api_tokens",
@@ -86,7 +86,7 @@ pub(super) static SEALED_TABLES: [SealedTable; 8] = [
             let holder = [c.number(3)?, c.number(4)?, c.number(5)?];
             Some(api_token_context(c.text(1)?, c.bytes(2)?, holder, c.text(6)?, c.number(7)?))
         },
-        few: 128,
+        page_rows: 128,
     },
 ];
 

@@ -1,13 +1,13 @@
 //! SQL sessions ([`crate::sql`]) of the store itself, with the same SQL for both engines.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::{ProjectStore, SERVER_CALLER};
-use crate::sql::{SqlError, SqlSession, SqlWork};
+use crate::projects::store::{ProjectStore, SERVER_CALLER, SessionAccess};
+use crate::sql::{SessionEnd, SqlError, SqlSession, capture_result};
 
 #[derive(Clone)]
 pub(super) struct StoreSessions(Arc<dyn ProjectStore>);
@@ -23,8 +23,7 @@ impl StoreSessions {
         name: &'static str,
         work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (work, found) = capture_result(work);
-        take_result(self.0.read(name, SERVER_CALLER, work).await, &found)
+        self.run(name, SessionAccess::Read(SERVER_CALLER), work).await
     }
 
     /// Runs work in one write transaction and returns its result.
@@ -36,43 +35,27 @@ impl StoreSessions {
         name: &'static str,
         work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (work, found) = capture_result(work);
-        take_result(self.0.write(name, SERVER_CALLER, work).await, &found)
+        self.run(name, SessionAccess::Write(SERVER_CALLER), work).await
     }
-}
 
-type ResultSlot<T> = Arc<Mutex<Option<T>>>;
-
-/// Wraps work so that its result is stored in a slot.
-fn capture_result<T: Send + 'static>(
-    work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
-) -> (SqlWork, ResultSlot<T>) {
-    let slot: ResultSlot<T> = Arc::default();
-    let work = Arc::new(work);
-    let keep = Arc::clone(&slot);
-    let kept: SqlWork = Arc::new(move |session| {
-        let work = Arc::clone(&work);
-        let keep = Arc::clone(&keep);
-        async move {
-            let found = work(session).await?;
-            *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-            Ok(())
+    async fn run<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        access: SessionAccess,
+        work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let (work, found) = capture_result(move |session| {
+            let work = work(session);
+            async move { work.await.map(SessionEnd::Commit) }.boxed_local()
+        });
+        match self.0.run(name, access, work).await {
+            Ok(()) => found.take(),
+            Err(SqlError::Rejected) => Err(Error::new(Kind::Conflict, "storage: concurrent modification; retry")),
+            Err(SqlError::Engine(error)) => Err(error),
+            Err(SqlError::SerializationConflict | SqlError::Timeout) => {
+                Err(Error::new(Kind::Unavailable, "storage: a step took too long"))
+            }
+            Err(SqlError::Constraint(name)) => Err(Error::internal(format!("constraint violated: {name}"))),
         }
-        .boxed_local()
-    });
-    (kept, slot)
-}
-
-fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> {
-    match ran {
-        Ok(()) => {}
-        Err(SqlError::Rejected) => return Err(Error::new(Kind::Conflict, "storage: concurrent modification; retry")),
-        Err(SqlError::Engine(error)) => return Err(error),
-        Err(SqlError::SerializationConflict | SqlError::Timeout) => {
-            return Err(Error::new(Kind::Unavailable, "storage: a step took too long"));
-        }
-        Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("constraint violated: {name}"))),
     }
-    let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    found.ok_or_else(|| Error::internal("work that did not run"))
 }

@@ -6,8 +6,13 @@
 
 /// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
 /// deleted, because the rows refer to it.
-pub(super) const DROP_PARTS: [&str; 5] =
-    [documents::OF_MOUNT, crls::OF_MOUNT, tidy::OF_MOUNT, mounts::COUNTERS_OF_MOUNT, secret_ids::ROLES_OF_MOUNT];
+pub(super) const DROP_PARTS: [&str; 5] = [
+    documents::DELETE_OF_MOUNT,
+    crls::DELETE_OF_MOUNT,
+    tidy::DELETE_OF_MOUNT,
+    mounts::COUNTERS_OF_MOUNT,
+    secret_ids::ROLES_OF_MOUNT,
+];
 
 /// Statements that remove the many rows of a mount in steps of at most `$2` rows.
 pub(super) const REMOVE_SOME: [&str; 5] = [
@@ -38,6 +43,11 @@ pub(super) mod certificates {
     pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
+    /// Certificates, and revocations without the end of validity, of these serials.
+    pub(crate) const KNOWN: &str = "SELECT serial, issuer, not_after FROM certificate
+        WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
+        UNION ALL SELECT serial, issuer, CAST(NULL AS BIGINT) FROM revocation
+        WHERE mount = $1 AND serial = ANY($2) AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
     pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM certificate WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
@@ -67,6 +77,8 @@ pub(super) mod leases {
     pub(crate) const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE ending = 1 AND id > $1 AND id < $2 AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
         ORDER BY id LIMIT $3";
+    pub(crate) const MARK_ENDING: &str = "UPDATE lease SET ending = 1 WHERE id = ANY($1) AND ending = 0";
+    pub(crate) const DELETE: &str = "DELETE FROM lease WHERE id = ANY($1)";
     /// Marks leases of ended tokens; then [`FORGET_ENDED`] removes the tokens that have no other lease left.
     pub(crate) const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
         (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
@@ -121,7 +133,14 @@ pub(super) mod tidy {
         UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
     pub(crate) const DELETE_METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
         (SELECT serial FROM certificate_metadata WHERE mount = $1 AND not_after < $2 ORDER BY not_after LIMIT $3)";
-    pub(crate) const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
+    pub(crate) const DELETE_CERTIFICATES: &str =
+        "DELETE FROM certificate WHERE mount = $1 AND serial = ANY($2) AND not_after < $3";
+    pub(crate) const DELETE_REVOCATIONS: &str = "DELETE FROM revocation WHERE mount = $1 AND serial = ANY($2)";
+    pub(crate) const DELETE_REVOKED_CERTIFICATES: &str =
+        "DELETE FROM certificate WHERE mount = $1 AND serial = ANY($2) AND NOT EXISTS
+        (SELECT 1 FROM revocation WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial
+            AND revocation.not_after >= $3)";
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
 }
 
 pub(super) mod documents {
@@ -135,7 +154,7 @@ pub(super) mod documents {
     pub(crate) const LIST: &str = "SELECT kind, name, version, body FROM document WHERE mount = $1 ORDER BY kind, name";
     pub(crate) const LIST_KIND: &str =
         "SELECT kind, name, version, body FROM document WHERE mount = $1 AND kind = $2 ORDER BY name";
-    pub(crate) const OF_MOUNT: &str = "DELETE FROM document WHERE mount = $1";
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM document WHERE mount = $1";
 }
 
 pub(super) mod crls {
@@ -146,7 +165,7 @@ pub(super) mod crls {
         WHERE excluded.number > crl.number AND excluded.covers >= crl.covers";
     pub(crate) const LIST: &str = "SELECT grp, number, covers, this_update, next_update, signature FROM crl
         WHERE mount = $1 ORDER BY grp";
-    pub(crate) const OF_MOUNT: &str = "DELETE FROM crl WHERE mount = $1";
+    pub(crate) const DELETE_OF_MOUNT: &str = "DELETE FROM crl WHERE mount = $1";
 }
 
 pub(super) mod mounts {

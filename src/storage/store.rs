@@ -59,6 +59,23 @@ pub(super) trait SealedRow: Send + 'static {
     }
 }
 
+/// Implements [`SealedRow`] for a row with a field `body`. The closure returns the associated data of a row.
+macro_rules! sealed_row {
+    ($row:ty, $context:expr) => {
+        impl $crate::storage::store::SealedRow for $row {
+            fn context(&self) -> Vec<u8> {
+                let context: fn(&Self) -> Vec<u8> = $context;
+                context(self)
+            }
+
+            fn body(&mut self) -> &mut Vec<u8> {
+                &mut self.body
+            }
+        }
+    };
+}
+pub(super) use sealed_row;
+
 impl<R: StoreReader + Clone> Store<R> {
     /// Starts the commit actor of a writer with a limit of `queue` units, and loads the data keys. `shared` is `true`
     /// if other nodes may use the same store.

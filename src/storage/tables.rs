@@ -3,60 +3,74 @@
 //! Lists and row locks in the SQL are as in [`crate::sql`]. SQLite runs a statement at once, so work on its connection
 //! never waits.
 
+pub(super) mod certificates;
+pub(super) mod crls;
 pub(super) mod cubbyhole;
 pub(super) mod documents;
 pub(super) mod entities;
 pub(super) mod facts;
+pub(super) mod leases;
+pub(super) mod metadata;
+pub(super) mod mounts;
+pub(super) mod recorded_responses;
+pub(super) mod revocations;
 pub(super) mod secret_ids;
-
-use futures_util::future::BoxFuture;
+pub(super) mod tidy;
+pub(super) mod tokens;
 
 use crate::auth::store::AuthOutcome;
-use crate::error::{Error, Kind};
+use crate::documents::MountId;
 use crate::sql::{FromColumn, SqlError, SqlRow, SqlValue};
+use crate::storage::engine::{TableConnection, TableError, TableResult};
+use crate::x509::serial::Serial;
 
-/// The reason why a read or a unit failed. `E` is the error of the engine.
-pub(super) enum TableError<E> {
-    /// A serial number or an idempotency key is taken.
-    SerialTaken,
-    /// A precondition of the unit does not hold.
-    Conflict(&'static str),
-    /// A stored value is invalid.
-    Unreadable(&'static str),
-    Engine(E),
-}
-
-impl<E> From<SqlError> for TableError<E> {
-    /// Converts the error of [`SqlRow::get`].
-    fn from(_: SqlError) -> Self {
-        Self::Unreadable("a stored column")
+impl From<MountId> for SqlValue {
+    fn from(mount: MountId) -> Self {
+        Self::Int(mount.0)
     }
 }
 
-impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
-    /// Converts to the error for callers; `failed` is its text if the engine failed.
-    pub(super) fn into_error(self, failed: &'static str) -> Error {
-        match self {
-            Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
-            Self::Conflict(text) => Error::new(Kind::Conflict, text),
-            Self::Unreadable(what) => Error::unavailable(failed, what),
-            Self::Engine(error) => Error::unavailable(failed, error),
-        }
+impl From<Serial> for SqlValue {
+    fn from(serial: Serial) -> Self {
+        Self::Bytes(serial.octets().to_vec())
     }
 }
 
-/// The result of a read or a write on a connection `C`.
-pub(super) type TableResult<C, T> = Result<T, TableError<<C as TableConnection>::EngineError>>;
+fn serial_list(serials: &[Serial]) -> SqlValue {
+    SqlValue::ByteStrings(serials.iter().map(|serial| serial.octets().to_vec()).collect())
+}
 
-/// A connection of an engine.
-pub(super) trait TableConnection: Sized {
-    type EngineError;
+impl FromColumn for MountId {
+    fn read(value: SqlValue) -> Option<Self> {
+        i64::read(value).map(Self)
+    }
+}
 
-    /// Runs a query and returns all rows.
-    fn rows<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, Vec<SqlRow>>>;
+impl FromColumn for Serial {
+    fn read(value: SqlValue) -> Option<Self> {
+        Self::from_octets(&Vec::read(value)?).ok()
+    }
+}
 
-    /// Runs a statement and returns the number of changed rows.
-    fn execute<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, u64>>;
+/// Returns the rows of a query as `read` decodes them.
+async fn map_rows<C: TableConnection, T>(
+    db: &C,
+    sql: &str,
+    values: &[SqlValue],
+    read: impl Fn(&mut SqlRow) -> Result<T, SqlError>,
+) -> TableResult<C, Vec<T>> {
+    let found = db.rows(sql, values).await?;
+    Ok(found.into_iter().map(|mut row| read(&mut row)).collect::<Result<_, _>>()?)
+}
+
+/// As [`map_rows`], for the first row.
+async fn map_row<C: TableConnection, T>(
+    db: &C,
+    sql: &str,
+    values: &[SqlValue],
+    read: impl Fn(&mut SqlRow) -> Result<T, SqlError>,
+) -> TableResult<C, Option<T>> {
+    Ok(row(db, sql, values).await?.as_mut().map(read).transpose()?)
 }
 
 /// Returns the first row of a query, if any.
@@ -66,8 +80,7 @@ async fn row<C: TableConnection>(db: &C, sql: &str, values: &[SqlValue]) -> Tabl
 
 /// Returns the first column of all rows of a query.
 async fn column<C: TableConnection, T: FromColumn>(db: &C, sql: &str, values: &[SqlValue]) -> TableResult<C, Vec<T>> {
-    let found = db.rows(sql, values).await?;
-    Ok(found.into_iter().map(|mut row| row.get()).collect::<Result<_, _>>()?)
+    map_rows(db, sql, values, SqlRow::get).await
 }
 
 /// Returns `true` if a query finds a row.
@@ -81,5 +94,9 @@ pub(super) fn done_or_absent(found: bool) -> AuthOutcome {
 }
 
 fn swept_outcome(rows: u64) -> AuthOutcome {
-    AuthOutcome::Swept(u32::try_from(rows).unwrap_or(u32::MAX))
+    AuthOutcome::Swept(count(rows))
+}
+
+fn count(rows: u64) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
 }

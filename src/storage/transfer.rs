@@ -52,7 +52,7 @@ pub async fn copy(
     to: &PostgresUrl,
     now: Time,
     progress: &ProgressCounters,
-    mut told: impl FnMut(&str, i64),
+    mut report_table: impl FnMut(&str, i64),
 ) -> Result<TransferOutcome> {
     let store = &*source.stores.projects;
     let (name, value) = source.restored(now).await?;
@@ -69,7 +69,7 @@ pub async fn copy(
         let rows = copy_rows(store, &target, &table, &columns, progress).await?;
         require_row_count(&target, &table, rows).await?;
         target.set_sequence(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
-        told(&table, rows);
+        report_table(&table, rows);
     }
     let columns = target.columns(FACTS_TABLE).await?;
     let columns: Vec<&TargetColumn> =

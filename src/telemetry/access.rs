@@ -84,10 +84,10 @@ mod tests {
     use crate::telemetry::line::{MAX_NAME_CHARS, write_dropped_warning};
 
     fn line(json: bool, mount: &str, caller: &str) -> String {
-        of_trace("", json, mount, caller)
+        line_with_trace("", json, mount, caller)
     }
 
-    fn of_trace(trace_id: &str, json: bool, mount: &str, caller: &str) -> String {
+    fn line_with_trace(trace_id: &str, json: bool, mount: &str, caller: &str) -> String {
         let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
         let took = Duration::from_micros(1_204_007);
         let from = Some([192, 0, 2, 1].into());
@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn trace_id_follows_the_request_id() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let text = of_trace(trace, false, "pki/", "token-dev");
+        let text = line_with_trace(trace, false, "pki/", "token-dev");
         assert!(text.contains(&format!(" request=4c trace_id={trace} service=secrets ")), "{text}");
-        let read: Value = serde_json::from_str(&of_trace(trace, true, "pki/", "token-dev")).unwrap();
+        let read: Value = serde_json::from_str(&line_with_trace(trace, true, "pki/", "token-dev")).unwrap();
         assert_eq!((&read["trace_id"], &read["request"]), (&json!(trace), &json!("4c")));
     }
 
     #[test]
-    fn names_are_short_and_begin_no_line_of_their_own() {
+    fn names_in_access_lines_are_truncated_and_escaped() {
         let name = "a\"b\\c\n2026 ERROR\u{1b}[2J\u{202e}\u{1f600}é";
         for json in [false, true] {
             let line = line(json, "p/", name);
@@ -143,6 +143,6 @@ mod tests {
         let mut told = Vec::new();
         write_dropped_warning(7, &mut told);
         let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("WARN") && told.contains("7 lines were left out"), "{told}");
+        assert!(told.contains("WARN") && told.contains("7 log lines were dropped"), "{told}");
     }
 }

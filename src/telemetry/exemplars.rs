@@ -39,8 +39,7 @@ struct Exemplar {
     /// The trace, if its caller records it; others cannot be looked up.
     trace: Option<TraceContext>,
     seconds: f64,
-    /// Epoch seconds.
-    at: f64,
+    epoch_seconds: f64,
 }
 
 impl Exemplars {
@@ -64,9 +63,9 @@ impl Exemplars {
         // Another worker is storing one, which is enough.
         let Ok(mut exemplar) = bucket.exemplar.try_lock() else { return };
         bucket.second.store(second, Ordering::Relaxed);
-        let at = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let epoch_seconds = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let trace = trace.copied().filter(TraceContext::is_sampled);
-        *exemplar = Some(Exemplar { request_id: request_id.to_owned(), trace, seconds, at });
+        *exemplar = Some(Exemplar { request_id: request_id.to_owned(), trace, seconds, epoch_seconds });
     }
 }
 
@@ -84,15 +83,15 @@ impl ExemplarSnapshot {
     /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
     pub(super) fn append(&self, series: &str, bound: f64, line: &mut String) {
         let bucket = REQUEST_SECONDS_BOUNDS.partition_point(|known| *known < bound);
-        let own = self.0.get(series).and_then(|buckets| buckets.get(bucket)?.as_ref());
-        let Some(exemplar) = own else { return };
-        let Exemplar { request_id, trace, seconds, at } = exemplar;
+        let exemplar = self.0.get(series).and_then(|buckets| buckets.get(bucket)?.as_ref());
+        let Some(exemplar) = exemplar else { return };
+        let Exemplar { request_id, trace, seconds, epoch_seconds } = exemplar;
         // Writing to a string cannot fail, here and below.
         let _ = write!(line, " # {{request_id=\"{request_id}\"");
         if let Some(trace) = trace {
             let _ = write!(line, ",trace_id=\"{}\"", trace.trace_id());
         }
-        let _ = write!(line, "}} {seconds} {at:.3}");
+        let _ = write!(line, "}} {seconds} {epoch_seconds:.3}");
     }
 }
 

@@ -29,13 +29,13 @@ const FORMAT_JSON: u8 = 2;
 static ACCESS_LOG_FORMAT: AtomicU8 = AtomicU8::new(FORMAT_OFF);
 
 /// Enables the access log in this format, or disables it.
-pub(super) fn set_format(form: Option<LogFormat>) {
-    let form = match form {
+pub(super) fn set_format(format: Option<LogFormat>) {
+    let format = match format {
         None => FORMAT_OFF,
         Some(LogFormat::Text) => FORMAT_TEXT,
         Some(LogFormat::Json) => FORMAT_JSON,
     };
-    ACCESS_LOG_FORMAT.store(form, Ordering::Relaxed);
+    ACCESS_LOG_FORMAT.store(format, Ordering::Relaxed);
 }
 
 /// `true` if the access log is enabled.
@@ -47,7 +47,7 @@ pub fn is_enabled() -> bool {
 pub(super) fn is_json() -> Option<bool> {
     match ACCESS_LOG_FORMAT.load(Ordering::Relaxed) {
         FORMAT_OFF => None,
-        form => Some(form == FORMAT_JSON),
+        format => Some(format == FORMAT_JSON),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn now() -> SystemTime {
 pub(super) fn write_dropped_warning(count: u64, to: &mut Vec<u8>) {
     let mut line = String::new();
     let mut put = LogLine::begin(ACCESS_LOG_FORMAT.load(Ordering::Relaxed) == FORMAT_JSON, now(), "WARN", &mut line);
-    put.message(&format!("{count} lines were left out: standard error is not read fast enough"));
+    put.message(&format!("{count} log lines were dropped: standard error is not read fast enough"));
     put.end();
     to.extend_from_slice(line.as_bytes());
 }
@@ -96,7 +96,7 @@ impl<'a> LogLine<'a> {
         self.to.push_str(close);
     }
 
-    /// Appends a value of the server's own making, which needs no escapes.
+    /// Appends a value that needs no escapes, because no user chose it.
     pub(super) fn unescaped(&mut self, key: &str, value: &str) {
         self.key(key);
         let quote = if self.json { "\"" } else { "" };

@@ -22,15 +22,15 @@ pub(super) fn process_series() -> Vec<Series> {
 /// because these are the expiries that come first.
 pub(super) fn write(page: &mut String, series: &[Series]) {
     for metric in CATALOGUE.iter().filter(|metric| metric.live) {
-        let mut own: Vec<&Series> = series.iter().filter(|series| series.metric == metric.name).collect();
-        if own.is_empty() {
+        let mut samples: Vec<&Series> = series.iter().filter(|series| series.metric == metric.name).collect();
+        if samples.is_empty() {
             continue;
         }
-        own.sort_by(|one, other| one.value.total_cmp(&other.value));
+        samples.sort_by(|one, other| one.value.total_cmp(&other.value));
         let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(page, "# HELP {0} {1}\n# TYPE {0} {kind}", metric.name, metric.help);
-        for Series { labels, value, .. } in own.into_iter().take(MAX_SERIES_PER_METRIC) {
+        for Series { labels, value, .. } in samples.into_iter().take(MAX_SERIES_PER_METRIC) {
             let pairs = metric
                 .labels
                 .iter()

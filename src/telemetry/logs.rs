@@ -33,9 +33,9 @@ const QUIET_LIBRARIES: [&str; 15] = [
     "reqwest",
     "rustls",
 ];
-/// Its warnings are about single frames, of which a client may send any number.
+/// The HTTP/2 library. It warns about single frames, and a client may send any number of them.
 const HTTP2_LIBRARY: &str = "h2";
-/// Logs startup and shutdown, which matters for debugging only.
+/// The library of the accept loop. It logs startup and shutdown, which matters for debugging only.
 const SERVER_LIBRARY: &str = "actix_server";
 
 /// `true` if a line is suppressed; `debugging` is `true` if the filter enables any debug output.
@@ -60,8 +60,8 @@ fn passes_library_filter(metadata: &Metadata<'_>, debugging: bool) -> bool {
 /// body logs with request and reason.
 struct ClientErrorFilter;
 
-/// Module, message prefix and text in the rest of the message, of each line to suppress.
 const HTTP_LIBRARY: &str = "actix_http";
+/// Lines to suppress: module, prefix of the message, and a text in the rest of the message.
 const CLIENT_ERRORS: [(&str, &str, &str); 3] = [
     ("::h1::dispatcher", "stream error: ", ""),
     ("::h1::dispatcher", "Response payload stream error: ", "AbortedBody"),
@@ -147,8 +147,8 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     }
     .map_err(|_| Error::invalid("logs: already set up"))?;
-    let let_through = tracing::enabled!(target: line::ACCESS_LOG_TARGET, Level::INFO);
-    line::set_format(Some(*format).filter(|_| *access && let_through));
+    let is_access_enabled = tracing::enabled!(target: line::ACCESS_LOG_TARGET, Level::INFO);
+    line::set_format(Some(*format).filter(|_| *access && is_access_enabled));
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(location, "panic");

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_exported_while_it_has_an_owner() {
+    fn managed_key_is_exported_while_it_has_an_owner() {
         assert!(!is_exported("exported"));
         let one = ExportedKey::new("exported");
         let other = ExportedKey::new("exported");

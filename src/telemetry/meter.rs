@@ -65,7 +65,7 @@ impl RouteMeter {
         seconds.record(took.as_secs_f64());
         exemplars.offer(at, took, request_id, trace);
         match mount {
-            Some(mount) => mount.answered(self.number, &self.labels, status),
+            Some(mount) => mount.count_response(self.number, &self.labels, status),
             None => self.without_mount.count(&SharedString::const_str(NO_MOUNT), &self.labels, status),
         }
     }

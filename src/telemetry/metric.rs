@@ -1,4 +1,4 @@
-//! A metric of the catalogue, and the constructors of each type.
+//! A metric of the catalogue, the constructors of each type, and the macro of the declarations.
 
 use metrics::Unit;
 
@@ -23,46 +23,56 @@ pub struct Metric {
     pub unit: Unit,
     /// The label names. Their values come from closed sets.
     pub labels: &'static [&'static str],
-    /// Labels and values of the series that exist from the start, at zero.
-    pub starts: &'static [(&'static str, &'static str)],
+    /// Values of the only label whose series exist from the start, at zero.
+    pub initial_values: &'static [&'static str],
     /// The help text.
     pub help: &'static str,
     /// `true` if the value is determined when the metrics page is requested.
     pub live: bool,
 }
 
-pub(super) type LabelNames = &'static [&'static str];
-pub(super) type InitialSeries = &'static [(&'static str, &'static str)];
-
 impl Metric {
-    pub(super) const fn looked_up(self) -> Self {
+    const fn new(kind: MetricKind, labels: &'static [&'static str]) -> Self {
+        Self { name: "", kind, unit: Unit::Count, labels, initial_values: &[], help: "", live: false }
+    }
+
+    /// A duration or a point in time.
+    pub(super) const fn in_seconds(self) -> Self {
+        Self { unit: Unit::Seconds, ..self }
+    }
+
+    pub(super) const fn live(self) -> Self {
         Self { live: true, ..self }
     }
 
-    pub(super) const fn starting(self, starts: InitialSeries) -> Self {
-        Self { starts, ..self }
+    pub(super) const fn starting(self, initial_values: &'static [&'static str]) -> Self {
+        Self { initial_values, ..self }
     }
 }
 
-pub(super) const fn counter(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help, live: false }
+pub(super) const fn counter(labels: &'static [&'static str]) -> Metric {
+    Metric::new(MetricKind::Counter, labels)
 }
 
-pub(super) const fn gauge(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help, live: false }
+pub(super) const fn gauge(labels: &'static [&'static str]) -> Metric {
+    Metric::new(MetricKind::Gauge, labels)
 }
 
-/// A gauge of a duration or a point in time.
-pub(super) const fn seconds(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { unit: Unit::Seconds, ..gauge(name, labels, help) }
+pub(super) const fn histogram(labels: &'static [&'static str], bounds: &'static [f64]) -> Metric {
+    Metric::new(MetricKind::Histogram(bounds), labels)
 }
 
-pub(super) const fn histogram(
-    name: &'static str,
-    labels: LabelNames,
-    unit: Unit,
-    bounds: &'static [f64],
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help, live: false }
+/// Declares the metrics as `CONSTANT = "name": constructor;`. The doc comment of a metric is its help text. Defines the
+/// constants with the names, and `CATALOGUE`.
+macro_rules! catalogue {
+    ($($(#[doc = $help:literal])+ $constant:ident = $name:literal: $metric:expr;)+) => {
+        $($(#[doc = $help])+ pub const $constant: &str = $name;)+
+
+        /// All metrics of the program; no others are registered.
+        pub const CATALOGUE: &[Metric] = &[
+            // Each line of a doc comment begins with a blank.
+            $(Metric { name: $name, help: concat!($($help),+).split_at(1).1, ..$metric },)+
+        ];
+    };
 }
+pub(super) use catalogue;

@@ -116,7 +116,7 @@ impl MountMeter {
         self.0.issuing().refusals[operation].increment(1);
     }
 
-    pub(super) fn answered(&self, route: usize, labels: &[Label], status: u16) {
+    pub(super) fn count_response(&self, route: usize, labels: &[Label], status: u16) {
         match self.0.answers.get(route) {
             Some(answers) => answers.count(&self.0.label, labels, status),
             None => ResponseCounters::new().count(&self.0.label, labels, status),

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_written_as_openmetrics_wants_them() {
+    fn histogram_bounds_have_the_openmetrics_form() {
         // Outside of this range the canonical form has an exponent.
         for metric in CATALOGUE {
             if let MetricKind::Histogram(bounds) = metric.kind {

@@ -34,16 +34,16 @@ impl StoreOutage {
     }
 
     /// Records a failure with its reason. Call it for every failure.
-    pub fn fails(&self, why: &str) {
-        if self.0.note(Instant::now()) {
+    pub fn record_failure(&self, why: &str) {
+        if self.0.record(Instant::now()) {
             tracing::error!("store unavailable: {why}; requests that need it get 503; not logged again until recovery");
         } else {
             tracing::debug!("store unavailable: {why}");
         }
     }
 
-    /// Call it periodically while the store responds. Logs the end of an outage.
-    pub fn answers(&self) {
+    /// Records that the store responds, and logs the end of an outage. Call it periodically.
+    pub fn record_response(&self) {
         if let Some(EndedOutage { seconds, failures, .. }) = self.0.take_ended(Instant::now()) {
             tracing::warn!(seconds, failures, "the store answers again: the outage is over");
         }
@@ -64,8 +64,8 @@ pub fn warn_recurring_failure(what: &str, error: &Error) {
     }
 }
 
-fn record_recurring_failure(others: &OutageTable, what: &str, error: &Error) -> Option<String> {
-    others.record_failure(what, format!("{what}: {}", describe_error(error.text(), error)))
+fn record_recurring_failure(table: &OutageTable, what: &str, error: &Error) -> Option<String> {
+    table.record_failure(what, format!("{what}: {}", describe_error(error.text(), error)))
 }
 
 /// Returns what to log about an error: its text, and its cause if that adds information. `None` for failures of the
@@ -79,19 +79,19 @@ pub fn describe_for_log_as(kind: Kind, text: &str, error: &Error) -> Option<Stri
     describe_for_log_in(&OUTAGES, kind, text, error)
 }
 
-fn describe_for_log_in(others: &OutageTable, kind: Kind, text: &str, error: &Error) -> Option<String> {
+fn describe_for_log_in(table: &OutageTable, kind: Kind, text: &str, error: &Error) -> Option<String> {
     let why = describe_error(text, error);
     if kind == Kind::Unavailable && text.contains(STORE_ERROR_PREFIX) {
         if text.contains(STORE_STOPPED_ERROR) {
             tracing::debug!("{why}")
         } else {
-            STORE_OUTAGE.fails(&why)
+            STORE_OUTAGE.record_failure(&why)
         }
         return None;
     }
     match kind {
         Kind::Unavailable if is_timeout_of_outage(kind, error) => None,
-        Kind::Unavailable | Kind::BadGateway => others.record_failure(text, why),
+        Kind::Unavailable | Kind::BadGateway => table.record_failure(text, why),
         _ => Some(why),
     }
 }
@@ -128,16 +128,16 @@ mod tests {
 
     #[test]
     fn recurring_failure_is_logged_once_with_its_cause() {
-        let others = OutageTable::new();
-        let told = || record_recurring_failure(&others, "no key", &Error::internal("no randomness"));
+        let table = OutageTable::new();
+        let told = || record_recurring_failure(&table, "no key", &Error::internal("no randomness"));
         let once = "no key: internal error (no randomness); not logged again until recovery";
         assert_eq!([told().as_deref(), told().as_deref()], [Some(once), None]);
     }
 
     #[test]
     fn unreachable_service_is_logged_once_and_a_defect_each_time() {
-        let others = OutageTable::new();
-        let told = |error: Error| describe_for_log_in(&others, error.kind(), error.text(), &error);
+        let table = OutageTable::new();
+        let told = |error: Error| describe_for_log_in(&table, error.kind(), error.text(), &error);
         let away = || Error::new(Kind::BadGateway, "provider: refused the credential");
         assert!(told(away()).is_some() && told(away()).is_none());
         let defect = || Error::internal("a defect");

@@ -23,10 +23,10 @@ pub(super) static LOG_OUTPUT: LogOutput<std::io::Stderr> = LogOutput::new(std::i
 
 /// A buffered output with its own thread.
 pub(super) struct LogOutput<W> {
-    waiting: Mutex<LogOutputState>,
-    come: Condvar,
-    gone: Condvar,
-    to: fn() -> W,
+    state: Mutex<LogOutputState>,
+    work_arrived: Condvar,
+    lines_written: Condvar,
+    open: fn() -> W,
     thread: Once,
 }
 
@@ -36,43 +36,56 @@ struct LogOutputState {
     dropped: u64,
     /// The thread waits to be woken.
     idle: bool,
-    /// Number of the take that the latest event waits for.
+    /// Value of `takes_written` that the latest event waits for.
     due: u64,
     /// An event timed out, and nothing was written since.
     stuck: bool,
-    /// Number of times that the thread has taken the lines, and number of takes written.
-    taken: u64,
-    written: u64,
+    /// Number of times that the thread took the lines, and number of those that it has written.
+    takes: u64,
+    takes_written: u64,
 }
 
 impl<W: Write + 'static> LogOutput<W> {
-    const fn new(to: fn() -> W) -> Self {
-        let waiting =
-            LogOutputState { lines: Vec::new(), dropped: 0, idle: false, due: 0, stuck: false, taken: 0, written: 0 };
-        Self { waiting: Mutex::new(waiting), come: Condvar::new(), gone: Condvar::new(), to, thread: Once::new() }
+    const fn new(open: fn() -> W) -> Self {
+        let state = LogOutputState {
+            lines: Vec::new(),
+            dropped: 0,
+            idle: false,
+            due: 0,
+            stuck: false,
+            takes: 0,
+            takes_written: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            work_arrived: Condvar::new(),
+            lines_written: Condvar::new(),
+            open,
+            thread: Once::new(),
+        }
     }
 
     /// Appends a line to the buffer and waits until it is written.
     fn write(&'static self, line: &[u8]) {
         self.start();
-        let mut waiting = self.lock();
-        if waiting.lines.len() + line.len() > MAX_WAITING_BYTES {
-            waiting.dropped += 1;
+        let mut state = self.lock();
+        if state.lines.len() + line.len() > MAX_WAITING_BYTES {
+            state.dropped += 1;
             return;
         }
-        waiting.lines.extend_from_slice(line);
+        state.lines.extend_from_slice(line);
         // The next take contains the buffered lines.
-        let due = waiting.taken + 1;
+        let due = state.takes + 1;
         let end = Instant::now() + MAX_EVENT_WAIT;
-        waiting.due = due;
-        waiting.idle = false;
-        self.come.notify_one();
-        while waiting.written < due && !waiting.stuck {
+        state.due = due;
+        state.idle = false;
+        self.work_arrived.notify_one();
+        while state.takes_written < due && !state.stuck {
             let Some(left) = end.checked_duration_since(Instant::now()) else {
-                waiting.stuck = true;
+                state.stuck = true;
                 break;
             };
-            waiting = self.gone.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.lines_written.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -82,16 +95,16 @@ impl<W: Write + 'static> LogOutput<W> {
 
     /// Buffers a line; never waits.
     pub(super) fn push(&'static self, line: &[u8]) {
-        let mut waiting = self.lock();
-        if waiting.lines.len() + line.len() > MAX_ACCESS_BYTES {
-            waiting.dropped += 1;
+        let mut state = self.lock();
+        if state.lines.len() + line.len() > MAX_ACCESS_BYTES {
+            state.dropped += 1;
             return;
         }
-        waiting.lines.extend_from_slice(line);
-        let wake = std::mem::take(&mut waiting.idle);
-        drop(waiting);
+        state.lines.extend_from_slice(line);
+        let wake = std::mem::take(&mut state.idle);
+        drop(state);
         if wake {
-            self.come.notify_one();
+            self.work_arrived.notify_one();
         }
         self.start();
     }
@@ -107,40 +120,41 @@ impl<W: Write + 'static> LogOutput<W> {
 
     fn run(&self) {
         loop {
-            let mut waiting = self.lock();
-            while waiting.lines.is_empty() && waiting.dropped == 0 && waiting.written >= waiting.due {
-                waiting.idle = true;
-                waiting = self.come.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
+            while state.lines.is_empty() && state.dropped == 0 && state.takes_written >= state.due {
+                state.idle = true;
+                state = self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            waiting.idle = false;
-            if waiting.written >= waiting.due {
-                waiting = self.come.wait_timeout(waiting, COLLECTION_TIME).unwrap_or_else(PoisonError::into_inner).0;
+            state.idle = false;
+            if state.takes_written >= state.due {
+                state =
+                    self.work_arrived.wait_timeout(state, COLLECTION_TIME).unwrap_or_else(PoisonError::into_inner).0;
             }
-            let lines = take_lines(&mut waiting);
-            drop(waiting);
-            let mut to = (self.to)();
+            let lines = take_lines(&mut state);
+            drop(state);
+            let mut output = (self.open)();
             // A failed write cannot be reported anywhere.
-            let _ = to.write_all(&lines);
-            let mut waiting = self.lock();
-            waiting.written = waiting.taken;
-            waiting.stuck = false;
-            drop(waiting);
-            self.gone.notify_all();
+            let _ = output.write_all(&lines);
+            let mut state = self.lock();
+            state.takes_written = state.takes;
+            state.stuck = false;
+            drop(state);
+            self.lines_written.notify_all();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, LogOutputState> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes the buffered lines, with a warning about dropped ones.
-fn take_lines(waiting: &mut LogOutputState) -> Vec<u8> {
+fn take_lines(state: &mut LogOutputState) -> Vec<u8> {
     // Same capacity, so that requests rarely allocate memory.
-    let next = Vec::with_capacity(waiting.lines.len());
-    let mut lines = std::mem::replace(&mut waiting.lines, next);
-    let dropped = std::mem::take(&mut waiting.dropped);
-    waiting.taken += 1;
+    let next = Vec::with_capacity(state.lines.len());
+    let mut lines = std::mem::replace(&mut state.lines, next);
+    let dropped = std::mem::take(&mut state.dropped);
+    state.takes += 1;
     if dropped > 0 {
         metrics::counter!(LOG_LINES_DROPPED).increment(dropped);
         super::line::write_dropped_warning(dropped, &mut lines);
@@ -223,7 +237,7 @@ mod tests {
         let written = written();
         assert_eq!(written.matches("unread\n").count(), 20, "they are written later");
         let kept = written.lines().filter(|line| line.starts_with('x')).count();
-        let told = written.lines().find(|line| line.contains("lines were left out")).unwrap();
+        let told = written.lines().find(|line| line.contains("log lines were dropped")).unwrap();
         let dropped = told.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
         assert_eq!(kept + dropped, pushed, "{told}");
         assert!(kept * line.len() <= 2 * MAX_ACCESS_BYTES);

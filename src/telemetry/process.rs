@@ -15,7 +15,7 @@ pub(super) fn read_series() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let stat = stat.as_deref().and_then(ProcessStat::read);
     let limit = getrlimit(Resource::Nofile).current;
-    let of_stat = stat.map(|stat| {
+    let from_stat = stat.map(|stat| {
         let start = boot_time().map(|boot| boot + stat.start);
         [
             (PROCESS_CPU, Some(stat.cpu)),
@@ -25,7 +25,7 @@ pub(super) fn read_series() -> Vec<Series> {
         ]
     });
     let files = [(PROCESS_OPEN_FDS, open_files()), (PROCESS_MAX_FDS, limit.map(|limit| limit as f64))];
-    let all = of_stat.into_iter().flatten().chain(files);
+    let all = from_stat.into_iter().flatten().chain(files);
     all.filter_map(|(metric, value)| Some(Series { metric, labels: Vec::new(), value: value? })).collect()
 }
 
@@ -66,9 +66,9 @@ fn boot_time() -> Option<f64> {
 /// Returns the number of open file descriptors: the size of the folder on newer kernels, else its number of entries.
 fn open_files() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
-    let told = fs::metadata(FOLDER).ok()?.len();
-    if told > 0 {
-        return Some(told as f64);
+    let size = fs::metadata(FOLDER).ok()?.len();
+    if size > 0 {
+        return Some(size as f64);
     }
     // Minus the descriptor that the count itself uses.
     Some(fs::read_dir(FOLDER).ok()?.count().saturating_sub(1) as f64)

@@ -17,9 +17,9 @@ fn is_current(line: &str) -> bool {
     let Some((name, labels)) = line.split_once('{') else { return true };
     let Some((label, rest)) = labels.split_once("=\"") else { return true };
     let Some((label, exists)) = DELETABLE_LABELS.iter().find(|(known, _)| *known == label) else { return true };
-    let mut own = CATALOGUE.iter().filter(|metric| metric.labels.contains(label));
-    let is_own = own.any(|metric| name.starts_with(metric.name));
-    !is_own || rest.split_once('"').is_none_or(|(value, _)| exists(value))
+    let mut metrics = CATALOGUE.iter().filter(|metric| metric.labels.contains(label));
+    let is_in_catalogue = metrics.any(|metric| name.starts_with(metric.name));
+    !is_in_catalogue || rest.split_once('"').is_none_or(|(value, _)| exists(value))
 }
 
 #[cfg(test)]

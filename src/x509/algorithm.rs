@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 
 use super::oid;
 use super::reader::{DerError, DerReader, DerResult};
-use super::writer::{INTEGER, NULL, SEQUENCE, context_constructed};
+use super::writer::{NULL, SEQUENCE, context_constructed};
 use crate::error::{Error, Result};
 
 /// A hash function of the SHA-2 family.
@@ -50,11 +50,55 @@ impl Hash {
             Self::Sha512 => &digest::SHA512,
         }
     }
+}
 
-    fn from_oid(content: &[u8]) -> Option<Self> {
-        [(oid::SHA256, Self::Sha256), (oid::SHA384, Self::Sha384), (oid::SHA512, Self::Sha512)]
-            .into_iter()
-            .find_map(|(known, hash)| (known == content).then_some(hash))
+/// A hash function for data of other programs, which may still use SHA-1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashFunction {
+    /// SHA-1.
+    Sha1,
+    /// A hash function of the SHA-2 family.
+    Sha2(Hash),
+}
+
+impl HashFunction {
+    /// All hash functions.
+    pub const ALL: [Self; 4] =
+        [Self::Sha1, Self::Sha2(Hash::Sha256), Self::Sha2(Hash::Sha384), Self::Sha2(Hash::Sha512)];
+
+    /// Digest length in bytes.
+    pub fn digest_len(self) -> usize {
+        self.algorithm().output_len()
+    }
+
+    /// Returns the digest of `message`.
+    pub fn digest(self, message: &[u8]) -> digest::Digest {
+        digest::digest(self.algorithm(), message)
+    }
+
+    pub(super) fn algorithm(self) -> &'static digest::Algorithm {
+        match self {
+            Self::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha2(hash) => hash.algorithm(),
+        }
+    }
+
+    /// The OID, DER content bytes.
+    pub fn oid(self) -> &'static [u8] {
+        match self {
+            Self::Sha1 => oid::SHA1,
+            Self::Sha2(Hash::Sha256) => oid::SHA256,
+            Self::Sha2(Hash::Sha384) => oid::SHA384,
+            Self::Sha2(Hash::Sha512) => oid::SHA512,
+        }
+    }
+
+    /// Reads the fields of an AlgorithmIdentifier, whose NULL may be absent (RFC 4055 2.1). `None` for another hash.
+    pub(super) fn read(mut fields: DerReader<'_>) -> DerResult<Option<Self>> {
+        let identifier = fields.oid()?;
+        optional_null(&mut fields)?;
+        fields.done()?;
+        Ok(Self::ALL.into_iter().find(|hash| hash.oid() == identifier))
     }
 }
 
@@ -333,75 +377,52 @@ fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
     if algorithm == oid::SHA1_WITH_RSA || algorithm == oid::ECDSA_WITH_SHA1 {
         return Err(DerError("SHA-1 signatures are not accepted"));
     }
-    let known = [
-        (oid::SHA256_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha256)),
-        (oid::SHA384_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha384)),
-        (oid::SHA512_WITH_RSA, SignatureAlgorithm::RsaPkcs1(Hash::Sha512)),
-        (oid::ECDSA_WITH_SHA256, SignatureAlgorithm::Ecdsa(Hash::Sha256)),
-        (oid::ECDSA_WITH_SHA384, SignatureAlgorithm::Ecdsa(Hash::Sha384)),
-        (oid::ECDSA_WITH_SHA512, SignatureAlgorithm::Ecdsa(Hash::Sha512)),
-    ];
-    let known = known.into_iter().find(|(known, _)| *known == algorithm).map(|(_, algorithm)| algorithm);
+    // In all rows the OID follows four bytes of headers; the last one is its length.
+    let row = SIGNATURE_ALGORITHMS.iter().find(|row| row.2[4..4 + usize::from(row.2[3])] == *algorithm);
+    let known = row.ok_or(DerError("unsupported signature algorithm"))?.0;
     match known {
-        Some(SignatureAlgorithm::Ecdsa(_)) => {
+        SignatureAlgorithm::Ed25519 => return Err(DerError("Ed25519 parameters must be absent (RFC 8410 3)")),
+        SignatureAlgorithm::Ecdsa(_) => {
             // RFC 5758 3.2 omits the parameters; some hardware key stores write NULL.
             optional_null(&mut reader)?;
             reader.done().map_err(|_| DerError("ECDSA parameters must be absent (RFC 5758 3.2)"))?;
         }
-        Some(_) => {
+        _ => {
             optional_null(&mut reader)?;
             reader.done()?;
         }
-        None if algorithm == oid::ED25519 => return Err(DerError("Ed25519 parameters must be absent (RFC 8410 3)")),
-        None => {}
     }
-    known.ok_or(DerError("unsupported signature algorithm"))
+    Ok(known)
 }
 
 fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
     const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
     // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
-    let mut hash_field = parameters.optional(context_constructed(0))?.ok_or(SHA1)?.reader();
-    let hash = read_hash(&mut hash_field)?.ok_or(SHA1)?;
-    hash_field.done()?;
-    let mut mask_field = parameters.optional(context_constructed(1))?.ok_or(SHA1)?.reader();
-    let mut mask = mask_field.sequence()?;
-    mask_field.done()?;
-    if mask.oid()? != oid::MGF1 || read_hash(&mut mask)? != Some(hash) {
+    let hash = HashFunction::read(parameters.optional_explicit(0, SEQUENCE)?.ok_or(SHA1)?.reader())?;
+    let Some(HashFunction::Sha2(signed_hash)) = hash else { return Err(SHA1) };
+    let mut mask = parameters.optional_explicit(1, SEQUENCE)?.ok_or(SHA1)?.reader();
+    if mask.oid()? != oid::MGF1 || HashFunction::read(mask.sequence()?)? != hash {
         return Err(DerError("RSASSA-PSS must use MGF1 with the hash of the signature"));
     }
     mask.done()?;
     let salt = match parameters.optional(context_constructed(2))? {
-        Some(field) => read_small_integer(field.content)?,
+        Some(field) => DerReader::whole(field.content, DerReader::small)?,
         None => 20,
     };
-    if salt != hash.digest_len() {
+    if salt != signed_hash.digest_len() {
         return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
     }
     if let Some(trailer) = parameters.optional(context_constructed(3))?
-        && read_small_integer(trailer.content)? != 1
+        && DerReader::whole(trailer.content, DerReader::small)? != 1
     {
         return Err(DerError("RSASSA-PSS trailer must be 1"));
     }
     parameters.done()?;
-    Ok(SignatureAlgorithm::RsaPss(hash))
-}
-
-fn read_small_integer(der: &[u8]) -> DerResult<u32> {
-    DerReader::new(DerReader::only(der, INTEGER)?.raw).small()
-}
-
-/// Reads a hash AlgorithmIdentifier. Its NULL may be absent (RFC 4055 2.1).
-fn read_hash(reader: &mut DerReader<'_>) -> DerResult<Option<Hash>> {
-    let mut identifier = reader.sequence()?;
-    let hash = Hash::from_oid(identifier.oid()?);
-    optional_null(&mut identifier)?;
-    identifier.done()?;
-    Ok(hash)
+    Ok(SignatureAlgorithm::RsaPss(signed_hash))
 }
 
 /// Reads parameters that are NULL or absent.
-pub(super) fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
+fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
     match reader.optional(NULL)? {
         Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
         _ => Ok(()),

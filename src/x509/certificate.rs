@@ -4,7 +4,7 @@ mod fields;
 
 use std::ops::RangeInclusive;
 
-use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
+use super::algorithm::SignatureAlgorithm;
 use super::general_name::CsrSans;
 use super::oid;
 use super::pem;
@@ -13,6 +13,7 @@ use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
 use super::reader::{DerError, DerReader, DerResult, check_bits};
 use super::serial::Serial;
+use super::signed::SignedDer;
 use super::tbs::write_extensions;
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, build};
@@ -22,26 +23,18 @@ pub use fields::CertificateFields;
 /// A parsed certificate. Parsing does not verify the signature; see [`Certificate::is_signed_by`].
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    der: Vec<u8>,
-    tbs: Vec<u8>,
-    version: Vec<u8>,
+    signed: SignedDer,
     serial: Serial,
     issuer: Name,
-    validity: Vec<u8>,
     not_before: i64,
     not_after: i64,
     subject: Name,
     key: PublicKey,
-    unique_ids: Vec<u8>,
     extensions: Vec<RawExtension>,
     basic_constraints: BasicConstraints,
     key_usage: Option<KeyUsage>,
     subject_key_id: Option<Vec<u8>>,
     authority_key_id: Option<Vec<u8>>,
-    algorithm: Option<SignatureAlgorithm>,
-    /// The AlgorithmIdentifier of the signature, even if it is not accepted.
-    algorithm_id: Vec<u8>,
-    signature: Vec<u8>,
 }
 
 impl Certificate {
@@ -68,41 +61,39 @@ impl Certificate {
 
     fn read(der: &[u8], extensions_of: fn(DerReader<'_>) -> DerResult<Vec<RawExtension>>) -> Result<Self> {
         let of = |e: DerError| e.of("certificate");
-        let mut outer = DerReader::only(der, SEQUENCE).map_err(of)?.reader();
-        let CertificateParts { tbs, fields, algorithm, signature } = CertificateParts::read(&mut outer).map_err(of)?;
+        let signed = SignedDer::read(der.to_vec()).map_err(of)?;
+        let fields = CertificateFields::read(signed.fields()).map_err(of)?;
+        check_structure(&fields, signed.algorithm_der()).map_err(of)?;
         let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
         let extensions = fields.extensions.map_or(Ok(Vec::new()), extensions_of).map_err(of)?;
         Ok(Self {
-            der: der.to_vec(),
-            tbs: tbs.to_vec(),
-            version: fields.version.to_vec(),
             serial: Serial::from_octets(fields.serial)?,
             issuer: Name::from_der(fields.issuer).map_err(of)?,
-            validity: fields.validity.raw.to_vec(),
             not_before: fields.not_before,
             not_after: fields.not_after,
             subject: Name::from_der(fields.subject).map_err(of)?,
             key,
-            unique_ids: fields.unique_ids.concat(),
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of)?.unwrap_or_default(),
             key_usage: raw_extension::key_usage(&extensions).map_err(of)?,
             subject_key_id: raw_extension::subject_key_id(&extensions).map_err(of)?,
             authority_key_id: raw_extension::authority_key_id(&extensions).map_err(of)?,
             extensions,
-            algorithm: SignatureAlgorithm::from_der(algorithm).ok(),
-            algorithm_id: algorithm.to_vec(),
-            signature: signature.to_vec(),
+            signed,
         })
+    }
+
+    fn fields(&self) -> CertificateFields<'_> {
+        CertificateFields::read(self.signed.fields()).expect("the fields of a parsed certificate are valid")
     }
 
     /// The certificate in DER.
     pub fn der(&self) -> &[u8] {
-        &self.der
+        self.signed.der()
     }
 
     /// The original bytes of the TBSCertificate.
     pub fn tbs(&self) -> &[u8] {
-        &self.tbs
+        self.signed.tbs()
     }
 
     /// The serial number.
@@ -188,7 +179,7 @@ impl Certificate {
 
     /// The signature algorithm; `None` if it is not accepted (SHA-1, MD5, unknown).
     pub fn signature_algorithm(&self) -> Option<SignatureAlgorithm> {
-        self.algorithm
+        self.signed.algorithm().ok()
     }
 
     /// Rejects a certificate whose signature algorithm is not accepted.
@@ -196,26 +187,18 @@ impl Certificate {
     /// # Errors
     /// `Invalid`, naming the rule, for SHA-1, MD5, unknown algorithms and parameters.
     pub fn check_algorithm(&self) -> Result<()> {
-        SignatureAlgorithm::from_der(&self.algorithm_id).map(drop)
+        self.signed.algorithm().map(drop)
     }
 
     /// `true` if the signature is valid under `key`, with an accepted algorithm.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
-        self.algorithm.is_some_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
+        self.signed.verify(key).is_ok()
     }
 
     /// As [`Certificate::is_signed_by`], also with SHA-1: for existing signatures that no trust depends on, such as
     /// that of a root.
     pub fn was_signed_by(&self, key: &PublicKey) -> bool {
-        match Sha1Algorithm::from_der(&self.algorithm_id) {
-            Some(algorithm) => key.verifies_sha1(algorithm, &self.tbs, &self.signature),
-            None => self.is_signed_by(key),
-        }
-    }
-
-    /// `true` if this server can verify signatures of this algorithm, including SHA-1.
-    pub fn has_verifiable_signature(&self) -> bool {
-        self.algorithm.is_some() || Sha1Algorithm::from_der(&self.algorithm_id).is_some()
+        self.signed.is_signed_by_any_hash(key)
     }
 
     /// `true` if subject and issuer are equal, and an authority key identifier, if present, is its own.
@@ -227,7 +210,8 @@ impl Certificate {
     /// `true` if the certificate is its own issuer by names and signature. A signature that cannot be verified here
     /// counts as valid, because the signature of a root is not relied on.
     pub fn certifies_itself(&self) -> bool {
-        let unverifiable = || !self.has_verifiable_signature() && self.is_own_issuer();
+        let is_known_algorithm = || self.signed.algorithm().is_ok() || self.signed.sha1_algorithm().is_some();
+        let unverifiable = || !is_known_algorithm() && self.is_own_issuer();
         self.issuer.matches(&self.subject) && (self.was_signed_by(&self.key) || unverifiable())
     }
 
@@ -243,16 +227,14 @@ impl Certificate {
 
     /// `true` if it has an issuerUniqueID or a subjectUniqueID.
     pub fn has_unique_ids(&self) -> bool {
-        !self.unique_ids.is_empty()
+        self.fields().unique_ids.iter().any(|id| !id.is_empty())
     }
 
     /// Checks that the unique identifiers are DER BIT STRINGs (X.690 8.6.2, 11.2.1).
     pub(crate) fn check_unique_ids(&self) -> DerResult<()> {
-        let mut ids = DerReader::new(&self.unique_ids);
-        while !ids.is_empty() {
-            check_bits(ids.any()?.content)?;
-        }
-        Ok(())
+        let unique_ids = self.fields().unique_ids;
+        let mut present = unique_ids.iter().filter(|id| !id.is_empty());
+        present.try_for_each(|id| check_bits(DerReader::new(id).any()?.content))
     }
 
     /// The subject's common name, or an empty string.
@@ -263,45 +245,33 @@ impl Certificate {
     /// Returns the bytes to sign for the same certificate under another issuer. Version, serial number, validity,
     /// subject, key and unique identifiers keep their bytes; issuer, algorithm and extensions are replaced.
     pub fn reissue_tbs(&self, algorithm: SignatureAlgorithm, issuer: &Name, extensions: &Extensions) -> Vec<u8> {
-        build(SEQUENCE, self.tbs.len() + issuer.as_der().len() + 160, |w| {
-            w.raw(&self.version);
+        let fields = self.fields();
+        build(SEQUENCE, self.tbs().len() + issuer.as_der().len() + 160, |w| {
+            w.raw(fields.version);
             w.unsigned(self.serial.octets());
             w.raw(algorithm.der());
             w.raw(issuer.as_der());
-            w.raw(&self.validity);
+            w.raw(fields.validity.raw);
             w.raw(self.subject.as_der());
             w.raw(self.key.spki());
-            w.raw(&self.unique_ids);
+            fields.unique_ids.iter().for_each(|id| w.raw(id));
             write_extensions(w, 3, &[extensions]);
         })
     }
 }
 
-struct CertificateParts<'a> {
-    tbs: &'a [u8],
-    fields: CertificateFields<'a>,
-    algorithm: &'a [u8],
-    signature: &'a [u8],
-}
-
-impl<'a> CertificateParts<'a> {
-    fn read(outer: &mut DerReader<'a>) -> DerResult<Self> {
-        let tbs = outer.expect(SEQUENCE)?;
-        let algorithm = outer.expect(SEQUENCE)?.raw;
-        let signature = outer.bit_string()?;
-        outer.done()?;
-        let fields = CertificateFields::read(tbs.reader())?;
-        if fields.version_number > 2 {
-            return Err(DerError("the version must be 1, 2 or 3"));
-        }
-        if fields.algorithm != algorithm {
-            return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
-        }
-        if fields.extensions.is_some() && fields.version_number != 2 {
-            return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)"));
-        }
-        Ok(Self { tbs: tbs.raw, fields, algorithm, signature })
+/// Checks what RFC 5280 requires of the fields together. `algorithm` is the AlgorithmIdentifier outside of them.
+fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResult<()> {
+    if fields.version_number > 2 {
+        return Err(DerError("the version must be 1, 2 or 3"));
     }
+    if fields.algorithm != algorithm {
+        return Err(DerError("the two signature algorithms must be equal (RFC 5280 4.1.1.2)"));
+    }
+    if fields.extensions.is_some() && fields.version_number != 2 {
+        return Err(DerError("extensions need version 3 (RFC 5280 4.1.2.1)"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,18 +3,16 @@
 
 use bytes::Bytes;
 
-use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
-use super::foreign_crl::{self, ForeignCrlEntry};
+use super::algorithm::SignatureAlgorithm;
+use super::foreign_crl::{CrlEntryFields, CrlHead, ForeignCrlEntry, read_scope};
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::RawExtension;
-use super::reader::{DerError, DerReader, DerResult};
 use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::time::{self, TimeFormatter};
 use super::writer::{
-    BIT_STRING, DerWriter, ENUMERATED, GENERALIZED_TIME, INTEGER, OCTET_STRING, OID, SEQUENCE, UTC_TIME, build,
-    context_constructed, tlv_len,
+    DerWriter, ENUMERATED, GENERALIZED_TIME, INTEGER, OCTET_STRING, OID, SEQUENCE, UTC_TIME, build, tlv_len,
 };
 use crate::error::Result;
 
@@ -193,9 +191,7 @@ impl EncodedCrlTbs {
         let mut tail = DerWriter::with_capacity(self.tail.len() + algorithm.len() + signature.len() + 8);
         tail.raw(&self.tail);
         tail.raw(algorithm);
-        tail.header(BIT_STRING, signature.len() + 1);
-        tail.raw(&[0]);
-        tail.raw(signature);
+        tail.bit_string(signature);
         let mut pieces = Vec::with_capacity(self.entries.len() + 2);
         pieces.push(Bytes::from(head.finish()));
         pieces.extend(self.entries);
@@ -233,15 +229,9 @@ pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
 /// A parsed revocation list.
 #[derive(Clone, Debug)]
 pub struct Crl {
-    tbs: Vec<u8>,
-    issuer: Name,
-    this_update: i64,
-    next_update: Option<i64>,
+    head: CrlHead,
     entries: Vec<CrlEntry>,
-    extensions: Vec<RawExtension>,
     scope: Result<bool>,
-    algorithm: Vec<u8>,
-    signature: Vec<u8>,
 }
 
 /// An entry of a parsed list.
@@ -261,62 +251,35 @@ impl Crl {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub fn parse(der: &[u8]) -> Result<Self> {
-        Self::read(der).map_err(|e| e.of("crl"))
-    }
-
-    fn read(der: &[u8]) -> DerResult<Self> {
-        let mut outer = DerReader::only(der, SEQUENCE)?.reader();
-        let tbs = outer.expect(SEQUENCE)?;
-        let algorithm = outer.expect(SEQUENCE)?.raw;
-        let signature = outer.bit_string()?;
-        outer.done()?;
-        let mut fields = tbs.reader();
-        if let Some(version) = fields.optional(INTEGER)?
-            && version.content != [1]
-        {
-            return Err(DerError("the version must be 1 or 2"));
+        let head = CrlHead::read(der.to_vec())?;
+        let mut entries = Vec::new();
+        let mut own_revocations = Ok(());
+        let mut list = head.entry_list();
+        while !list.is_empty() {
+            let fields = CrlEntryFields::next(&mut list)?;
+            let CrlEntryFields { serial, revoked_at, extensions } = fields;
+            if extensions.is_some() && own_revocations.is_ok() {
+                own_revocations = ForeignCrlEntry::read(fields).map(drop);
+            }
+            entries.push(CrlEntry { serial, revoked_at, has_extensions: extensions.is_some() });
         }
-        if fields.expect(SEQUENCE)?.raw != algorithm {
-            return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
-        }
-        let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
-        let this_update = time::read(&mut fields)?;
-        let next_update = if is_time(&fields) { Some(time::read(&mut fields)?) } else { None };
-        let list = fields.optional(SEQUENCE)?;
-        let (entries, held) = list.map_or(Ok((Vec::new(), Ok(()))), |list| read_entries(list.reader()))?;
-        let extensions = match fields.optional(context_constructed(0))? {
-            Some(explicit) => DerReader::only(explicit.content, SEQUENCE)?.reader(),
-            None => DerReader::new(&[]),
-        };
-        fields.done()?;
-        let extensions = RawExtension::read_bounded(extensions)?;
-        let scope = held.and_then(|()| foreign_crl::read_scope(&extensions));
-        Ok(Self {
-            tbs: tbs.raw.to_vec(),
-            issuer,
-            this_update,
-            next_update,
-            entries,
-            extensions,
-            scope,
-            algorithm: algorithm.to_vec(),
-            signature: signature.to_vec(),
-        })
+        let scope = own_revocations.and_then(|()| read_scope(&head.extensions));
+        Ok(Self { head, entries, scope })
     }
 
     /// The issuer, with its original bytes.
     pub fn issuer(&self) -> &Name {
-        &self.issuer
+        &self.head.issuer
     }
 
     /// thisUpdate, epoch seconds.
     pub fn this_update(&self) -> i64 {
-        self.this_update
+        self.head.this_update
     }
 
     /// nextUpdate, epoch seconds.
     pub fn next_update(&self) -> Option<i64> {
-        self.next_update
+        self.head.next_update
     }
 
     /// The entries, in order.
@@ -326,7 +289,7 @@ impl Crl {
 
     /// The extensions of the list, in order.
     pub fn extensions(&self) -> &[RawExtension] {
-        &self.extensions
+        &self.head.extensions
     }
 
     /// `true` if the list does not cover all certificates of its issuer.
@@ -340,36 +303,8 @@ impl Crl {
 
     /// `true` if the signature is valid under `key`. SHA-1 is accepted, because the list only adds revocations.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
-        if let Some(algorithm) = Sha1Algorithm::from_der(&self.algorithm) {
-            return key.verifies_sha1(algorithm, &self.tbs, &self.signature);
-        }
-        SignatureAlgorithm::from_der(&self.algorithm)
-            .is_ok_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
+        self.head.signed.is_signed_by_any_hash(key)
     }
-}
-
-fn is_time(fields: &DerReader<'_>) -> bool {
-    let mut ahead = *fields;
-    ahead.any().is_ok_and(|value| matches!(value.tag, UTC_TIME | GENERALIZED_TIME))
-}
-
-/// Reads the entries. The inner result is an error if an entry is not a revocation of the issuer's own certificates.
-fn read_entries(mut list: DerReader<'_>) -> DerResult<(Vec<CrlEntry>, Result<()>)> {
-    let mut entries = Vec::new();
-    let mut held = Ok(());
-    while !list.is_empty() {
-        let mut again = list;
-        let mut fields = list.sequence()?;
-        let serial = Serial::from_octets(fields.unsigned()?).map_err(|_| DerError("a serial number is too long"))?;
-        let revoked_at = time::read(&mut fields)?;
-        let has_extensions = fields.optional(SEQUENCE)?.is_some();
-        fields.done()?;
-        if has_extensions && held.is_ok() {
-            held = ForeignCrlEntry::read(&mut again).map(drop);
-        }
-        entries.push(CrlEntry { serial, revoked_at, has_extensions });
-    }
-    Ok((entries, held))
 }
 
 #[cfg(test)]
@@ -379,7 +314,7 @@ mod tests {
     use super::*;
     use crate::x509::certificate::Certificate;
     use crate::x509::tbs::encode_signed;
-    use crate::x509::testing::{ISSUER_KEY_KINDS, OpenSsl, root};
+    use crate::x509::testing::{ISSUER_KEY_KINDS, OpenSsl, TestSigner, root};
     use crate::x509::{extension, name, oid, pem};
 
     fn list(root: &Certificate, algorithm: SignatureAlgorithm, entries: &[u8], delta: bool) -> Vec<u8> {
@@ -422,7 +357,7 @@ mod tests {
             let (key, root) = root(key_type, *bits);
             let algorithm = root.signature_algorithm().unwrap();
             let tbs = list(&root, algorithm, &entries, true);
-            let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+            let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
             let ca = openssl.file("ca.pem", pem::encode("CERTIFICATE", root.der()));
             let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
             let output = openssl.try_run(&["crl", "-in", &file, "-verify", "-CAfile", &ca, "-noout", "-text"]);
@@ -451,7 +386,7 @@ mod tests {
         let (key, root) = root("ec", 256);
         let algorithm = root.signature_algorithm().unwrap();
         let tbs = list(&root, algorithm, &[], false);
-        let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+        let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
         let file = openssl.file("crl.pem", pem::encode("X509 CRL", &der));
         assert!(openssl.text(&["crl", "-in", &file, "-noout", "-text"]).contains("No Revoked Certificates"));
         assert!(Crl::parse(&der).unwrap().entries().is_empty());

@@ -3,9 +3,6 @@
 //! The signature is verified separately, after all cheaper checks. The caller decides what of a request is copied
 //! into a certificate.
 
-use std::ops::Range;
-
-use super::algorithm::SignatureAlgorithm;
 pub use super::general_name::{CsrSans, OtherValue};
 use super::name::{self, Attribute};
 use super::pieces::{Extensions, Name};
@@ -13,6 +10,7 @@ use super::public_key::PublicKey;
 use super::raw_extension::{self, find};
 pub use super::raw_extension::{BasicConstraints, RawExtension};
 use super::reader::{DerError, DerReader, DerResult};
+use super::signed::SignedDer;
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, SET, build, context_constructed};
 use super::{extension, general_name, oid, pem};
@@ -32,11 +30,7 @@ pub struct Csr {
     pub extensions: Vec<RawExtension>,
     /// OIDs (DER content bytes) of the other attributes, in order, without duplicates. Their values are ignored.
     pub other_attributes: Vec<Vec<u8>>,
-    der: Vec<u8>,
-    /// The position of the CertificationRequestInfo, which is signed.
-    info: Range<usize>,
-    algorithm: Vec<u8>,
-    signature: Vec<u8>,
+    signed: SignedDer,
     sans: CsrSans,
     basic_constraints: Option<BasicConstraints>,
     key_usage: Option<KeyUsage>,
@@ -71,11 +65,11 @@ impl Csr {
     /// # Errors
     /// As [`Csr::from_pem`].
     pub fn from_der(der: &[u8]) -> Result<Self> {
-        let outer = DerReader::only(der, SEQUENCE).map_err(csr_error)?;
-        let parts = CsrParts::read(outer.reader()).map_err(csr_error)?;
-        let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
-        let (extensions, other_attributes) = parts.attributes().map_err(csr_error)?;
-        name::check(parts.subject).map_err(csr_error)?;
+        let signed = SignedDer::read(der.to_vec()).map_err(csr_error)?;
+        let fields = CsrFields::read(signed.fields()).map_err(csr_error)?;
+        let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
+        let (extensions, other_attributes) = fields.attributes().map_err(csr_error)?;
+        name::check(fields.subject).map_err(csr_error)?;
         let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
             Some(extension) => {
                 general_name::check_size(&extension.value).map_err(csr_error)?;
@@ -83,19 +77,15 @@ impl Csr {
             }
             None => CsrSans::default(),
         };
-        let info_at = der.len() - outer.content.len();
         Ok(Self {
-            subject: Name::from_der(parts.subject).map_err(csr_error)?,
+            subject: Name::from_der(fields.subject).map_err(csr_error)?,
             key,
             basic_constraints: raw_extension::basic_constraints(&extensions).map_err(csr_error)?,
             key_usage: raw_extension::key_usage(&extensions).map_err(csr_error)?,
             extensions,
             other_attributes,
-            info: info_at..info_at + parts.info.len(),
-            algorithm: parts.algorithm.to_vec(),
-            signature: parts.signature.to_vec(),
             sans,
-            der: der.to_vec(),
+            signed,
         })
     }
 
@@ -104,14 +94,13 @@ impl Csr {
     /// # Errors
     /// `Invalid` when the signature is wrong or its algorithm is not accepted.
     pub fn verify(&self) -> Result<()> {
-        SignatureAlgorithm::from_der(&self.algorithm)
-            .and_then(|algorithm| self.key.verify(algorithm, &self.der[self.info.clone()], &self.signature))
-            .map_err(|e| Error::invalid(format!("csr: request signature invalid: {}", e.text())))
+        let verified = self.signed.verify(&self.key);
+        verified.map_err(|e| Error::invalid(format!("csr: request signature invalid: {}", e.text())))
     }
 
     /// The request in DER.
     pub fn der(&self) -> &[u8] {
-        &self.der
+        self.signed.der()
     }
 
     /// Returns the subject alternative names; empty if the extension is absent.
@@ -160,22 +149,15 @@ fn csr_error(e: DerError) -> Error {
     e.of("csr")
 }
 
-struct CsrParts<'a> {
-    info: &'a [u8],
+/// The fields of a CertificationRequestInfo.
+struct CsrFields<'a> {
     subject: &'a [u8],
     spki: &'a [u8],
     attributes: DerReader<'a>,
-    algorithm: &'a [u8],
-    signature: &'a [u8],
 }
 
-impl<'a> CsrParts<'a> {
-    fn read(mut outer: DerReader<'a>) -> DerResult<Self> {
-        let info = outer.expect(SEQUENCE)?;
-        let algorithm = outer.expect(SEQUENCE)?.raw;
-        let signature = outer.bit_string()?;
-        outer.done()?;
-        let mut fields = info.reader();
+impl<'a> CsrFields<'a> {
+    fn read(mut fields: DerReader<'a>) -> DerResult<Self> {
         if fields.unsigned()? != [0] {
             return Err(DerError("the version of a request must be 0 (RFC 2986 4.1)"));
         }
@@ -184,7 +166,7 @@ impl<'a> CsrParts<'a> {
         // RFC 2986 requires the attributes even if empty; some clients omit them.
         let attributes = fields.optional(context_constructed(0))?.map_or(DerReader::new(&[]), |set| set.reader());
         fields.done()?;
-        Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
+        Ok(Self { subject, spki, attributes })
     }
 
     /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of other attributes,

@@ -33,6 +33,11 @@ fn build_extension(oid: &[u8], critical: bool, capacity: usize, value: impl FnOn
     }))
 }
 
+/// As [`extension`], for a SEQUENCE whose content `fields` writes.
+fn build_sequence(oid: &[u8], critical: bool, capacity: usize, fields: impl FnOnce(&mut DerWriter)) -> Extensions {
+    build_extension(oid, critical, capacity, |w| w.nest(SEQUENCE, fields))
+}
+
 /// keyUsage (RFC 5280 4.2.1.3), critical. Empty if no usage is set.
 pub fn key_usage(bits: KeyUsage) -> Extensions {
     if bits.is_empty() {
@@ -48,24 +53,22 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
         return Extensions::default();
     }
-    build_extension(oid::EXT_KEY_USAGE, oids == [oid::TIME_STAMPING], 24 + 12 * oids.len(), |w| {
-        w.nest(SEQUENCE, |w| oids.iter().for_each(|oid| w.oid(oid)));
+    build_sequence(oid::EXT_KEY_USAGE, oids == [oid::TIME_STAMPING], 24 + 12 * oids.len(), |w| {
+        oids.iter().for_each(|oid| w.oid(oid));
     })
 }
 
 /// basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is false; the path length is written for
 /// a CA only.
 pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
-    build_extension(oid::BASIC_CONSTRAINTS, true, 24, |w| {
-        w.nest(SEQUENCE, |w| {
-            if !ca {
-                return;
-            }
-            w.tlv(BOOLEAN, &[0xff]);
-            if let Some(length) = path_length {
-                w.integer(u64::from(length));
-            }
-        });
+    build_sequence(oid::BASIC_CONSTRAINTS, true, 24, |w| {
+        if !ca {
+            return;
+        }
+        w.tlv(BOOLEAN, &[0xff]);
+        if let Some(length) = path_length {
+            w.integer(u64::from(length));
+        }
     })
 }
 
@@ -76,7 +79,7 @@ pub fn subject_key_id(id: &[u8]) -> Extensions {
 
 /// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical, with keyIdentifier only.
 pub fn authority_key_id(id: &[u8]) -> Extensions {
-    build_extension(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
+    build_sequence(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.tlv(context(0), id))
 }
 
 /// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuers. Empty without URLs.
@@ -85,17 +88,15 @@ pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensio
         return Extensions::default();
     }
     let methods = [(oid::ACCESS_OCSP, ocsp), (oid::ACCESS_CA_ISSUERS, ca_issuers)];
-    build_extension(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
-        w.nest(SEQUENCE, |w| {
-            for (method, urls) in methods {
-                for url in urls {
-                    w.nest(SEQUENCE, |w| {
-                        w.oid(method);
-                        w.tlv(URI_NAME, url.as_bytes());
-                    });
-                }
+    build_sequence(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
+        for (method, urls) in methods {
+            for url in urls {
+                w.nest(SEQUENCE, |w| {
+                    w.oid(method);
+                    w.tlv(URI_NAME, url.as_bytes());
+                });
             }
-        });
+        }
     })
 }
 
@@ -113,17 +114,11 @@ fn distribution_points(oid: &[u8], urls: &[String]) -> Extensions {
     if urls.is_empty() {
         return Extensions::default();
     }
-    build_extension(oid, false, 64 * (1 + urls.len()), |w| {
-        w.nest(SEQUENCE, |w| {
-            for url in urls {
-                w.nest(SEQUENCE, |w| {
-                    // distributionPoint [0] { fullName [0] { one name } }
-                    w.nest(context_constructed(0), |w| {
-                        w.nest(context_constructed(0), |w| w.tlv(URI_NAME, url.as_bytes()));
-                    });
-                });
-            }
-        });
+    build_sequence(oid, false, 64 * (1 + urls.len()), |w| {
+        for url in urls {
+            // distributionPoint [0] { fullName [0] { one name } }
+            w.nest(SEQUENCE, |w| w.explicit(0, context_constructed(0), |w| w.tlv(URI_NAME, url.as_bytes())));
+        }
     })
 }
 
@@ -133,7 +128,7 @@ pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     if names.is_empty() {
         return Extensions::default();
     }
-    build_extension(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
+    build_sequence(oid::SUBJECT_ALT_NAME, critical, 128, |w| names.write(w))
 }
 
 /// A certificate policy.
@@ -152,8 +147,8 @@ pub fn certificate_policies(policies: &[CertificatePolicy]) -> Extensions {
     if policies.is_empty() {
         return Extensions::default();
     }
-    build_extension(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
-        w.nest(SEQUENCE, |w| policies.iter().for_each(|policy| w.nest(SEQUENCE, |w| write_policy(w, policy))));
+    build_sequence(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
+        policies.iter().for_each(|policy| w.nest(SEQUENCE, |w| write_policy(w, policy)));
     })
 }
 
@@ -249,11 +244,9 @@ pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     if constraints.is_empty() {
         return Extensions::default();
     }
-    build_extension(oid::NAME_CONSTRAINTS, true, 128, |w| {
-        w.nest(SEQUENCE, |w| {
-            constraints.permitted.write(w, context_constructed(0));
-            constraints.excluded.write(w, context_constructed(1));
-        });
+    build_sequence(oid::NAME_CONSTRAINTS, true, 128, |w| {
+        constraints.permitted.write(w, context_constructed(0));
+        constraints.excluded.write(w, context_constructed(1));
     })
 }
 

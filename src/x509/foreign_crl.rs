@@ -3,19 +3,20 @@
 //! A list may have millions of entries. It is kept as received, and entries are read in pages. Rejected are lists
 //! that cannot be interpreted as revocations of the issuer's own certificates: delta and indirect CRLs, CRLs for some
 //! reasons or of attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL numbers
-//! and SHA-1 signatures are accepted, because authorities have published such lists.
+//! and SHA-1 signatures are accepted, because authorities have published such lists. The parsers of fields and entries
+//! also serve [`Crl`](super::crl::Crl).
 
 use std::ops::Range;
 
-use super::algorithm::{Sha1Algorithm, SignatureAlgorithm};
 use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
 use super::raw_extension::{ExtensionRef, RawExtension, find};
-use super::reader::{DerError, DerReader, DerResult, Tlv};
+use super::reader::{DerError, DerReader, DerResult, to_u64};
 use super::serial::Serial;
+use super::signed::SignedDer;
 use super::time;
-use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
+use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, context, context_constructed};
 use crate::error::{Error, Result};
 
 /// Exclusive upper limit of imported CRL numbers, which leaves enough numbers for later lists.
@@ -28,12 +29,7 @@ const REMOVE_FROM_CRL: u8 = 8;
 /// A CRL of another system.
 #[derive(Debug)]
 pub struct ForeignCrl {
-    der: Vec<u8>,
-    tbs: Range<usize>,
-    entries: Range<usize>,
-    issuer: Name,
-    algorithm: CrlSignatureAlgorithm,
-    signature: Vec<u8>,
+    head: CrlHead,
     /// thisUpdate, epoch seconds.
     pub this_update: i64,
     /// nextUpdate, epoch seconds.
@@ -42,23 +38,6 @@ pub struct ForeignCrl {
     pub number: Option<u64>,
     /// `true` if issuingDistributionPoint (5.2.5) states that the list does not cover all certificates of its issuer.
     pub is_partial: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum CrlSignatureAlgorithm {
-    Accepted(SignatureAlgorithm),
-    Sha1(Sha1Algorithm),
-}
-
-impl CrlSignatureAlgorithm {
-    fn read(algorithm: &[u8]) -> Result<Self> {
-        if let Some(sha1) = Sha1Algorithm::from_der(algorithm) {
-            return Ok(Self::Sha1(sha1));
-        }
-        SignatureAlgorithm::from_der(algorithm)
-            .map(Self::Accepted)
-            .map_err(|error| Error::invalid(format!("crl: its signature algorithm is refused: {}", error.text())))
-    }
 }
 
 /// One revoked certificate.
@@ -80,73 +59,50 @@ impl ForeignCrl {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub fn read(der: Vec<u8>) -> Result<Self> {
-        let (tbs, algorithm, signature) = split_signed(&der).map_err(crl_error)?;
-        let signed_with = CrlSignatureAlgorithm::read(algorithm)?;
-        let head = ForeignCrlHead::read(tbs.reader(), algorithm).map_err(crl_error)?;
-        let CrlExtensions { number, is_partial } = CrlExtensions::of(&head.extensions)?;
-        let ForeignCrlHead { issuer, this_update, next_update, entries, .. } = head;
-        let tbs = range_of(&der, tbs.raw);
-        let entries = range_of(&der, entries);
-        let signature = signature.to_vec();
-        Ok(Self {
-            tbs,
-            entries,
-            issuer,
-            algorithm: signed_with,
-            signature,
-            this_update,
-            next_update,
-            number,
-            is_partial,
-            der,
-        })
+        let head = CrlHead::read(der)?;
+        if head.signed.sha1_algorithm().is_none() {
+            let refused = |e: Error| Error::invalid(format!("crl: its signature algorithm is refused: {}", e.text()));
+            head.signed.algorithm().map_err(refused)?;
+        }
+        if find(&head.extensions, oid::DELTA_CRL_INDICATOR).is_some() {
+            return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
+        }
+        let number = find(&head.extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
+        let is_partial = read_scope(&head.extensions)?;
+        Ok(Self { this_update: head.this_update, next_update: head.next_update, number, is_partial, head })
     }
 
     /// The issuer, with its original bytes.
     pub fn issuer(&self) -> &Name {
-        &self.issuer
+        &self.head.issuer
     }
 
     /// `true` if the signature is valid under `key`. Takes time proportional to the length of the list.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
-        let tbs = &self.der[self.tbs.clone()];
-        match self.algorithm {
-            CrlSignatureAlgorithm::Accepted(algorithm) => key.verify(algorithm, tbs, &self.signature).is_ok(),
-            CrlSignatureAlgorithm::Sha1(algorithm) => key.verifies_sha1(algorithm, tbs, &self.signature),
-        }
+        self.head.signed.is_signed_by_any_hash(key)
     }
 
     /// `true` if the signature algorithm uses SHA-1.
     pub fn is_signed_over_sha1(&self) -> bool {
-        matches!(self.algorithm, CrlSignatureAlgorithm::Sha1(_))
+        self.head.signed.sha1_algorithm().is_some()
     }
 
-    /// Returns up to `max` entries from byte offset `at` of the entry list, and the offset of the next entry. The
-    /// page is empty at the end.
+    /// Reads the entries in pages of up to `max`. Stop at the first error.
     ///
     /// # Errors
     /// `Invalid`, naming the rule and, if known, the serial number of the entry.
-    pub fn page(&self, at: usize, max: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
-        let list = &self.der[self.entries.clone()];
-        let mut rest = DerReader::new(list.get(at..).unwrap_or_default());
-        let mut page = Vec::new();
-        while page.len() < max && !rest.is_empty() {
-            page.push(ForeignCrlEntry::read(&mut rest)?);
-        }
-        Ok((page, list.len() - rest.rest().len()))
+    pub fn pages(&self, max: usize) -> impl Iterator<Item = Result<Vec<ForeignCrlEntry>>> {
+        let mut list = self.head.entry_list();
+        std::iter::from_fn(move || {
+            let entry = || (!list.is_empty()).then(|| CrlEntryFields::next(&mut list).and_then(ForeignCrlEntry::read));
+            let page: Result<Vec<_>> = std::iter::from_fn(entry).take(max).collect();
+            Some(page).filter(|page| !page.as_ref().is_ok_and(Vec::is_empty))
+        })
     }
 }
 
 fn crl_error(error: DerError) -> Error {
     error.of("crl")
-}
-
-/// Returns the TBSCertList, the AlgorithmIdentifier and the signature of a CertificateList.
-fn split_signed(der: &[u8]) -> DerResult<(Tlv<'_>, &[u8], &[u8])> {
-    let mut outer = DerReader::only(der, SEQUENCE)?.reader();
-    let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
-    outer.done()?;
-    Ok(parts)
 }
 
 /// Returns the position of a subslice.
@@ -155,52 +111,52 @@ fn range_of(whole: &[u8], part: &[u8]) -> Range<usize> {
     start..start + part.len()
 }
 
-struct ForeignCrlHead<'a> {
-    issuer: Name,
-    this_update: i64,
-    next_update: Option<i64>,
-    /// The content of revokedCertificates.
-    entries: &'a [u8],
-    extensions: Vec<RawExtension>,
+/// A list, parsed except for its entries.
+#[derive(Clone, Debug)]
+pub(super) struct CrlHead {
+    pub(super) signed: SignedDer,
+    pub(super) issuer: Name,
+    pub(super) this_update: i64,
+    pub(super) next_update: Option<i64>,
+    pub(super) extensions: Vec<RawExtension>,
+    /// The position of the content of revokedCertificates.
+    entries: Range<usize>,
 }
 
-impl<'a> ForeignCrlHead<'a> {
-    fn read(mut fields: DerReader<'a>, algorithm: &[u8]) -> DerResult<Self> {
+impl CrlHead {
+    /// Reads a list except for its entries.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl` and the rule.
+    pub(super) fn read(der: Vec<u8>) -> Result<Self> {
+        SignedDer::read(der).and_then(Self::of).map_err(crl_error)
+    }
+
+    fn of(signed: SignedDer) -> DerResult<Self> {
+        let mut fields = signed.fields();
         // Absent in version 1, which has no extensions.
         if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
             return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
         }
-        if fields.expect(SEQUENCE)?.raw != algorithm {
+        if fields.expect(SEQUENCE)?.raw != signed.algorithm_der() {
             return Err(DerError("the two signature algorithms must be equal (RFC 5280 5.1.1.2)"));
         }
         let issuer = Name::from_der(fields.expect(SEQUENCE)?.raw)?;
         let this_update = time::read(&mut fields)?;
-        let is_time = fields.rest().first().is_some_and(|tag| matches!(*tag, UTC_TIME | GENERALIZED_TIME));
-        let next_update = if is_time { Some(time::read(&mut fields)?) } else { None };
+        let next_update = time::read_optional(&mut fields)?;
         // An empty list also needs a position, so this is an empty slice of the input.
         let here = &fields.rest()[..0];
         let entries = fields.optional(SEQUENCE)?.map_or(here, |list| list.content);
-        let extensions = match fields.optional(context_constructed(0))? {
-            Some(explicit) => DerReader::only(explicit.content, SEQUENCE)?.reader(),
-            None => DerReader::new(&[]),
-        };
+        let entries = range_of(signed.der(), entries);
+        let extensions = fields.optional_explicit(0, SEQUENCE)?;
         fields.done()?;
-        Ok(Self { issuer, this_update, next_update, entries, extensions: RawExtension::read_bounded(extensions)? })
+        let extensions = RawExtension::read_bounded(extensions.map_or(DerReader::new(&[]), |list| list.reader()))?;
+        Ok(Self { issuer, this_update, next_update, extensions, entries, signed })
     }
-}
 
-struct CrlExtensions {
-    number: Option<u64>,
-    is_partial: bool,
-}
-
-impl CrlExtensions {
-    fn of(extensions: &[RawExtension]) -> Result<Self> {
-        if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
-            return Err(Error::invalid("crl: delta CRLs are not supported; send the complete CRL"));
-        }
-        let number = find(extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
-        Ok(Self { number, is_partial: read_scope(extensions)? })
+    /// A reader of the entries.
+    pub(super) fn entry_list(&self) -> DerReader<'_> {
+        DerReader::new(&self.signed.der()[self.entries.clone()])
     }
 }
 
@@ -221,123 +177,112 @@ pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
 }
 
 fn read_number(value: &[u8]) -> Result<u64> {
-    let mut reader = DerReader::new(value);
-    let octets = reader.unsigned().and_then(|octets| reader.done().map(|()| octets)).map_err(crl_error)?;
-    let fits = octets.len() <= size_of::<u64>();
-    let number = octets.iter().take(size_of::<u64>()).fold(0, |number, octet| number << 8 | u64::from(*octet));
-    if !fits || number >= MAX_CRL_NUMBER {
-        return Err(Error::invalid("crl: CRL number must be below 2^62"));
-    }
-    Ok(number)
+    let octets = DerReader::whole(value, DerReader::unsigned).map_err(crl_error)?;
+    let number = to_u64(octets).filter(|number| *number < MAX_CRL_NUMBER);
+    number.ok_or_else(|| Error::invalid("crl: CRL number must be below 2^62"))
 }
 
 /// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
 fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
-    let mut flag = |number: u8| -> DerResult<bool> {
-        match fields.optional(context(number))? {
-            None => Ok(false),
-            Some(flag) => match flag.content {
-                [0xff] => Ok(true),
-                [0] => Ok(false),
-                _ => Err(DerError("a BOOLEAN must be 0x00 or 0xFF")),
-            },
-        }
-    };
-    let users = flag(1)?;
-    let authorities = flag(2)?;
+    let users = fields.optional_flag(context(1))?;
+    let authorities = fields.optional_flag(context(2))?;
     let reasons = fields.optional(context(3))?.is_some();
-    let mut flag = |number: u8| Ok::<_, DerError>(fields.optional(context(number))?.is_some_and(|f| f.content != [0]));
-    let indirect = flag(4)?;
-    let attributes = flag(5)?;
+    let indirect = fields.optional_flag(context(4))?;
+    let attributes = fields.optional_flag(context(5))?;
     fields.done()?;
     match (reasons, indirect, attributes) {
         (true, ..) => Err(DerError("onlySomeReasons is not supported; send a CRL for all reasons")),
-        (_, true, _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
-        (.., true) => Err(DerError("is a CRL of attribute certificates")),
-        _ => Ok(named || users || authorities),
+        (_, Some(true), _) => Err(DerError("is an indirect CRL, with certificates of other issuers")),
+        (.., Some(true)) => Err(DerError("is a CRL of attribute certificates")),
+        _ => Ok(named || users == Some(true) || authorities == Some(true)),
     }
 }
 
-impl ForeignCrlEntry {
+/// An entry whose extensions are not read yet.
+#[derive(Clone, Copy)]
+pub(super) struct CrlEntryFields<'a> {
+    pub(super) serial: Serial,
+    pub(super) revoked_at: i64,
+    pub(super) extensions: Option<DerReader<'a>>,
+}
+
+impl<'a> CrlEntryFields<'a> {
     /// Reads the next entry of a list.
     ///
     /// # Errors
     /// `Invalid`, naming `crl`, the entry and the rule.
-    pub(super) fn read(list: &mut DerReader<'_>) -> Result<Self> {
+    pub(super) fn next(list: &mut DerReader<'a>) -> Result<Self> {
         let mut fields = list.sequence().map_err(crl_error)?;
         let octets = fields.unsigned().map_err(crl_error)?;
         let serial = Serial::from_octets(octets)
             .map_err(|_| Error::invalid("crl: a serial number is longer than 20 octets (RFC 5280 5.1.2.6)"))?;
-        let named = |rule: &str| Error::invalid(format!("crl: entry of serial number {serial}: {rule}"));
-        let of_entry = |error: DerError| named(error.0);
+        let of_entry = |error: DerError| entry_error(serial, error.0);
         let revoked_at = time::read(&mut fields).map_err(of_entry)?;
-        let extensions = fields.optional(SEQUENCE).map_err(of_entry)?;
+        let extensions = fields.optional(SEQUENCE).map_err(of_entry)?.map(|list| list.reader());
         fields.done().map_err(of_entry)?;
+        Ok(Self { serial, revoked_at, extensions })
+    }
+}
+
+fn entry_error(serial: Serial, rule: &str) -> Error {
+    Error::invalid(format!("crl: entry of serial number {serial}: {rule}"))
+}
+
+impl ForeignCrlEntry {
+    /// Reads the extensions of an entry.
+    ///
+    /// # Errors
+    /// `Invalid`, naming `crl`, the entry and the rule.
+    pub(super) fn read(fields: CrlEntryFields<'_>) -> Result<Self> {
+        let CrlEntryFields { serial, revoked_at, extensions } = fields;
         let mut entry = Self { serial, revoked_at, reason: None, invalidity_date: None };
-        let mut extensions = extensions.map_or(DerReader::new(&[]), |list| list.reader());
+        let mut extensions = extensions.unwrap_or(DerReader::new(&[]));
+        let of_entry = |error: DerError| entry_error(serial, error.0);
         let mut seen: Vec<&[u8]> = Vec::new();
         while !extensions.is_empty() {
             let extension = ExtensionRef::next(&mut extensions).map_err(of_entry)?;
             if seen.contains(&extension.oid) || seen.len() == MAX_ENTRY_EXTENSIONS {
-                return Err(named("an extension appears twice, or there are more than 16 (RFC 5280 4.2)"));
+                let rule = "an extension appears twice, or there are more than 16 (RFC 5280 4.2)";
+                return Err(entry_error(serial, rule));
             }
             seen.push(extension.oid);
-            entry.take(&extension).map_err(|problem| match problem {
-                CrlEntryProblem::Rule(rule) => named(rule),
-                CrlEntryProblem::Unknown => {
-                    let id = oid_text(extension.oid);
-                    named(&format!("critical extension {id} is not supported (RFC 5280 5.3)"))
+            let value = extension.value;
+            match extension.oid {
+                oid::REASON_CODE => entry.reason = read_reason(value).map_err(of_entry)?,
+                oid::INVALIDITY_DATE => entry.invalidity_date = Some(read_invalidity_date(value).map_err(of_entry)?),
+                oid::CERTIFICATE_ISSUER => {
+                    return Err(entry_error(serial, "is of another issuer: the list is an indirect CRL"));
                 }
-            })?;
+                unknown if extension.critical == Some(true) => {
+                    let id = oid_text(unknown);
+                    let rule = format!("critical extension {id} is not supported (RFC 5280 5.3)");
+                    return Err(entry_error(serial, &rule));
+                }
+                _ => {}
+            }
         }
         Ok(entry)
-    }
-
-    fn take(&mut self, extension: &ExtensionRef<'_>) -> std::result::Result<(), CrlEntryProblem> {
-        match extension.oid {
-            oid::REASON_CODE => self.reason = read_reason(extension.value)?,
-            oid::INVALIDITY_DATE => {
-                let mut value = DerReader::new(extension.value);
-                if extension.value.first() != Some(&GENERALIZED_TIME) {
-                    return Err(CrlEntryProblem::Rule(
-                        "its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)",
-                    ));
-                }
-                self.invalidity_date = Some(time::read(&mut value)?);
-                value.done()?;
-            }
-            oid::CERTIFICATE_ISSUER => {
-                return Err(CrlEntryProblem::Rule("is of another issuer: the list is an indirect CRL"));
-            }
-            _ if extension.critical == Some(true) => return Err(CrlEntryProblem::Unknown),
-            _ => {}
-        }
-        Ok(())
     }
 }
 
 const MAX_ENTRY_EXTENSIONS: usize = 16;
 
-enum CrlEntryProblem {
-    Rule(&'static str),
-    Unknown,
-}
-
-impl From<DerError> for CrlEntryProblem {
-    fn from(error: DerError) -> Self {
-        Self::Rule(error.0)
+fn read_invalidity_date(value: &[u8]) -> DerResult<i64> {
+    if value.first() != Some(&GENERALIZED_TIME) {
+        return Err(DerError("its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
     }
+    DerReader::whole(value, time::read)
 }
 
 /// Reads reasonCode; `None` for unspecified.
-fn read_reason(value: &[u8]) -> std::result::Result<Option<u8>, CrlEntryProblem> {
+fn read_reason(value: &[u8]) -> DerResult<Option<u8>> {
     match DerReader::only(value, ENUMERATED)?.content {
         [0] => Ok(None),
-        [REMOVE_FROM_CRL] => Err(CrlEntryProblem::Rule("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
+        [REMOVE_FROM_CRL] => Err(DerError("removeFromCRL is allowed only in delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
-        _ => Err(CrlEntryProblem::Rule("its reason is not one of RFC 5280 5.3.1")),
+        _ => Err(DerError("its reason is not one of RFC 5280 5.3.1")),
     }
 }
 
@@ -347,6 +292,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::x509::algorithm::SignatureAlgorithm;
     use crate::x509::crl::{CrlTbs, encode_entry, encode_entry_with_extensions};
     use crate::x509::extension::{crl_number, delta_crl_indicator, extension};
     use crate::x509::name;
@@ -370,17 +316,8 @@ mod tests {
     }
 
     fn all(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
-        let list = ForeignCrl::read(der)?;
-        let mut all = Vec::new();
-        let mut at = 0;
-        loop {
-            let (page, next) = list.page(at, 2)?;
-            if page.is_empty() {
-                return Ok(all);
-            }
-            all.extend(page);
-            at = next;
-        }
+        let pages: Result<Vec<_>> = ForeignCrl::read(der)?.pages(2).collect();
+        Ok(pages?.concat())
     }
 
     #[test]

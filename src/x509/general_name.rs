@@ -40,7 +40,7 @@ impl SubjectAltNames {
         for (oid, value) in &self.other {
             w.nest(context_constructed(0), |w| {
                 w.oid(oid);
-                w.nest(context_constructed(0), |w| w.tlv(string_tag_of(oid), value.as_bytes()));
+                w.explicit(0, string_tag_of(oid), |w| w.raw(value.as_bytes()));
             });
         }
         self.dns.iter().for_each(|name| w.tlv(DNS_NAME, name.as_bytes()));
@@ -146,9 +146,9 @@ impl CsrSans {
         while !names.is_empty() {
             let name = names.any()?;
             match name.tag {
-                RFC822_NAME => sans.emails.push(read_ia5(name.content)?),
-                DNS_NAME => sans.dns.push(read_ia5(name.content)?),
-                URI_NAME => sans.uris.push(read_ia5(name.content)?),
+                RFC822_NAME => sans.emails.push(read_ia5(name.content)?.to_owned()),
+                DNS_NAME => sans.dns.push(read_ia5(name.content)?.to_owned()),
+                URI_NAME => sans.uris.push(read_ia5(name.content)?.to_owned()),
                 IP_ADDRESS => sans.ips.push(read_ip(name.content)?),
                 OTHER_NAME => sans.other.push(read_other_name(name.reader())?),
                 tag => {
@@ -191,19 +191,13 @@ pub(crate) fn check_size(value: &[u8]) -> DerResult<()> {
 }
 
 /// Reads the content of an IA5String: ASCII without control characters.
-fn read_ia5(content: &[u8]) -> DerResult<String> {
-    check_ia5(content)?;
-    String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
-}
-
-fn check_ia5(content: &[u8]) -> DerResult<()> {
-    if !content.is_ascii() {
-        return Err(DerError("an IA5String name holds octets above 0x7F"));
-    }
-    if content.iter().any(u8::is_ascii_control) {
+pub(super) fn read_ia5(content: &[u8]) -> DerResult<&str> {
+    let text = std::str::from_utf8(content).ok().filter(|text| text.is_ascii());
+    let text = text.ok_or(DerError("an IA5String name holds octets above 0x7F"))?;
+    if text.bytes().any(|b| b.is_ascii_control()) {
         return Err(DerError("control characters in a name"));
     }
-    Ok(())
+    Ok(text)
 }
 
 fn read_ip(content: &[u8]) -> DerResult<IpAddr> {
@@ -217,10 +211,9 @@ fn read_ip(content: &[u8]) -> DerResult<IpAddr> {
 
 fn read_other_name(mut name: DerReader<'_>) -> DerResult<(Vec<u8>, OtherValue)> {
     let oid = name.oid()?.to_vec();
-    let mut explicit = name.expect(context_constructed(0))?.reader();
+    let explicit = name.expect(context_constructed(0))?;
     name.done()?;
-    let value = explicit.any()?;
-    explicit.done()?;
+    let value = DerReader::whole(explicit.content, DerReader::any)?;
     if value.tag != string_tag_of(&oid) {
         return Ok((oid, OtherValue::Other));
     }

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use super::oid::oid_text;
 use super::pieces::{Name, Rdns};
 use super::reader::{DerError, DerReader, DerResult};
-use super::writer::{DerWriter, IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, build};
+use super::writer::{
+    BMP_STRING, DerWriter, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING,
+    UNIVERSAL_STRING, UTF8_STRING, VISIBLE_STRING, build,
+};
 use crate::error::Result;
-
-const NUMERIC_STRING: u8 = 0x12;
 
 /// Maximum number of attributes in the subject of a request, and of any name that is signed.
 pub const MAX_ATTRIBUTES: usize = 1000;
@@ -53,23 +54,7 @@ pub enum Attribute {
 impl Attribute {
     /// The attribute type's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
-        match self {
-            Self::CommonName => &[0x55, 4, 3],
-            Self::Surname => &[0x55, 4, 4],
-            Self::SerialNumber => &[0x55, 4, 5],
-            Self::Country => &[0x55, 4, 6],
-            Self::Locality => &[0x55, 4, 7],
-            Self::Province => &[0x55, 4, 8],
-            Self::StreetAddress => &[0x55, 4, 9],
-            Self::Organization => &[0x55, 4, 10],
-            Self::OrganizationalUnit => &[0x55, 4, 11],
-            Self::Title => &[0x55, 4, 12],
-            Self::PostalCode => &[0x55, 4, 17],
-            Self::GivenName => &[0x55, 4, 42],
-            Self::UserId => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1],
-            Self::DomainComponent => &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25],
-            Self::EmailAddress => &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1],
-        }
+        ATTRIBUTES[self as usize].1
     }
 
     /// The string type in which this server encodes a value.
@@ -81,6 +66,25 @@ impl Attribute {
         }
     }
 }
+
+/// Attribute types in the order of [`Attribute`], with their OIDs and the short names of those that have one.
+static ATTRIBUTES: [(Attribute, &[u8], &str); 15] = [
+    (Attribute::CommonName, &[0x55, 4, 3], "CN"),
+    (Attribute::Surname, &[0x55, 4, 4], ""),
+    (Attribute::SerialNumber, &[0x55, 4, 5], "SERIALNUMBER"),
+    (Attribute::Country, &[0x55, 4, 6], "C"),
+    (Attribute::Locality, &[0x55, 4, 7], "L"),
+    (Attribute::Province, &[0x55, 4, 8], "ST"),
+    (Attribute::StreetAddress, &[0x55, 4, 9], "STREET"),
+    (Attribute::Organization, &[0x55, 4, 10], "O"),
+    (Attribute::OrganizationalUnit, &[0x55, 4, 11], "OU"),
+    (Attribute::Title, &[0x55, 4, 12], ""),
+    (Attribute::PostalCode, &[0x55, 4, 17], "POSTALCODE"),
+    (Attribute::GivenName, &[0x55, 4, 42], ""),
+    (Attribute::UserId, &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
+    (Attribute::DomainComponent, &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
+    (Attribute::EmailAddress, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "EMAIL"),
+];
 
 /// `true` for characters of a PrintableString (X.680 41.4).
 pub(crate) fn is_printable(b: u8) -> bool {
@@ -211,12 +215,12 @@ impl Name {
 
     /// `true` if an attribute value is empty.
     pub(crate) fn has_empty_value(&self) -> bool {
-        let mut some = false;
+        let mut has_empty_value = false;
         let read = for_each_attribute(self.as_der(), |_, _, content| {
-            some |= content.is_empty();
+            has_empty_value |= content.is_empty();
             Ok(())
         });
-        read.is_ok() && some
+        read.is_ok() && has_empty_value
     }
 
     /// Formats the name for messages and logs, in order: `C=DE, O=Example, CN=a.example`. Commas in values are
@@ -267,12 +271,12 @@ pub fn is_empty(name_der: &[u8]) -> bool {
 
 /// `true` if the name has no value with a character, or is not a valid name.
 pub fn is_nameless(name_der: &[u8]) -> bool {
-    let mut says = false;
+    let mut has_character = false;
     let read = for_each_attribute(name_der, |_, _, content| {
-        says |= !content.is_empty();
+        has_character |= !content.is_empty();
         Ok(())
     });
-    read.is_err() || !says
+    read.is_err() || !has_character
 }
 
 /// A name in canonical form: equal for names that match by RFC 5280 7.1. An unreadable name matches only itself.
@@ -384,45 +388,29 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // 0x1a is VisibleString. Characters outside PrintableString, such as '*', '@' and '&', are common in it, so
-        // any ASCII is accepted.
-        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
-        // TeletexString, which issuers use for Latin-1.
-        0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
-        // UniversalString and BMPString.
-        0x1c if content.len().is_multiple_of(4) => content
+        // Characters that are not allowed in PrintableString, such as '*', '@' and '&', are common in it, so any ASCII
+        // is accepted.
+        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
+        // Issuers use it for Latin-1.
+        TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
+        UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
             .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))
             .collect(),
-        0x1e if content.len().is_multiple_of(2) => content
+        BMP_STRING if content.len().is_multiple_of(2) => content
             .chunks_exact(2)
             .map(|c| char::from_u32(u32::from(u16::from_be_bytes([c[0], c[1]]))).ok_or(WRONG))
             .collect(),
-        0x1c | 0x1e => Err(WRONG),
+        UNIVERSAL_STRING | BMP_STRING => Err(WRONG),
         _ => return Ok(None),
     };
     text.map(Some)
 }
 
+/// Returns the short name of an attribute type, or its dotted OID.
 fn short_name(attribute: &[u8]) -> String {
-    const NAMES: [(Attribute, &str); 12] = [
-        (Attribute::CommonName, "CN"),
-        (Attribute::SerialNumber, "SERIALNUMBER"),
-        (Attribute::Country, "C"),
-        (Attribute::Locality, "L"),
-        (Attribute::Province, "ST"),
-        (Attribute::StreetAddress, "STREET"),
-        (Attribute::Organization, "O"),
-        (Attribute::OrganizationalUnit, "OU"),
-        (Attribute::PostalCode, "POSTALCODE"),
-        (Attribute::UserId, "UID"),
-        (Attribute::DomainComponent, "DC"),
-        (Attribute::EmailAddress, "EMAIL"),
-    ];
-    NAMES
-        .iter()
-        .find(|(known, _)| known.oid() == attribute)
-        .map_or_else(|| oid_text(attribute), |(_, short)| (*short).to_owned())
+    let known = ATTRIBUTES.iter().find(|(_, oid, short)| *oid == attribute && !short.is_empty());
+    known.map_or_else(|| oid_text(attribute), |(.., short)| (*short).to_owned())
 }
 
 #[cfg(test)]
@@ -457,6 +445,13 @@ mod tests {
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
         );
+    }
+
+    #[test]
+    fn attribute_types_are_in_the_order_of_their_table() {
+        for (at, (attribute, oid, _)) in ATTRIBUTES.iter().enumerate() {
+            assert_eq!((*attribute as usize, attribute.oid()), (at, *oid));
+        }
     }
 
     #[test]

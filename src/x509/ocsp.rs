@@ -8,11 +8,11 @@ pub mod request;
 pub mod response;
 
 use super::algorithm::Hash;
-use super::oid;
+/// The hash that identifies the issuer in a CertID: SHA-1 (RFC 5019 2.1.1), only for lookup, or SHA-2 (RFC 6960 4.3).
+pub use super::algorithm::HashFunction as IdHash;
 use super::pieces::Name;
 use super::reader::{DerError, DerReader, DerResult};
 use super::serial::Serial;
-use aws_lc_rs::digest;
 pub use request::OcspRequest;
 pub use response::{OcspCertStatus, ResponseData, SingleResponse, encode_failure, encode_successful};
 
@@ -22,53 +22,6 @@ pub const MAX_REQUEST_BYTES: usize = 2048;
 pub const MAX_CERTIFICATES: usize = 32;
 /// Valid lengths of a nonce, in bytes (RFC 9654 2.1).
 pub const NONCE_LENGTHS: std::ops::RangeInclusive<usize> = 1..=128;
-
-/// The hash that identifies the issuer in a CertID. SHA-1 is only used for lookup here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IdHash {
-    /// SHA-1 (RFC 5019 2.1.1).
-    Sha1,
-    /// A hash of the SHA-2 family (RFC 6960 4.3).
-    Sha2(Hash),
-}
-
-impl IdHash {
-    /// All hashes.
-    pub const ALL: [Self; 4] =
-        [Self::Sha1, Self::Sha2(Hash::Sha256), Self::Sha2(Hash::Sha384), Self::Sha2(Hash::Sha512)];
-
-    /// Digest length in bytes.
-    pub fn digest_len(self) -> usize {
-        match self {
-            Self::Sha1 => 20,
-            Self::Sha2(hash) => hash.digest_len() as usize,
-        }
-    }
-
-    /// Returns the digest of `message`.
-    pub fn digest(self, message: &[u8]) -> digest::Digest {
-        match self {
-            Self::Sha1 => digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message),
-            Self::Sha2(hash) => hash.digest(message),
-        }
-    }
-
-    /// The hash's OID, DER content bytes.
-    pub fn oid(self) -> &'static [u8] {
-        match self {
-            Self::Sha1 => oid::SHA1,
-            Self::Sha2(Hash::Sha256) => oid::SHA256,
-            Self::Sha2(Hash::Sha384) => oid::SHA384,
-            Self::Sha2(Hash::Sha512) => oid::SHA512,
-        }
-    }
-
-    /// Returns the concatenated hashes of a CertID: of the issuer's Name, and of the content of its key's BIT STRING
-    /// (RFC 6960 4.1.1).
-    pub fn of_issuer(self, name: &[u8], key: &[u8]) -> Vec<u8> {
-        [self.digest(name).as_ref(), self.digest(key).as_ref()].concat()
-    }
-}
 
 /// A CertID (RFC 6960 4.1.1), which identifies a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +46,8 @@ impl<'a> CertId<'a> {
     pub fn next(fields: &mut DerReader<'a>) -> DerResult<Self> {
         let whole = fields.expect(super::writer::SEQUENCE)?;
         let mut fields = whole.reader();
-        let mut algorithm = fields.sequence()?;
-        let known = algorithm.oid()?;
-        let hash = IdHash::ALL.into_iter().find(|hash| hash.oid() == known);
+        let hash = IdHash::read(fields.sequence()?)?;
         let hash = hash.ok_or(DerError("the hash of a CertID must be SHA-1, SHA-256, SHA-384 or SHA-512"))?;
-        super::algorithm::optional_null(&mut algorithm)?;
-        algorithm.done()?;
         let name_hash = fields.octet_string()?;
         let key_hash = fields.octet_string()?;
         if name_hash.len() != hash.digest_len() || key_hash.len() != hash.digest_len() {
@@ -110,19 +59,20 @@ impl<'a> CertId<'a> {
         Ok(Self { raw: whole.raw, hash, name_hash, key_hash, serial })
     }
 
-    /// Returns the two hashes in the form of [`IdHash::of_issuer`].
+    /// Returns the concatenated hashes of name and key, as [`IssuerHashes::of`] does.
     pub fn issuer(&self) -> Vec<u8> {
         [self.name_hash, self.key_hash].concat()
     }
 }
 
-/// The hashes of an issuer's name and key, for every hash algorithm of a CertID.
+/// The hashes of an issuer's Name, and of the content of its key's BIT STRING (RFC 6960 4.1.1), for every hash
+/// algorithm of a CertID.
 pub struct IssuerHashes([Vec<u8>; IdHash::ALL.len()]);
 
 impl IssuerHashes {
     /// Computes the hashes. `key` is the content of the key's BIT STRING.
     pub fn new(name: &Name, key: &[u8]) -> Self {
-        Self(IdHash::ALL.map(|hash| hash.of_issuer(name.as_der(), key)))
+        Self(IdHash::ALL.map(|hash| [hash.digest(name.as_der()).as_ref(), hash.digest(key).as_ref()].concat()))
     }
 
     /// Returns the concatenated hashes of name and key.

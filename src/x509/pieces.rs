@@ -32,90 +32,63 @@ impl Name {
 }
 
 /// Encoded RelativeDistinguishedNames (RFC 5280 4.1.2.4), any number of SETs: a part of a [`Name`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rdns(Vec<u8>);
-
-impl Rdns {
-    pub(super) fn encoded(der: Vec<u8>) -> Self {
-        Self(der)
-    }
-
-    /// Creates RDNs from DER. Their attributes are not validated.
-    ///
-    /// # Errors
-    /// The violated DER rule when these are not complete SETs.
-    pub fn from_der(der: &[u8]) -> DerResult<Self> {
-        read_whole(der, SET).map(Self)
-    }
-
-    /// `true` if there are no RDNs.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The concatenated SETs.
-    pub fn as_der(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// Joins the RDNs of all pieces, in order.
-impl FromIterator<Self> for Rdns {
-    fn from_iter<I: IntoIterator<Item = Self>>(pieces: I) -> Self {
-        let mut all = Vec::new();
-        pieces.into_iter().for_each(|piece| all.extend_from_slice(&piece.0));
-        Self(all)
-    }
-}
+pub type Rdns = EncodedList<SET>;
 
 /// Encoded `Extension` SEQUENCEs of certificates (RFC 5280 4.1, 4.2), CRLs (5.2) or their entries (5.3): any number
 /// of elements of an `Extensions`, without the enclosing SEQUENCE.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extensions(Vec<u8>);
+pub type Extensions = EncodedList<SEQUENCE>;
 
-impl Extensions {
+/// Encoded values with one tag, without an enclosing value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedList<const TAG: u8>(Vec<u8>);
+
+impl<const TAG: u8> EncodedList<TAG> {
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
 
-    /// Creates extensions from DER. Their fields are not validated.
+    /// Creates a list from DER. The content of its values is not validated.
     ///
     /// # Errors
-    /// The violated DER rule when these are not complete SEQUENCEs.
+    /// The violated DER rule when these are not complete values with this tag.
     pub fn from_der(der: &[u8]) -> DerResult<Self> {
-        read_whole(der, SEQUENCE).map(Self)
+        let mut values = DerReader::new(der);
+        while !values.is_empty() {
+            values.expect(TAG)?;
+        }
+        Ok(Self(der.to_vec()))
     }
 
-    /// Joins the extensions of all pieces, in order.
+    /// Joins the values of all pieces, in order.
     pub fn joined(pieces: &[&Self]) -> Self {
         let mut all = Vec::with_capacity(pieces.iter().map(|piece| piece.0.len()).sum());
         pieces.iter().for_each(|piece| all.extend_from_slice(&piece.0));
         Self(all)
     }
 
-    /// Appends extensions.
+    /// Appends values.
     pub fn extend(&mut self, more: &Self) {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// `true` if there are no extensions.
+    /// `true` if there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The concatenated SEQUENCEs.
+    /// The concatenated values.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Copies the bytes if they are complete values with this tag.
-fn read_whole(der: &[u8], tag: u8) -> DerResult<Vec<u8>> {
-    let mut values = DerReader::new(der);
-    while !values.is_empty() {
-        values.expect(tag)?;
+/// Joins the values of all pieces, in order.
+impl<const TAG: u8> FromIterator<Self> for EncodedList<TAG> {
+    fn from_iter<I: IntoIterator<Item = Self>>(pieces: I) -> Self {
+        let mut all = Self::default();
+        pieces.into_iter().for_each(|piece| all.extend(&piece));
+        all
     }
-    Ok(der.to_vec())
 }
 
 #[cfg(test)]
@@ -142,14 +115,14 @@ mod tests {
 
     #[test]
     fn pieces_are_joined_in_their_order_and_empty_ones_disappear() {
-        let one = Extensions(vec![SEQUENCE, 0]);
-        let two = Extensions(vec![SEQUENCE, 2, 5, 0]);
+        let one = Extensions::encoded(vec![SEQUENCE, 0]);
+        let two = Extensions::encoded(vec![SEQUENCE, 2, 5, 0]);
         let joined = Extensions::joined(&[&one, &Extensions::default(), &two]);
         assert_eq!(joined.as_der(), [SEQUENCE, 0, SEQUENCE, 2, 5, 0]);
         let mut extended = one;
         extended.extend(&two);
         assert_eq!(extended, joined);
-        let rdns: Rdns = [Rdns(vec![SET, 0]), Rdns::default(), Rdns(vec![SET, 1, 0])].into_iter().collect();
+        let rdns: Rdns = [vec![SET, 0], vec![], vec![SET, 1, 0]].map(Rdns::encoded).into_iter().collect();
         assert_eq!(rdns.as_der(), [SET, 0, SET, 1, 0]);
     }
 }

@@ -8,6 +8,7 @@ mod ber;
 mod cipher;
 mod identifiers;
 mod kdf;
+mod problem;
 mod read;
 mod write;
 

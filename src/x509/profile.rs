@@ -22,12 +22,11 @@ pub(crate) use self::text::{
 };
 
 use super::oid::{self, check_size};
-use super::reader::{DerError, DerReader, DerResult, check_bits, check_der};
+use super::reader::{DerError, DerReader, DerResult, check_bits, check_der, check_integer};
 use super::time;
 use super::usage::KeyUsage;
 use super::writer::{
-    BIT_STRING, DerWriter, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context,
-    context_constructed,
+    BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context, context_constructed,
 };
 use super::{general_name as names_of, raw_extension};
 use crate::error::Result;
@@ -46,7 +45,7 @@ enum CriticalRule {
 pub(crate) struct ExtensionProfile {
     name: &'static str,
     critical: CriticalRule,
-    read: fn(&[u8]) -> DerResult<()>,
+    validator: fn(&[u8]) -> DerResult<()>,
 }
 
 impl ExtensionProfile {
@@ -79,7 +78,7 @@ impl ExtensionProfile {
 
     /// As [`ExtensionProfile::validate`], for the value only.
     pub(crate) fn validate_value(&self, field: &str, value: &[u8]) -> Result<()> {
-        self.of(field, (self.read)(value))
+        self.of(field, (self.validator)(value))
     }
 
     /// Adds the names of field and extension to an error.
@@ -91,75 +90,77 @@ impl ExtensionProfile {
 /// Returns the profile of a certificate extension (RFC 5280 4.2 and other specifications).
 pub(crate) fn find_certificate_extension(oid: &[u8]) -> Option<ExtensionProfile> {
     use CriticalRule::{Always, Either, Never};
-    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
+    let known = |name, critical, validator| Some(ExtensionProfile { name, critical, validator });
     match oid {
-        oid::SUBJECT_KEY_ID => known("subjectKeyIdentifier", Never, subject_key_id),
-        oid::KEY_USAGE => known("keyUsage", Either, key_usage),
-        oid::SUBJECT_ALT_NAME => known("subjectAltName", Either, alt_names),
-        oid::BASIC_CONSTRAINTS => known("basicConstraints", Either, basic_constraints),
-        oid::EXT_KEY_USAGE => known("extKeyUsage", Either, purposes),
-        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", Never, points::descriptions),
-        oid::CRL_DISTRIBUTION_POINTS => known("cRLDistributionPoints", Either, points::distribution_points),
-        oid::CERTIFICATE_POLICIES => known("certificatePolicies", Either, policies::read),
-        oid::NAME_CONSTRAINTS => known("nameConstraints", Either, subtrees::read),
-        oid::ISSUER_ALT_NAME => known("issuerAltName", Either, alt_names),
-        oid::POLICY_MAPPINGS => known("policyMappings", Either, policies::mappings),
-        oid::POLICY_CONSTRAINTS => known("policyConstraints", Always, policies::constraints),
-        oid::INHIBIT_ANY_POLICY => known("inhibitAnyPolicy", Always, skip_certificates),
-        oid::SUBJECT_INFO_ACCESS => known("subjectInfoAccess", Never, points::descriptions),
-        oid::SUBJECT_DIRECTORY_ATTRIBUTES => known("subjectDirectoryAttributes", Never, directory_attributes),
-        oid::PRIVATE_KEY_USAGE_PERIOD => known("privateKeyUsagePeriod", Either, period),
-        oid::TLS_FEATURE => known("TLS feature", Either, tls_features),
-        oid::SCT_LIST => known("SCT list", Either, timestamps::read),
-        oid::PRECERTIFICATE_POISON => known("precertificate poison", Always, null),
-        oid::OCSP_NO_CHECK => known("OCSP no check", Either, null),
-        oid::CERTIFICATE_TEMPLATE => known("certificate template", Either, template),
-        oid::ADMISSION => known("admission", Either, admission::read),
-        oid::NS_CERT_TYPE => known("nsCertType", Either, bits),
-        oid::IP_ADDR_BLOCKS => known("ipAddrBlocks", Either, resources),
-        oid::AUTONOMOUS_SYS_IDS => known("autonomousSysIds", Either, resources),
-        oid::PROXY_CERT_INFO => known("proxyCertInfo", Either, proxy),
-        oid::CRL_NUMBER => known("cRLNumber", Either, crl_only),
-        oid::REASON_CODE => known("reasonCode", Either, crl_only),
-        oid::INVALIDITY_DATE => known("invalidityDate", Either, crl_only),
-        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Either, crl_only),
-        oid::ISSUING_DISTRIBUTION_POINT => known("issuingDistributionPoint", Either, crl_only),
-        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Either, crl_only),
+        oid::SUBJECT_KEY_ID => known("subjectKeyIdentifier", Never, validate_subject_key_id),
+        oid::KEY_USAGE => known("keyUsage", Either, validate_key_usage),
+        oid::SUBJECT_ALT_NAME => known("subjectAltName", Either, validate_alt_names),
+        oid::BASIC_CONSTRAINTS => known("basicConstraints", Either, validate_basic_constraints),
+        oid::EXT_KEY_USAGE => known("extKeyUsage", Either, validate_ext_key_usage),
+        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", Never, points::validate_access_descriptions),
+        oid::CRL_DISTRIBUTION_POINTS => known("cRLDistributionPoints", Either, points::validate_distribution_points),
+        oid::CERTIFICATE_POLICIES => known("certificatePolicies", Either, policies::validate),
+        oid::NAME_CONSTRAINTS => known("nameConstraints", Either, subtrees::validate),
+        oid::ISSUER_ALT_NAME => known("issuerAltName", Either, validate_alt_names),
+        oid::POLICY_MAPPINGS => known("policyMappings", Either, policies::validate_mappings),
+        oid::POLICY_CONSTRAINTS => known("policyConstraints", Always, policies::validate_constraints),
+        oid::INHIBIT_ANY_POLICY => known("inhibitAnyPolicy", Always, validate_inhibit_any_policy),
+        oid::SUBJECT_INFO_ACCESS => known("subjectInfoAccess", Never, points::validate_access_descriptions),
+        oid::SUBJECT_DIRECTORY_ATTRIBUTES => known("subjectDirectoryAttributes", Never, validate_directory_attributes),
+        oid::PRIVATE_KEY_USAGE_PERIOD => known("privateKeyUsagePeriod", Either, validate_key_usage_period),
+        oid::TLS_FEATURE => known("TLS feature", Either, validate_tls_features),
+        oid::SCT_LIST => known("SCT list", Either, timestamps::validate),
+        oid::PRECERTIFICATE_POISON => known("precertificate poison", Always, validate_null),
+        oid::OCSP_NO_CHECK => known("OCSP no check", Either, validate_null),
+        oid::CERTIFICATE_TEMPLATE => known("certificate template", Either, validate_template),
+        oid::ADMISSION => known("admission", Either, admission::validate),
+        oid::NS_CERT_TYPE => known("nsCertType", Either, validate_bit_string),
+        oid::IP_ADDR_BLOCKS => known("ipAddrBlocks", Either, reject_resources),
+        oid::AUTONOMOUS_SYS_IDS => known("autonomousSysIds", Either, reject_resources),
+        oid::PROXY_CERT_INFO => known("proxyCertInfo", Either, reject_proxy),
+        oid::CRL_NUMBER => known("cRLNumber", Either, reject_in_certificate),
+        oid::REASON_CODE => known("reasonCode", Either, reject_in_certificate),
+        oid::INVALIDITY_DATE => known("invalidityDate", Either, reject_in_certificate),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Either, reject_in_certificate),
+        oid::ISSUING_DISTRIBUTION_POINT => known("issuingDistributionPoint", Either, reject_in_certificate),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Either, reject_in_certificate),
         _ => find_common_extension(oid),
     }
 }
 
 /// Returns the profile of a CRL extension (RFC 5280 5.2).
 pub(crate) fn find_crl_extension(oid: &[u8]) -> Option<ExtensionProfile> {
-    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
+    let known = |name, critical, validator| Some(ExtensionProfile { name, critical, validator });
     match oid {
-        oid::CRL_NUMBER => known("cRLNumber", CriticalRule::Never, number),
-        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", CriticalRule::Always, number),
+        oid::CRL_NUMBER => known("cRLNumber", CriticalRule::Never, validate_crl_number),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", CriticalRule::Always, validate_crl_number),
         oid::ISSUING_DISTRIBUTION_POINT => {
-            known("issuingDistributionPoint", CriticalRule::Always, points::issuing_distribution_point)
+            known("issuingDistributionPoint", CriticalRule::Always, points::validate_issuing_distribution_point)
         }
-        oid::ISSUER_ALT_NAME => known("issuerAltName", CriticalRule::Either, alt_names),
-        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", CriticalRule::Never, points::descriptions),
+        oid::ISSUER_ALT_NAME => known("issuerAltName", CriticalRule::Either, validate_alt_names),
+        oid::AUTHORITY_INFO_ACCESS => {
+            known("authorityInfoAccess", CriticalRule::Never, points::validate_access_descriptions)
+        }
         _ => find_common_extension(oid),
     }
 }
 
 fn find_common_extension(oid: &[u8]) -> Option<ExtensionProfile> {
-    let known = |name, read| Some(ExtensionProfile { name, critical: CriticalRule::Never, read });
+    let known = |name, validator| Some(ExtensionProfile { name, critical: CriticalRule::Never, validator });
     match oid {
-        oid::AUTHORITY_KEY_ID => known("authorityKeyIdentifier", authority_key_id),
-        oid::FRESHEST_CRL => known("freshestCRL", points::distribution_points),
+        oid::AUTHORITY_KEY_ID => known("authorityKeyIdentifier", validate_authority_key_id),
+        oid::FRESHEST_CRL => known("freshestCRL", points::validate_distribution_points),
         _ => None,
     }
 }
 
 /// Returns the profile of a CRL entry extension (RFC 5280 5.3).
 pub(crate) fn find_entry_extension(oid: &[u8]) -> Option<ExtensionProfile> {
-    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
+    let known = |name, critical, validator| Some(ExtensionProfile { name, critical, validator });
     match oid {
-        oid::REASON_CODE => known("reasonCode", CriticalRule::Never, reason),
-        oid::INVALIDITY_DATE => known("invalidityDate", CriticalRule::Never, date),
-        oid::CERTIFICATE_ISSUER => known("certificateIssuer", CriticalRule::Always, alt_names),
+        oid::REASON_CODE => known("reasonCode", CriticalRule::Never, validate_reason_code),
+        oid::INVALIDITY_DATE => known("invalidityDate", CriticalRule::Never, validate_invalidity_date),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", CriticalRule::Always, validate_alt_names),
         _ => None,
     }
 }
@@ -183,7 +184,7 @@ fn read_nonempty_list<'a>(value: &'a [u8], none: &'static str) -> DerResult<DerR
 }
 
 /// RFC 5280 4.2.1.1: a key identifier, and issuer and serial number either both or not at all.
-fn authority_key_id(value: &[u8]) -> DerResult<()> {
+fn validate_authority_key_id(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let id = fields.optional(context(0))?;
     require(id.is_none_or(|id| !id.content.is_empty()), "the key identifier must not be empty (RFC 5280 4.2.1.1)")?;
@@ -194,28 +195,28 @@ fn authority_key_id(value: &[u8]) -> DerResult<()> {
         issuer.is_some() == serial.is_some(),
         "issuer and serial number must be both present or both absent (RFC 5280 4.2.1.1)",
     )?;
-    serial.map_or(Ok(()), |serial| integer(serial.content))?;
+    serial.map_or(Ok(()), |serial| check_integer(serial.content))?;
     issuer.map_or(Ok(()), |issuer| validate_names(issuer.reader()))
 }
 
-fn subject_key_id(value: &[u8]) -> DerResult<()> {
+fn validate_subject_key_id(value: &[u8]) -> DerResult<()> {
     let id = DerReader::only(value, OCTET_STRING)?.content;
     require(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
 /// RFC 5280 4.2.1.3: at least one of nine bits, without trailing zero bits. encipherOnly and decipherOnly are only
 /// defined together with keyAgreement.
-fn key_usage(value: &[u8]) -> DerResult<()> {
+fn validate_key_usage(value: &[u8]) -> DerResult<()> {
     let usage = raw_extension::read_key_usage(value)?;
     require(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
     let narrows = usage.contains(KeyUsage::ENCIPHER_ONLY) || usage.contains(KeyUsage::DECIPHER_ONLY);
     let agrees = usage.contains(KeyUsage::KEY_AGREEMENT);
     require(agrees || !narrows, "encipherOnly and decipherOnly need keyAgreement (RFC 5280 4.2.1.3)")?;
-    named_bits(DerReader::only(value, BIT_STRING)?.content)
+    validate_named_bits(DerReader::only(value, BIT_STRING)?.content)
 }
 
 /// Checks the content of a BIT STRING with up to nine named bits. The last bit must be 1 (X.690 11.2.2).
-fn named_bits(content: &[u8]) -> DerResult<()> {
+fn validate_named_bits(content: &[u8]) -> DerResult<()> {
     match content {
         [0] => Ok(()),
         [unused @ 0..=7, .., last] if last.trailing_zeros() == u32::from(*unused) => {
@@ -227,13 +228,13 @@ fn named_bits(content: &[u8]) -> DerResult<()> {
 }
 
 /// RFC 5280 4.2.1.6, 4.2.1.7 and 5.3.3: at least one name.
-fn alt_names(value: &[u8]) -> DerResult<()> {
+fn validate_alt_names(value: &[u8]) -> DerResult<()> {
     names_of::check_size(value)?;
     validate_names(read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.6)")?)
 }
 
 /// RFC 5280 4.2.1.9, for CA and end-entity certificates.
-fn basic_constraints(value: &[u8]) -> DerResult<()> {
+fn validate_basic_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     require(fields.optional_boolean()? != Some(false), "cA encodes the default FALSE (X.690 11.5)")?;
     if !fields.is_empty() {
@@ -243,7 +244,7 @@ fn basic_constraints(value: &[u8]) -> DerResult<()> {
 }
 
 /// RFC 5280 4.2.1.12: at least one purpose.
-fn purposes(value: &[u8]) -> DerResult<()> {
+fn validate_ext_key_usage(value: &[u8]) -> DerResult<()> {
     let mut purposes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.12)")?;
     while !purposes.is_empty() {
         read_oid(&mut purposes)?;
@@ -252,28 +253,18 @@ fn purposes(value: &[u8]) -> DerResult<()> {
 }
 
 /// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
-fn skip_certificates(value: &[u8]) -> DerResult<()> {
-    let mut value = DerReader::new(value);
-    value.small()?;
-    value.done()
+fn validate_inhibit_any_policy(value: &[u8]) -> DerResult<()> {
+    DerReader::whole(value, DerReader::small).map(drop)
 }
 
 /// RFC 5280 5.2.3: non-negative, at most 20 bytes.
-fn number(value: &[u8]) -> DerResult<()> {
-    let mut value = DerReader::new(value);
-    let octets = value.unsigned()?;
-    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")?;
-    value.done()
-}
-
-/// Checks the content of an INTEGER of any sign.
-fn integer(content: &[u8]) -> DerResult<()> {
-    let whole = !matches!(content, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]);
-    require(whole, "INTEGER is not minimal")
+fn validate_crl_number(value: &[u8]) -> DerResult<()> {
+    let octets = DerReader::whole(value, DerReader::unsigned)?;
+    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")
 }
 
 /// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
-fn directory_attributes(value: &[u8]) -> DerResult<()> {
+fn validate_directory_attributes(value: &[u8]) -> DerResult<()> {
     let mut attributes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.8)")?;
     while !attributes.is_empty() {
         let mut attribute = attributes.sequence()?;
@@ -287,10 +278,10 @@ fn directory_attributes(value: &[u8]) -> DerResult<()> {
 }
 
 /// privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
-fn period(value: &[u8]) -> DerResult<()> {
+fn validate_key_usage_period(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let mut at = |tag| -> DerResult<Option<i64>> {
-        fields.optional(context(tag))?.map(|time| read_generalized_time(time.content)).transpose()
+        fields.optional(context(tag))?.map(|at| time::parse(GENERALIZED_TIME, at.content)).transpose()
     };
     let start = at(0)?;
     let end = at(1)?;
@@ -299,15 +290,8 @@ fn period(value: &[u8]) -> DerResult<()> {
     require(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
 }
 
-/// Reads the content of a GeneralizedTime as epoch seconds.
-fn read_generalized_time(content: &[u8]) -> DerResult<i64> {
-    let mut whole = DerWriter::with_capacity(content.len() + 4);
-    whole.tlv(GENERALIZED_TIME, content);
-    time::read(&mut DerReader::new(&whole.finish()))
-}
-
 /// RFC 7633: numbers of TLS extensions. Readers support only the two that are in use.
-fn tls_features(value: &[u8]) -> DerResult<()> {
+fn validate_tls_features(value: &[u8]) -> DerResult<()> {
     let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
         let known = matches!(features.small()?, 5 | 17);
@@ -317,29 +301,29 @@ fn tls_features(value: &[u8]) -> DerResult<()> {
 }
 
 /// A BIT STRING with arbitrary bits.
-fn bits(value: &[u8]) -> DerResult<()> {
+fn validate_bit_string(value: &[u8]) -> DerResult<()> {
     check_bits(DerReader::only(value, BIT_STRING)?.content)
 }
 
 /// RFC 3779 2.3 and 3.3 require the resources to be among the issuer's, which is not checked here.
-fn resources(_: &[u8]) -> DerResult<()> {
+fn reject_resources(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: resources are not validated against the issuer's (RFC 3779 2.3, 3.3)"))
 }
 
-fn proxy(_: &[u8]) -> DerResult<()> {
+fn reject_proxy(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: a CA must not issue proxy certificates (RFC 3820 3.1)"))
 }
 
-fn crl_only(_: &[u8]) -> DerResult<()> {
+fn reject_in_certificate(_: &[u8]) -> DerResult<()> {
     Err(DerError("must not be in a certificate (RFC 5280 5.2, 5.3)"))
 }
 
-fn null(value: &[u8]) -> DerResult<()> {
+fn validate_null(value: &[u8]) -> DerResult<()> {
     require(value == [NULL, 0], "must hold NULL")
 }
 
 /// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.
-fn template(value: &[u8]) -> DerResult<()> {
+fn validate_template(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     read_oid(&mut fields)?;
     for _ in 0..2 {
@@ -351,7 +335,7 @@ fn template(value: &[u8]) -> DerResult<()> {
 }
 
 /// RFC 5280 5.3.1.
-fn reason(value: &[u8]) -> DerResult<()> {
+fn validate_reason_code(value: &[u8]) -> DerResult<()> {
     match DerReader::only(value, ENUMERATED)?.content {
         [0..=6 | 8..=10] => Ok(()),
         _ => Err(DerError("unknown reason code (RFC 5280 5.3.1)")),
@@ -359,8 +343,8 @@ fn reason(value: &[u8]) -> DerResult<()> {
 }
 
 /// RFC 5280 5.3.2.
-fn date(value: &[u8]) -> DerResult<()> {
-    read_generalized_time(DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
+fn validate_invalidity_date(value: &[u8]) -> DerResult<()> {
+    time::parse(GENERALIZED_TIME, DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
 }
 
 #[cfg(test)]

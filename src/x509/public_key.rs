@@ -13,7 +13,7 @@ use p224::ecdsa::signature::hazmat::PrehashVerifier;
 
 use super::algorithm::{Curve, Hash, KeyKind, Sha1Algorithm, SignatureAlgorithm};
 use super::oid;
-use super::reader::{DerError, DerReader, DerResult};
+use super::reader::{DerError, DerReader, DerResult, to_u64};
 use super::writer::{NULL, SEQUENCE, build};
 use crate::error::{Error, Result};
 
@@ -44,11 +44,10 @@ impl PublicKey {
 
     fn read(spki_der: &[u8]) -> DerResult<Self> {
         let mut reader = DerReader::only(spki_der, SEQUENCE)?.reader();
-        let mut algorithm = reader.sequence()?;
+        let algorithm = reader.sequence()?;
         let bits = reader.bit_string()?;
         reader.done()?;
-        let kind = read_kind(&mut algorithm, bits)?;
-        algorithm.done()?;
+        let kind = check_key_bits(read_key_algorithm(algorithm)?.ok_or(UNSUPPORTED_KEY)?, bits)?;
         let parsed = match kind {
             KeyKind::Rsa { .. } => None,
             KeyKind::Ec(Curve::P224) => {
@@ -83,10 +82,7 @@ impl PublicKey {
     /// nothing.
     pub(crate) fn stand_in(kind: KeyKind) -> Self {
         let bits = match kind {
-            KeyKind::Rsa { bits } => build(SEQUENCE, 0, |w| {
-                w.unsigned(&vec![0xff; bits as usize / 8]);
-                w.unsigned(&[1, 0, 1]);
-            }),
+            KeyKind::Rsa { bits } => encode_rsa_numbers(&vec![0xff; bits as usize / 8], &[1, 0, 1]),
             KeyKind::Ec(curve) => [&[4][..], &vec![0; 2 * curve.coordinate_len()]].concat(),
             KeyKind::Ed25519 => vec![0; 32],
         };
@@ -252,29 +248,40 @@ pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     })
 }
 
-fn read_kind(algorithm: &mut DerReader<'_>, bits: &[u8]) -> DerResult<KeyKind> {
-    let identifier = algorithm.oid()?;
-    if identifier == oid::RSA_ENCRYPTION {
-        if !algorithm.expect(NULL)?.content.is_empty() {
-            return Err(DerError("NULL must be empty"));
+/// Reads the fields of a key's AlgorithmIdentifier. `None` for other algorithms and curves; an RSA key has 0 bits.
+pub(crate) fn read_key_algorithm(mut fields: DerReader<'_>) -> DerResult<Option<KeyKind>> {
+    let kind = match fields.oid()? {
+        oid::RSA_ENCRYPTION => {
+            if !fields.expect(NULL)?.content.is_empty() {
+                return Err(DerError("NULL must be empty"));
+            }
+            KeyKind::Rsa { bits: 0 }
         }
-        let mut key = DerReader::only(bits, SEQUENCE)?.reader();
-        let bits = check_rsa(key.unsigned()?, key.unsigned()?)?;
-        key.done()?;
-        return Ok(KeyKind::Rsa { bits });
-    }
-    if identifier == oid::EC_PUBLIC_KEY {
         // Explicit parameters and implicit curves are not named curves (RFC 5480 2.1.1).
-        let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED_KEY)?;
-        if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.coordinate_len() {
-            return Err(DerError("the EC point must be uncompressed"));
+        oid::EC_PUBLIC_KEY => match fields.oid().ok().and_then(Curve::from_oid) {
+            Some(curve) => KeyKind::Ec(curve),
+            None => return Ok(None),
+        },
+        oid::ED25519 => KeyKind::Ed25519,
+        _ => return Ok(None),
+    };
+    fields.done()?;
+    Ok(Some(kind))
+}
+
+/// Checks the BIT STRING content of a key, and returns the kind with the size of an RSA key.
+fn check_key_bits(kind: KeyKind, bits: &[u8]) -> DerResult<KeyKind> {
+    match kind {
+        KeyKind::Rsa { .. } => {
+            let (modulus, exponent) = read_rsa_numbers(bits)?;
+            Ok(KeyKind::Rsa { bits: check_rsa(modulus, exponent)? })
         }
-        return Ok(KeyKind::Ec(curve));
+        KeyKind::Ec(curve) if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.coordinate_len() => {
+            Err(DerError("the EC point must be uncompressed"))
+        }
+        KeyKind::Ed25519 if bits.len() != 32 => Err(DerError("malformed Ed25519 public key")),
+        kind => Ok(kind),
     }
-    if identifier == oid::ED25519 {
-        return if bits.len() == 32 { Ok(KeyKind::Ed25519) } else { Err(DerError("malformed Ed25519 public key")) };
-    }
-    Err(UNSUPPORTED_KEY)
 }
 
 /// Creates an RSA key from a big-endian modulus and exponent, ignoring leading zeros.
@@ -282,12 +289,25 @@ fn read_kind(algorithm: &mut DerReader<'_>, bits: &[u8]) -> DerResult<KeyKind> {
 /// # Errors
 /// As [`PublicKey::parse`].
 pub(crate) fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
-    let bits = build(SEQUENCE, modulus.len() + 24, |w| {
-        w.unsigned(modulus);
-        w.unsigned(exponent);
-    });
+    let bits = encode_rsa_numbers(modulus, exponent);
     // The numbers are untrusted, so the key is validated.
     PublicKey::parse(PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits).spki())
+}
+
+/// Encodes an RSAPublicKey (RFC 8017 A.1.1).
+fn encode_rsa_numbers(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+    build(SEQUENCE, modulus.len() + 24, |w| {
+        w.unsigned(modulus);
+        w.unsigned(exponent);
+    })
+}
+
+/// Reads modulus and exponent of an RSAPublicKey, without leading zeros.
+pub(super) fn read_rsa_numbers(key: &[u8]) -> DerResult<(&[u8], &[u8])> {
+    let mut numbers = DerReader::only(key, SEQUENCE)?.reader();
+    let pair = (numbers.unsigned()?, numbers.unsigned()?);
+    numbers.done()?;
+    Ok(pair)
 }
 
 /// Checks modulus and exponent, both without leading zeros, and returns the size of the modulus in bits. The cost of
@@ -300,8 +320,7 @@ pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> DerResult<u32> {
     if modulus.last().is_none_or(|last| last % 2 == 0) {
         return Err(DerError("the RSA modulus must be odd"));
     }
-    let value = exponent.iter().try_fold(0_u64, |n, &b| n.checked_mul(256)?.checked_add(u64::from(b)));
-    match value {
+    match to_u64(exponent) {
         Some(e) if (3..=MAX_RSA_EXPONENT).contains(&e) && e % 2 == 1 => Ok(bits),
         _ => Err(DerError("the RSA public exponent must be odd, at least 3 and at most 2^33")),
     }
@@ -340,11 +359,7 @@ fn verify_p224(point: &[u8], digest: &[u8], signature: &[u8]) -> Option<()> {
 /// Encodes a SubjectPublicKeyInfo with this RSA key, to test the limits.
 #[cfg(test)]
 pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
-    let key = build(SEQUENCE, 0, |w| {
-        w.unsigned(modulus);
-        w.unsigned(exponent);
-    });
-    PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &key).spki
+    PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &encode_rsa_numbers(modulus, exponent)).spki
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Parsed extensions: raw bytes, and the few values that this server interprets.
 
-use std::collections::HashSet;
-
 use super::oid::{self, oid_text};
 use super::pieces::Extensions;
 use super::reader::{DerError, DerReader, DerResult};
@@ -27,34 +25,22 @@ pub struct RawExtension {
 impl RawExtension {
     /// Reads the elements of an `Extensions` SEQUENCE, in order, at most [`MAX_EXTENSIONS`].
     pub(crate) fn read_bounded(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
-        let mut ahead = extensions;
-        for _ in 0..MAX_EXTENSIONS {
-            if ahead.is_empty() {
-                break;
-            }
-            ahead.any()?;
-        }
-        if !ahead.is_empty() {
-            return Err(TOO_MANY_EXTENSIONS);
-        }
-        Self::read_all(extensions)
+        Self::read_up_to(extensions, MAX_EXTENSIONS)
     }
 
     /// Reads the elements of an `Extensions` SEQUENCE, in order. Duplicate OIDs are rejected (RFC 5280 4.2).
-    pub(crate) fn read_all(mut extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
-        let mut all: Vec<Self> = Vec::with_capacity(8);
-        let mut seen = HashSet::with_capacity(8);
-        while !extensions.is_empty() {
-            let next = ExtensionRef::next(&mut extensions)?;
-            if !seen.insert(next.oid) {
-                return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
-            }
-            let ExtensionRef { oid, critical, value, raw } = next;
+    pub(crate) fn read_all(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
+        Self::read_up_to(extensions, usize::MAX)
+    }
+
+    fn read_up_to(extensions: DerReader<'_>, max: usize) -> DerResult<Vec<Self>> {
+        let all = ExtensionRef::list(extensions, max)?.into_iter().map(|extension| {
+            let ExtensionRef { oid, critical, value, raw } = extension;
             // Explicit FALSE is not DER, but occurs in valid certificates of old authorities.
             let critical = critical.unwrap_or(false);
-            all.push(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: Extensions::from_der(raw)? });
-        }
-        Ok(all)
+            Ok(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: Extensions::from_der(raw)? })
+        });
+        all.collect()
     }
 
     /// The dotted OID, for messages.
@@ -79,6 +65,27 @@ pub struct ExtensionRef<'a> {
 }
 
 impl<'a> ExtensionRef<'a> {
+    /// Reads the elements of an `Extensions` SEQUENCE, in order, at most `max`. Duplicate OIDs are rejected (RFC 5280
+    /// 4.2).
+    ///
+    /// # Errors
+    /// The violated rule.
+    pub(crate) fn list(mut extensions: DerReader<'a>, max: usize) -> DerResult<Vec<Self>> {
+        let mut all = Vec::with_capacity(8);
+        while !extensions.is_empty() {
+            if all.len() == max {
+                return Err(TOO_MANY_EXTENSIONS);
+            }
+            all.push(Self::next(&mut extensions)?);
+        }
+        let mut oids: Vec<&[u8]> = all.iter().map(|extension| extension.oid).collect();
+        oids.sort_unstable();
+        if oids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
+        }
+        Ok(all)
+    }
+
     /// Reads the next element of an `Extensions` SEQUENCE.
     ///
     /// # Errors
@@ -151,10 +158,7 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
 /// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
-    let mut value = DerReader::new(&extension.value);
-    let id = value.octet_string()?.to_vec();
-    value.done()?;
-    Ok(Some(id))
+    DerReader::whole(&extension.value, DerReader::octet_string).map(|id| Some(id.to_vec()))
 }
 
 /// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).

@@ -3,7 +3,10 @@
 //! It rejects indefinite and non-minimal lengths, multi-byte tags, non-minimal integers, BOOLEANs other than 0x00 and
 //! 0xFF, and truncated content. It does not recurse, so nested input cannot exhaust the stack.
 
-use super::writer::{BIT_STRING, BOOLEAN, ENUMERATED, INTEGER, NULL, OCTET_STRING, OID, SEQUENCE, SET};
+use super::writer::{
+    BIT_STRING, BMP_STRING, BOOLEAN, CONSTRUCTED, ENUMERATED, INTEGER, NULL, OCTET_STRING, OID, SEQUENCE, SET,
+    UNIVERSAL_STRING, context_constructed,
+};
 use crate::error::Error;
 
 /// A violated encoding rule, without the name of the field.
@@ -52,8 +55,13 @@ impl<'a> DerReader<'a> {
 
     /// Reads the only value of `der`, which must have this tag.
     pub fn only(der: &'a [u8], tag: u8) -> DerResult<Tlv<'a>> {
+        Self::whole(der, |reader| reader.expect(tag))
+    }
+
+    /// Reads all of `der` with `read`.
+    pub fn whole<T>(der: &'a [u8], read: impl FnOnce(&mut Self) -> DerResult<T>) -> DerResult<T> {
         let mut reader = Self::new(der);
-        let value = reader.expect(tag)?;
+        let value = read(&mut reader)?;
         reader.done()?;
         Ok(value)
     }
@@ -70,19 +78,13 @@ impl<'a> DerReader<'a> {
 
     /// Reads the next value, of any tag.
     pub fn any(&mut self) -> DerResult<Tlv<'a>> {
-        const CUT: DerError = DerError("truncated DER");
-        let (&tag, after_tag) = self.rest.split_first().ok_or(CUT)?;
+        let (&tag, after_tag) = self.rest.split_first().ok_or(TRUNCATED)?;
         if tag & 0x1f == 0x1f {
             return Err(DerError("multi-octet DER tags are not supported"));
         }
-        let (&first, after_first) = after_tag.split_first().ok_or(CUT)?;
-        let (len, after_len) = if first < 0x80 {
-            (usize::from(first), after_first)
-        } else {
-            read_long_length(usize::from(first & 0x7f), after_first)?
-        };
+        let (len, after_len) = read_length(after_tag)?;
         if after_len.len() < len {
-            return Err(CUT);
+            return Err(TRUNCATED);
         }
         let header = self.rest.len() - after_len.len();
         let (raw, rest) = self.rest.split_at(header + len);
@@ -96,9 +98,7 @@ impl<'a> DerReader<'a> {
             [first, rest @ ..] if *first == tag => rest,
             _ => return Err(DerError("unexpected DER tag")),
         };
-        let (&first, rest) = rest.split_first().ok_or(DerError("truncated DER"))?;
-        let (len, rest) =
-            if first < 0x80 { (usize::from(first), rest) } else { read_long_length(usize::from(first & 0x7f), rest)? };
+        let (len, rest) = read_length(rest)?;
         Ok((len, Self::new(rest)))
     }
 
@@ -111,14 +111,24 @@ impl<'a> DerReader<'a> {
     pub fn expect(&mut self, tag: u8) -> DerResult<Tlv<'a>> {
         match self.optional(tag)? {
             Some(value) => Ok(value),
-            None if self.rest.is_empty() => Err(DerError("truncated DER")),
+            None if self.rest.is_empty() => Err(TRUNCATED),
             None => Err(DerError("unexpected DER tag")),
         }
     }
 
     /// Reads the next value if it has this tag.
     pub fn optional(&mut self, tag: u8) -> DerResult<Option<Tlv<'a>>> {
-        if self.rest.first() == Some(&tag) { self.any().map(Some) } else { Ok(None) }
+        if self.next_tag() == Some(tag) { self.any().map(Some) } else { Ok(None) }
+    }
+
+    /// The tag of the next value; `None` at the end.
+    pub fn next_tag(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// Reads `[n] EXPLICIT` with one value of this tag, if it is next.
+    pub fn optional_explicit(&mut self, n: u8, tag: u8) -> DerResult<Option<Tlv<'a>>> {
+        self.optional(context_constructed(n))?.map(|explicit| Self::only(explicit.content, tag)).transpose()
     }
 
     /// Reads a SEQUENCE and returns a reader of its content.
@@ -147,16 +157,18 @@ impl<'a> DerReader<'a> {
 
     /// Reads an INTEGER in `0..=u32::MAX`.
     pub fn small(&mut self) -> DerResult<u32> {
-        let octets = self.unsigned()?;
-        if octets.len() > 4 {
-            return Err(DerError("INTEGER is too large"));
-        }
-        Ok(octets.iter().fold(0, |n, &b| n << 8 | u32::from(b)))
+        let value = to_u64(self.unsigned()?).and_then(|value| value.try_into().ok());
+        value.ok_or(DerError("INTEGER is too large"))
     }
 
     /// Reads the next value if it is a BOOLEAN.
     pub fn optional_boolean(&mut self) -> DerResult<Option<bool>> {
-        match self.optional(BOOLEAN)?.map(|v| v.content) {
+        self.optional_flag(BOOLEAN)
+    }
+
+    /// Reads the next value if it is a BOOLEAN with this implicit tag.
+    pub fn optional_flag(&mut self, tag: u8) -> DerResult<Option<bool>> {
+        match self.optional(tag)?.map(|v| v.content) {
             None => Ok(None),
             Some([0]) => Ok(Some(false)),
             Some([0xff]) => Ok(Some(true)),
@@ -178,13 +190,19 @@ impl<'a> DerReader<'a> {
     }
 }
 
-fn read_long_length(count: usize, octets: &[u8]) -> DerResult<(usize, &[u8])> {
-    if count == 0 {
-        return Err(DerError("indefinite length is not DER"));
-    }
+const TRUNCATED: DerError = DerError("truncated DER");
+
+/// Reads a length and returns it with the remaining data.
+fn read_length(octets: &[u8]) -> DerResult<(usize, &[u8])> {
+    let (&first, octets) = octets.split_first().ok_or(TRUNCATED)?;
+    let count = match first {
+        0x80 => return Err(DerError("indefinite length is not DER")),
+        0..0x80 => return Ok((usize::from(first), octets)),
+        _ => usize::from(first & 0x7f),
+    };
     // Four length bytes allow 4 GiB, which is more than any input limit.
     if count > 4 || octets.len() < count {
-        return Err(DerError("truncated DER"));
+        return Err(TRUNCATED);
     }
     let (length, rest) = octets.split_at(count);
     let value = length.iter().fold(0_usize, |n, &b| n << 8 | usize::from(b));
@@ -192,6 +210,11 @@ fn read_long_length(count: usize, octets: &[u8]) -> DerResult<(usize, &[u8])> {
         return Err(DerError("DER length is not minimal"));
     }
     Ok((value, rest))
+}
+
+/// Returns the value of an unsigned big-endian number without leading zeros; `None` above 64 bits.
+pub fn to_u64(octets: &[u8]) -> Option<u64> {
+    (octets.len() <= size_of::<u64>()).then(|| octets.iter().fold(0, |n, &b| n << 8 | u64::from(b)))
 }
 
 /// Checks the content of an OBJECT IDENTIFIER: complete, minimal sub-identifiers (X.690 8.19.2).
@@ -228,8 +251,6 @@ pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
     Ok(())
 }
 
-const CONSTRUCTED: u8 = 0x20;
-
 fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
     match (value.tag, value.content) {
         // 0x28 is EXTERNAL and 0x2b is EMBEDDED PDV.
@@ -239,19 +260,24 @@ fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
         (0, _) => Err(DerError("unexpected DER tag")),
         (BOOLEAN, [0 | 0xff]) => Ok(()),
         (BOOLEAN, _) => Err(DerError("BOOLEAN must be 0x00 or 0xFF in DER")),
-        (INTEGER | ENUMERATED, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]) => {
-            Err(DerError("INTEGER is not minimal"))
-        }
+        (INTEGER | ENUMERATED, content) => check_integer(content),
         (NULL, [_, ..]) => Err(DerError("NULL must have no content")),
         (OID, content) => check_oid(content),
         (BIT_STRING, content) => check_bits(content),
-        // BMPString; below, UniversalString.
-        (0x1e, content) if content.len() % 2 != 0 => {
+        (BMP_STRING, content) if content.len() % 2 != 0 => {
             Err(DerError("a BMPString is cut within a character (X.690 8.23)"))
         }
-        (0x1c, content) if content.len() % 4 != 0 => {
+        (UNIVERSAL_STRING, content) if content.len() % 4 != 0 => {
             Err(DerError("a UniversalString is cut within a character (X.690 8.23)"))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the content of an INTEGER of any sign.
+pub(crate) fn check_integer(content: &[u8]) -> DerResult<()> {
+    match content {
+        [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..] => Err(DerError("INTEGER is not minimal")),
         _ => Ok(()),
     }
 }

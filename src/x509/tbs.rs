@@ -5,7 +5,7 @@ use super::algorithm::SignatureAlgorithm;
 use super::pieces::{Extensions, Name};
 use super::serial::Serial;
 use super::time;
-use super::writer::{BIT_STRING, DerWriter, SEQUENCE, build, context_constructed, tlv_len};
+use super::writer::{DerWriter, SEQUENCE, build, context_constructed, tlv_len};
 use crate::clock::Time;
 
 /// A certificate to be signed (RFC 5280 4.1.2), version 3.
@@ -73,8 +73,6 @@ pub fn encode_signed(tbs: &[u8], algorithm: SignatureAlgorithm, signature: &[u8]
     w.header(SEQUENCE, len);
     w.raw(tbs);
     w.raw(algorithm);
-    w.header(BIT_STRING, signature.len() + 1);
-    w.raw(&[0]);
-    w.raw(signature);
+    w.bit_string(signature);
     w.finish()
 }

@@ -1,17 +1,17 @@
-//! The `openssl` command as an independent reader and writer for tests.
+//! The `openssl` command as an independent reader, writer and signer for tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use super::algorithm::{Curve, KeyKind, SignatureAlgorithm};
+use super::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use super::certificate::Certificate;
 use super::extension::{self, KeyUsage};
 use super::name;
 use super::pieces::{Extensions, Name};
+use super::public_key::PublicKey;
 use super::serial::Serial;
 use super::tbs::{CertificateTbs, encode_signed};
 use super::time::from_epoch;
-use crate::keys::{KeySpec, PrivateKey};
 
 /// `openssl genpkey` arguments for all kinds of keys.
 pub(crate) const OPENSSL_KEY_ARGUMENTS: &[(&[&str], KeyKind)] = &[
@@ -66,28 +66,86 @@ impl OpenSsl {
 }
 
 /// All kinds of issuer keys, as requests name them.
-pub(crate) const ISSUER_KEY_KINDS: &[(&str, i64)] =
+pub(crate) const ISSUER_KEY_KINDS: &[(&str, u32)] =
     &[("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
-/// A self-signed root, valid from 2023 to 2049, with its key.
-pub(crate) fn root(key_type: &str, bits: i64) -> (PrivateKey, Certificate) {
-    let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
-    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+/// A private key that signs certificates in tests.
+pub(crate) trait TestSigner {
+    fn public_key(&self) -> &PublicKey;
+    fn signature(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Vec<u8>;
+}
+
+/// A private key of `openssl`.
+pub(crate) struct TestKey {
+    openssl: OpenSsl,
+    public: PublicKey,
+}
+
+impl TestKey {
+    /// Generates a key of a kind in [`OPENSSL_KEY_ARGUMENTS`], as requests name it.
+    pub(crate) fn generate(key_type: &str, bits: u32) -> Self {
+        let openssl = OpenSsl::new();
+        let is_kind = |known: &&(&[&str], KeyKind)| known.1.name() == key_type && known.1.bits() == bits;
+        openssl.key("key.pem", OPENSSL_KEY_ARGUMENTS.iter().find(is_kind).unwrap().0);
+        let spki = openssl.run(&["pkey", "-in", "key.pem", "-pubout", "-outform", "DER"]);
+        Self { openssl, public: PublicKey::parse(&spki).unwrap() }
+    }
+
+    /// The key as PKCS #8.
+    pub(crate) fn pkcs8(&self) -> Vec<u8> {
+        self.openssl.run(&["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-outform", "DER"])
+    }
+}
+
+impl TestSigner for TestKey {
+    fn public_key(&self) -> &PublicKey {
+        &self.public
+    }
+
+    fn signature(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Vec<u8> {
+        self.openssl.file("message", message);
+        let Some(hash) = algorithm.hash() else {
+            return self.openssl.run(&["pkeyutl", "-sign", "-rawin", "-inkey", "key.pem", "-in", "message"]);
+        };
+        let hash = match hash {
+            Hash::Sha256 => "-sha256",
+            Hash::Sha384 => "-sha384",
+            Hash::Sha512 => "-sha512",
+        };
+        let padding: &[&str] = match algorithm {
+            SignatureAlgorithm::RsaPss(_) => &["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"],
+            _ => &[],
+        };
+        self.openssl.run(&[&["dgst", hash, "-sign", "key.pem"], padding, &["message"]].concat())
+    }
+}
+
+/// A self-signed root of a new key, valid from 2023 to 2049, with its key.
+pub(crate) fn root(key_type: &str, bits: u32) -> (TestKey, Certificate) {
+    let key = TestKey::generate(key_type, bits);
+    let certificate = root_of(&key);
+    (key, certificate)
+}
+
+/// The self-signed root of a key, valid from 2023 to 2049.
+pub(crate) fn root_of(key: &impl TestSigner) -> Certificate {
+    let public = key.public_key();
+    let algorithm = SignatureAlgorithm::for_issuer(public.kind(), 0, false).unwrap();
     let subject = name::name(&[&name::rdn(name::Attribute::CommonName, &["Test Root".into()])]);
-    let id = key.public().key_id();
+    let id = public.key_id();
     let extensions = [
         extension::key_usage(KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN)),
         extension::basic_constraints(true, None),
         extension::subject_key_id(&id),
         extension::authority_key_id(&id),
     ];
-    let der = issue(&key, algorithm, &subject, &subject, key.public().spki(), &extensions);
-    (key, Certificate::parse(&der).unwrap())
+    let der = issue(key, algorithm, &subject, &subject, public.spki(), &extensions);
+    Certificate::parse(&der).unwrap()
 }
 
 /// A certificate with a random serial number, valid from 2023 to 2049.
 pub(crate) fn issue(
-    key: &PrivateKey,
+    key: &impl TestSigner,
     algorithm: SignatureAlgorithm,
     issuer: &Name,
     subject: &Name,
@@ -106,5 +164,5 @@ pub(crate) fn issue(
         extensions: &pieces,
     }
     .encode();
-    encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())
+    encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs))
 }

@@ -101,15 +101,26 @@ fn format_digits(at: Time) -> ([u8; 15], i32) {
 /// Reads a UTCTime or GeneralizedTime as epoch seconds, from the year 1.
 pub(crate) fn read(reader: &mut DerReader<'_>) -> DerResult<i64> {
     let value = reader.any()?;
-    let (year, rest) = match (value.tag, value.content.len()) {
+    parse(value.tag, value.content)
+}
+
+/// Reads a time if the next value is one.
+pub(crate) fn read_optional(reader: &mut DerReader<'_>) -> DerResult<Option<i64>> {
+    let is_time = matches!(reader.next_tag(), Some(UTC_TIME | GENERALIZED_TIME));
+    is_time.then(|| read(reader)).transpose()
+}
+
+/// As [`read`], for a value with this universal tag and this content.
+pub(crate) fn parse(tag: u8, content: &[u8]) -> DerResult<i64> {
+    let (year, rest) = match (tag, content.len()) {
         (UTC_TIME, 13) => {
-            let year = i32::from(parse_two_digits(&value.content[..2])?);
+            let year = i32::from(parse_two_digits(&content[..2])?);
             // RFC 5280 4.1.2.5.1: 50 and above means 19YY.
-            (if year >= 50 { 1900 + year } else { 2000 + year }, &value.content[2..])
+            (if year >= 50 { 1900 + year } else { 2000 + year }, &content[2..])
         }
         (GENERALIZED_TIME, 15) => {
-            let century = i32::from(parse_two_digits(&value.content[..2])?);
-            (century * 100 + i32::from(parse_two_digits(&value.content[2..4])?), &value.content[4..])
+            let century = i32::from(parse_two_digits(&content[..2])?);
+            (century * 100 + i32::from(parse_two_digits(&content[2..4])?), &content[4..])
         }
         _ => return Err(MALFORMED_TIME),
     };

@@ -7,9 +7,7 @@ use num_bigint::BigUint;
 
 use self::factors::remainder;
 use super::algorithm::KeyKind;
-use super::public_key::PublicKey;
-use super::reader::{DerReader, DerResult};
-use super::writer::SEQUENCE;
+use super::public_key::{PublicKey, read_rsa_numbers};
 use crate::error::{Error, Result};
 
 /// Rejects a weak key. `what` is the name of the field in errors.
@@ -82,11 +80,6 @@ fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
     y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
-}
-
-fn read_rsa_numbers(bits: &[u8]) -> DerResult<(&[u8], &[u8])> {
-    let mut numbers = DerReader::only(bits, SEQUENCE)?.reader();
-    Ok((numbers.unsigned()?, numbers.unsigned()?))
 }
 
 /// The odd ones of the first 39 primes, of which the smallest vulnerable moduli are built; larger moduli use more.

@@ -17,14 +17,26 @@ pub const OID: u8 = 0x06;
 pub const ENUMERATED: u8 = 0x0a;
 /// UTF8String.
 pub const UTF8_STRING: u8 = 0x0c;
+/// NumericString.
+pub const NUMERIC_STRING: u8 = 0x12;
 /// PrintableString.
 pub const PRINTABLE_STRING: u8 = 0x13;
+/// TeletexString.
+pub const TELETEX_STRING: u8 = 0x14;
 /// IA5String.
 pub const IA5_STRING: u8 = 0x16;
 /// UTCTime.
 pub const UTC_TIME: u8 = 0x17;
 /// GeneralizedTime.
 pub const GENERALIZED_TIME: u8 = 0x18;
+/// VisibleString.
+pub const VISIBLE_STRING: u8 = 0x1a;
+/// UniversalString.
+pub const UNIVERSAL_STRING: u8 = 0x1c;
+/// BMPString.
+pub const BMP_STRING: u8 = 0x1e;
+/// The bit of a tag that marks a constructed value.
+pub const CONSTRUCTED: u8 = 0x20;
 /// SEQUENCE and SEQUENCE OF.
 pub const SEQUENCE: u8 = 0x30;
 /// SET and SET OF.
@@ -92,6 +104,11 @@ impl DerWriter {
         self.0.copy_within(start..end, start + used.len());
         self.0[start - 1] = 0x80 | used.len() as u8;
         self.0[start..start + used.len()].copy_from_slice(used);
+    }
+
+    /// Appends `[n] EXPLICIT` with one value, whose content `body` writes.
+    pub fn explicit(&mut self, n: u8, tag: u8, body: impl FnOnce(&mut Self)) {
+        self.nest(context_constructed(n), |w| w.nest(tag, body));
     }
 
     /// Appends an INTEGER from an unsigned big-endian number. Superfluous leading zeros are dropped, and one is added

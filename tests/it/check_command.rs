@@ -51,7 +51,7 @@ fn check_inspects_installation_before_during_and_after_service() {
     assert!(line(&told, "store").1.contains("schema version"), "{told:?}");
     let served = site.serve();
     let (well, told) = checked(&mut check(&site));
-    assert!(well && line(&told, "store").1.contains("in use by a server that runs"), "{told:?}");
+    assert!(well && line(&told, "store").1.contains("in use by a running server"), "{told:?}");
     served.terminate();
     // The checks changed nothing: the server starts.
     site.serve().terminate();
@@ -212,7 +212,7 @@ fn check_opens_the_certificate_of_the_listener_and_its_key() {
     wrong("tls_certificate", "has expired on 2021-01-01");
     certify(&site, &leaf);
     std::fs::copy(site.path("ca-key.pem"), &key).unwrap();
-    wrong("tls_key", "is the key of another certificate");
+    wrong("tls_key", "is not the key of the first certificate of tls_certificate_file");
     std::fs::write(site.path("tls.pem"), "no certificate").unwrap();
     wrong("tls_certificate", "must hold PEM certificates");
     std::fs::remove_file(site.path("tls.pem")).unwrap();

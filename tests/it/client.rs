@@ -632,11 +632,11 @@ fn service_retries_failed_renewal_and_command() {
     let service = Service::start(&desk, &["--address", &double.address]);
     wait_until("three tries", || double.heard().len() >= 3);
     service.terminate();
-    assert!(desk.text("log").contains("not renewed; it is tried again"), "{}", desk.text("log"));
+    assert!(desk.text("log").contains("not renewed; retrying"), "{}", desk.text("log"));
     // The command fails and is run again without another renewal.
     let exec = "test -e ready && openssl x509 -in web.example.test.pem -noout -serial >> ran";
     let service = Service::start(&desk, &["--ttl", "72h", "--exec", exec]);
-    wait_until("a failure", || desk.text("log").contains("the command is run again"));
+    wait_until("a failure", || desk.text("log").contains("--exec failed; retrying"));
     let serial = desk.serial("web.example.test.pem");
     std::fs::write(desk.path("ready"), "").unwrap();
     wait_until("the command", || desk.path("ran").exists());
@@ -703,9 +703,9 @@ fn excessive_retry_after_is_treated_as_plain_503() {
             assert!(output.status.code() == Some(1) && text.contains("status 503"), "{words:?} {seconds}: {text}");
         }
         let service = Service::start(&desk, &["--before", "72h", "--address", &double.address]);
-        wait_until("a rest", || desk.text("log").contains("not renewed; it is tried again"));
+        wait_until("a rest", || desk.text("log").contains("not renewed; retrying"));
         let log = desk.text("log");
-        let line = log.lines().find(|line| line.contains("not renewed; it is tried again")).unwrap();
+        let line = log.lines().find(|line| line.contains("not renewed; retrying")).unwrap();
         let rest: u64 = line.split("seconds=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
         assert!((3600..=4320).contains(&rest), "{log}");
         leaves(service);

@@ -17,7 +17,8 @@ use signet::pki::ca::key::{KeyOrigin, KeyRequest};
 use signet::pki::ca::root::{self, GeneratedRoot, RootRequest};
 use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
 use signet::pki::check::validity::MountLifetimes;
-use signet::pki::issue::request::{CertificateRequest, IssueContext, IssueRequest, IssueRequester, SignRequest};
+use signet::pki::issue::pipeline::CertificateRequest;
+use signet::pki::issue::request::{IssueContext, IssueRequester, LeafRequest, RequestedSubjectKey};
 use signet::pki::mount::role::{Role, RoleKeys};
 use signet::pki::mount::view::MountView;
 use signet::pki::serials::SerialPrefix;
@@ -123,8 +124,9 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     let names = RequestedNames { alt_names: vec!["b.example.test".to_owned()], ..called("a.example.test") };
     let validity = RequestedValidity { ttl: Some(2 * HOUR), ..RequestedValidity::default() };
     // By default the role takes names from the CSR; this request names its own.
-    let sign = SignRequest { role: "web".to_owned(), csr, names, validity, metadata: None };
-    let refused = domain.replica.run(Domain::origin(), CertificateRequest::Sign(sign.clone())).await.err().unwrap();
+    let key_of_csr = RequestedSubjectKey::Csr(csr);
+    let sign = LeafRequest { role: "web".to_owned(), key: key_of_csr, names, validity, metadata: None };
+    let refused = domain.replica.run(Domain::origin(), CertificateRequest::Leaf(sign.clone())).await.err().unwrap();
     assert_eq!((refused.kind(), refused.text().starts_with("common_name: ")), (Kind::Invalid, true), "{refused}");
 
     let put = domain.authority.change(move |view| {
@@ -135,7 +137,7 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
         Ok((PlannedChange { view: next, writes: vec![write], crls: false }, ()))
     });
     put.await.unwrap();
-    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Sign(sign)).await.unwrap();
+    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Leaf(sign)).await.unwrap();
     let certificate = Certificate::parse(&issued.der).unwrap();
     let root = Certificate::parse(&domain.root.der).unwrap();
     assert!(certificate.is_signed_by(root.key()) && certificate.key() == &key);
@@ -207,11 +209,11 @@ async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
 #[actix_web::test]
 async fn a_key_that_is_made_leaves_with_its_certificate() {
     let domain = Domain::open().await;
-    let request = IssueRequest { role: "web".to_owned(), names: called("a.example.test"), ..IssueRequest::default() };
-    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Issue(request)).await.unwrap();
+    let request = LeafRequest { role: "web".to_owned(), names: called("a.example.test"), ..LeafRequest::default() };
+    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Leaf(request)).await.unwrap();
     let certificate = Certificate::parse(&issued.der).unwrap();
     assert_eq!(issued.key.unwrap().public(), certificate.key());
     assert_eq!(issued.not_after - issued.not_before, 3600 + 30);
-    let nobody = CertificateRequest::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
+    let nobody = CertificateRequest::Leaf(LeafRequest { role: "other".to_owned(), ..LeafRequest::default() });
     assert_eq!(domain.replica.run(Domain::origin(), nobody).await.err().unwrap().text(), "unknown role: other");
 }

@@ -87,7 +87,7 @@ run_pages! {
         "nothing is wrong", "anything else: 404", "signet_store_up 1", "www.example.test.pem: OK",
     ];
     the_page_about_projects "projects" after NOTHING, writes [
-        "the team has no access to change it", "somebody else was first", "a project with a workspace in it stays",
+        "the team has no access to change it", "the project has changed since", "a project with a workspace in it stays",
         "the team's token has ended",
     ];
     the_page_about_requests_that_are_sent_again "retries" after installed("--role web", ""), writes ["one certificate: "];

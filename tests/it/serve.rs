@@ -259,7 +259,7 @@ fn sighup_reloads_certificate_and_preserves_open_connections() {
     // A mismatched key, then an invalid certificate: both keep the certificate in use, and are logged.
     std::fs::copy(site.path("ca-key.pem"), site.path("tls-key.pem")).unwrap();
     served.signal(Signal::HUP);
-    served.wait_for_log("tls-key.pem: is the key of another certificate");
+    served.wait_for_log("tls-key.pem: is not the key of the first certificate of tls_certificate_file");
     std::fs::write(site.path("tls.pem"), "not a certificate").unwrap();
     served.signal(Signal::HUP);
     served.wait_for_log("tls.pem: must hold PEM certificates");

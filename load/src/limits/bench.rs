@@ -6,57 +6,58 @@ use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 
+use super::options::{Options, Part};
 use super::row::Row;
-use super::{Args, Part};
 use crate::client::Client;
-use crate::drive::{Class, Figures, Place, drive};
+use crate::drive::{Class, Place, drive};
+use crate::figures::Figures;
 use crate::floor::EmptyGet;
 use crate::format::number;
-use crate::ocsp::Asked;
+use crate::histogram::median;
+use crate::ocsp_requests::CertificateRequests;
 use crate::plan::{Plan, Stock};
-use crate::preload;
-use crate::report::median;
-use crate::scenario;
-use crate::server::{Launch, MOUNT, Start, Started};
-use crate::{Scenario, anchors, crl, projects, timeline};
+use crate::projects::{self, ProjectsLoad};
+use crate::scenario::Scenario;
+use crate::server::{Launch, MOUNT, Server, Start};
+use crate::{anchors, mount, preload, timeline, workload};
 
 /// Limits. CPU in microseconds per request (signing: stored, not stored; OCSP: signed, cached); latencies in
 /// milliseconds.
-const ISSUE_CPU: (f64, f64) = (70.0, 45.0);
-const SIGN_CPU: (f64, f64) = (120.0, 95.0);
-const P99: f64 = 10.0;
-const CRL_BY_SHA256: f64 = 1.3;
-const CRL_COLD_S: f64 = 1.0;
-const OCSP_CPU: (f64, f64) = (35.0, 12.0);
-const CRL_GET_CPU: f64 = 9.0;
-const DECISION_CPU: f64 = 3.0;
-const PROJECTS_P99: f64 = 20.0;
-const PROJECTS_CPU: f64 = 500.0;
-const LISTENS_S: f64 = 0.3;
-const FIRST_CRL_S: f64 = 2.0;
-const MEMORY_MB: f64 = 120.0;
-const DRIFT_PERCENT: f64 = 5.0;
+const MAX_ISSUE_CPU_US: (f64, f64) = (70.0, 45.0);
+const MAX_SIGN_CPU_US: (f64, f64) = (120.0, 95.0);
+const MAX_P99_MS: f64 = 10.0;
+const MAX_CRL_SHA256_RATIO: f64 = 1.3;
+const MAX_COLD_CRL_SECONDS: f64 = 1.0;
+const MAX_OCSP_CPU_US: (f64, f64) = (35.0, 12.0);
+const MAX_CRL_GET_CPU_US: f64 = 9.0;
+const MAX_DECISION_CPU_US: f64 = 3.0;
+const MAX_PROJECTS_P99_MS: f64 = 20.0;
+const MAX_PROJECTS_CPU_US: f64 = 500.0;
+const MAX_LISTENING_SECONDS: f64 = 0.3;
+const MAX_FIRST_CRL_SECONDS: f64 = 2.0;
+const MAX_MEMORY_MB: f64 = 120.0;
+const MAX_DRIFT_PERCENT: f64 = 5.0;
 
 /// Default number of projects: as many as certificates are stored, but at most this.
-const PROJECTS: u64 = 1_000_000;
+const MAX_DEFAULT_PROJECTS: u64 = 1_000_000;
 /// Certificates of the OCSP part: few enough for the server to cache all responses.
-const ASKED: usize = 10_000;
+const OCSP_CERTIFICATES: usize = 10_000;
 /// Bounds for single revocations. They continue until they used enough CPU time for the kernel's ticks of 10 ms not to
 /// matter, within bounds of number and time.
 const MIN_SEQUENTIAL_REQUESTS: usize = 10;
 const MAX_SEQUENTIAL_REQUESTS: usize = 1_000;
 const MIN_SEQUENTIAL_CPU_SECONDS: f64 = 1.0;
 const MAX_SEQUENTIAL_TIME: Duration = Duration::from_secs(60);
-const REVOCATIONS: u64 = 20_000;
+const MAX_REVOCATIONS: u64 = 20_000;
 /// Rounds that measure the difference of two costs, and the minimum duration of each measurement in seconds: a
 /// difference of a few microseconds needs many requests.
-const RUNS_PER_PROGRAM: u64 = 3;
+const RUNS_PER_KIND: u64 = 3;
 const MIN_RUN_SECONDS: u64 = 3;
 
 /// The measured server and the results so far.
 pub(super) struct Bench<'a> {
-    pub(super) args: &'a Args,
-    pub(super) server: Started,
+    pub(super) args: &'a Options,
+    pub(super) server: Server,
     /// Mount with a short CRL.
     small: String,
     start: Start,
@@ -84,9 +85,9 @@ struct OneByOne {
 
 impl<'a> Bench<'a> {
     /// Starts the server on the filled store.
-    pub(super) async fn start(args: &'a Args, filled: Stock) -> Result<Self, String> {
-        let server = Started::launch(&args.launch()).await?;
-        let start = server.start().await?;
+    pub(super) async fn start(args: &'a Options, filled: Stock) -> Result<Self, String> {
+        let server = Server::launch(&args.launch).await?;
+        let start = server.start().await?.ok_or("internal error: no start of the server")?;
         let small = server.place().provisioner.fresh_name();
         Ok(Self { args, server, small, start, filled, stock: filled, rows: Vec::new(), runs: Vec::new() })
     }
@@ -96,9 +97,9 @@ impl Bench<'_> {
     fn plan(&self, scenario: Scenario) -> Plan {
         Plan {
             scenario,
-            clients: self.args.clients.into(),
+            clients: self.args.clients,
             rsa_clients: 8,
-            requests: u64::MAX,
+            requests: Some(u64::MAX),
             seconds: self.args.seconds,
             key_type: "ec".to_owned(),
             key_bits: 256,
@@ -119,7 +120,7 @@ impl Bench<'_> {
     /// Runs a plan and returns the index of the run.
     async fn run(&mut self, name: &str, plan: &Plan) -> Result<usize, String> {
         let beside = self.stored();
-        let figures = scenario::run(plan, &self.server.place(), self.server.watched()).await?;
+        let figures = workload::run(plan, &self.server.place(), self.server.watched).await?;
         self.stock.certificates += issued(plan, &figures);
         Ok(self.keep(name, figures, beside))
     }
@@ -127,7 +128,7 @@ impl Bench<'_> {
     async fn class(&mut self, name: &str, token: &str, class: Class, seconds: u64) -> Result<usize, String> {
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
         let place = Place { token, ..self.server.place() };
-        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched()).await?;
+        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched).await?;
         let beside = self.stored();
         Ok(self.keep(name, figures, beside))
     }
@@ -147,28 +148,31 @@ impl Bench<'_> {
     fn p99(&mut self, name: &str, run: usize, limit: f64) {
         let Kept { figures, beside, .. } = &self.runs[run];
         let Some(class) = figures.classes.first() else { return };
-        let note =
-            format!("p50 {}, p99.9 {}, {beside}", number(class.percentile(50.0)), number(class.percentile(99.9)));
-        let row = Row::new(format!("{name}, p99"), class.known(99.0), limit, "ms");
+        let note = format!(
+            "p50 {}, p99.9 {}, {beside}",
+            number(class.latencies.percentile_ms(50.0)),
+            number(class.latencies.percentile_ms(99.9))
+        );
+        let row = Row::new(format!("{name}, p99"), class.percentile_ms(99.0), limit, "ms");
         self.rows.push(row.with(note).of(figures));
     }
 
     pub(super) async fn measure(&mut self, part: Part) -> Result<(), String> {
         match part {
             Part::Start => self.started(),
-            Part::Issue => return self.signing("issue P-256", Scenario::Issue, ISSUE_CPU).await,
-            Part::Sign => return self.signing("sign P-256 CSR", Scenario::Sign, SIGN_CPU).await,
+            Part::Issue => return self.signing("issue P-256", Scenario::Issue, MAX_ISSUE_CPU_US).await,
+            Part::Sign => return self.signing("sign P-256 CSR", Scenario::Sign, MAX_SIGN_CPU_US).await,
             Part::Mixed => {
                 let name = "issue P-256 beside RSA-2048";
                 let run = self.run(name, &self.plan(Scenario::Mixed)).await?;
-                self.p99(name, run, P99);
+                self.p99(name, run, MAX_P99_MS);
             }
             Part::Ocsp => return self.ocsp().await,
             Part::CrlGet => {
-                scenario::make_mount(&self.small()).await?;
-                let class = scenario::complete_crl(&self.small(), self.args.clients.into());
+                mount::create(&self.small()).await?;
+                let class = workload::complete_crl(&self.small(), self.args.clients.into());
                 let run = self.class("CRL GET", "", class, self.args.seconds).await?;
-                self.cpu("CRL GET", run, CRL_GET_CPU);
+                self.cpu("CRL GET", run, MAX_CRL_GET_CPU_US);
             }
             Part::Token => return self.token().await,
             Part::Revoke => return self.revoke().await,
@@ -185,16 +189,16 @@ impl Bench<'_> {
         let with = format!("with {} stored", number(self.filled.certificates as f64));
         let revoked = format!("{} revoked", number(self.filled.revoked as f64));
         self.rows.extend([
-            Row::new("start, listens", listening.as_secs_f64(), LISTENS_S, "s").with(with),
-            Row::new("start, first CRL", crl.as_secs_f64(), FIRST_CRL_S, "s").with(revoked.clone()),
-            Row::new("CRL cold from the store", cold.as_secs_f64(), CRL_COLD_S, "s").with(revoked),
+            Row::new("start, listens", listening.as_secs_f64(), MAX_LISTENING_SECONDS, "s").with(with),
+            Row::new("start, first CRL", crl.as_secs_f64(), MAX_FIRST_CRL_SECONDS, "s").with(revoked.clone()),
+            Row::new("CRL cold from the store", cold.as_secs_f64(), MAX_COLD_CRL_SECONDS, "s").with(revoked),
         ]);
     }
 
     async fn signing(&mut self, name: &str, scenario: Scenario, limits: (f64, f64)) -> Result<(), String> {
         let run = self.run(name, &self.plan(scenario)).await?;
         self.cpu(name, run, limits.0);
-        self.p99(name, run, P99);
+        self.p99(name, run, MAX_P99_MS);
         let name = format!("{name}, no_store");
         let run = self.run(&name, &Plan { no_store: true, ..self.plan(scenario) }).await?;
         self.cpu(&name, run, limits.1);
@@ -202,33 +206,33 @@ impl Bench<'_> {
     }
 
     async fn ocsp(&mut self) -> Result<(), String> {
-        let asked = Asked::find(&self.server.place(), ASKED).await?;
-        let class = |nonce| asked.class(&Method::GET, nonce, self.args.clients.into());
+        let requests = CertificateRequests::find(&self.server.place(), OCSP_CERTIFICATES).await?;
+        let class = |nonce| requests.class(&Method::GET, nonce, self.args.clients.into());
         let signed = class(true);
         let again = class(false);
         let warm = class(false);
         let run = self.class("OCSP, signed", "", signed, self.args.seconds).await?;
-        self.cpu("OCSP, signed", run, OCSP_CPU.0);
+        self.cpu("OCSP, signed", run, MAX_OCSP_CPU_US.0);
         // Requests every certificate once, so that its response is cached.
-        let plan = Plan { requests: ASKED as u64, ..self.plan(Scenario::Health) };
+        let plan = Plan { requests: Some(OCSP_CERTIFICATES as u64), ..self.plan(Scenario::Health) };
         let place = Place { token: "", ..self.server.place() };
-        drive(&place, vec![warm], &plan.bounds(), self.server.watched()).await?;
+        drive(&place, vec![warm], &plan.bounds(), self.server.watched).await?;
         let run = self.class("OCSP, used again", "", again, self.args.seconds).await?;
-        self.cpu("OCSP, used again", run, OCSP_CPU.1);
+        self.cpu("OCSP, used again", run, MAX_OCSP_CPU_US.1);
         Ok(())
     }
 
     /// Compares two rejections of one route: without a token, and without permission after the token look-up. The
     /// difference is the cost of look-up and authorization.
     async fn token(&mut self) -> Result<(), String> {
-        let seconds = (self.args.seconds / (2 * RUNS_PER_PROGRAM)).max(MIN_RUN_SECONDS);
-        let plan = Plan { seconds: 2 * RUNS_PER_PROGRAM * seconds, ..self.plan(Scenario::Issue) };
-        let token = scenario::prepare(&plan, &self.server.place()).await?;
+        let seconds = (self.args.seconds / (2 * RUNS_PER_KIND)).max(MIN_RUN_SECONDS);
+        let plan = Plan { seconds: 2 * RUNS_PER_KIND * seconds, ..self.plan(Scenario::Issue) };
+        let token = workload::prepare(&plan, &self.server.place()).await?;
         let mut turns = Vec::new();
-        for _ in 0..RUNS_PER_PROGRAM {
+        for _ in 0..RUNS_PER_KIND {
             turns.push((self.refusals(&token, seconds).await?, self.refusals("", seconds).await?));
         }
-        self.rows.push(decision(&turns));
+        self.rows.push(decision_row(&turns));
         Ok(())
     }
 
@@ -238,10 +242,9 @@ impl Bench<'_> {
         let class = Class { refused, ..Class::get("refused", self.args.clients.into(), path) };
         let place = Place { token, ..self.server.place() };
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
-        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched()).await?;
+        let figures = drive(&place, vec![class], &plan.bounds(), self.server.watched).await?;
         if figures.failed() {
-            let errors: Vec<_> = figures.classes.iter().map(|class| &class.errors).collect();
-            return Err(format!("refusals were expected: {errors:?}"));
+            return Err(format!("refusals were expected: {:?}", figures.errors()));
         }
         figures.per_request(figures.cpu.server).ok_or_else(|| "the server's CPU time is not known".to_owned())
     }
@@ -250,16 +253,16 @@ impl Bench<'_> {
     async fn revoke(&mut self) -> Result<(), String> {
         let place = self.server.place();
         let mut client = place.connect().await?;
-        let requests = REVOCATIONS.min(self.args.stored);
+        let requests = MAX_REVOCATIONS.min(self.args.stored);
         let (serials, issued) = preload::to_revoke(&place, requests, None, self.args.quiet).await?;
         self.stock.certificates += issued;
         let before = preload::rebuilds(&mut client, MOUNT).await?;
         preload::auto_rebuild(&place, true).await?;
         let name = "revoke by the timer";
-        let run = self.run(name, &Plan { requests, serials, ..self.plan(Scenario::Revoke) }).await;
+        let run = self.run(name, &Plan { requests: Some(requests), serials, ..self.plan(Scenario::Revoke) }).await;
         preload::auto_rebuild(&self.server.place(), before).await?;
         let run = run?;
-        self.stock.revoked += answered(&self.runs[run].figures);
+        self.stock.revoked += self.runs[run].figures.count();
         self.cpu(name, run, None::<f64>);
         Ok(())
     }
@@ -278,7 +281,7 @@ impl Bench<'_> {
         let OneByOne { latencies_ms, spent } = outcome?;
         let times = latencies_ms.len();
         self.stock.revoked += times as u64 + 1;
-        let list = crl::get(&mut client, MOUNT).await?;
+        let list = client.get(&self.server.place().path("crl")).await?;
         let hash = anchors::micros(3, || digest(&SHA256, &list)) / 1000.0;
         let note = format!(
             "{times} times, {} s of CPU; answered after {} ms; {} MB, whose SHA-256 takes {} ms",
@@ -290,13 +293,13 @@ impl Bench<'_> {
         let revoked = number(preload::count(&mut client, MOUNT, "certs/revoked").await? as f64);
         let name = format!("CRL of {revoked} revoked, one more, CPU");
         let each = spent.map(|seconds| seconds * 1000.0 / times as f64);
-        self.rows.push(Row::new(name, each, CRL_BY_SHA256 * hash, "ms").with(note));
+        self.rows.push(Row::new(name, each, MAX_CRL_SHA256_RATIO * hash, "ms").with(note));
         Ok(())
     }
 
     async fn one_by_one(&self, client: &mut Client, bodies: Vec<Bytes>) -> Result<OneByOne, String> {
         let path = self.server.place().path("revoke");
-        let watched = self.server.watched();
+        let watched = self.server.watched;
         let mut bodies = bodies.into_iter();
         // The first revocation may also cause a CRL build that was due anyway.
         revoke_one(client, &path, bodies.next().unwrap_or_default()).await?;
@@ -322,44 +325,42 @@ impl Bench<'_> {
         let drift = timeline::drift(&figures.samples).map(|drift| drift.abs() * 100.0);
         let note = format!(
             "after {} requests, {}, {} revoked",
-            number(answered(figures) as f64),
+            number(figures.count() as f64),
             self.stored(),
             number(self.stock.revoked as f64)
         );
         let memory = figures.server_mib.map(|mib| mib * 1.048_576);
         let rows = [
-            Row::new("memory after a run", memory, MEMORY_MB, "MB").with(note.clone()).of(figures),
-            Row::new("memory, last quarter by the one before", drift, DRIFT_PERCENT, "%").with(note).of(figures),
+            Row::new("memory after a run", memory, MAX_MEMORY_MB, "MB").with(note.clone()).of(figures),
+            Row::new("memory, last quarter by the one before", drift, MAX_DRIFT_PERCENT, "%").with(note).of(figures),
         ];
         self.rows.extend(rows);
         Ok(())
     }
 
     async fn projects(&mut self) -> Result<(), String> {
-        let own = match &self.args.postgres {
+        let own = match &self.args.launch.postgres {
             Some(_) => None,
             None => {
-                let folder = self.args.data_dir.join("projects");
-                let postgres = Some("auto".as_ref());
-                Some(Started::launch(&Launch { data_dir: &folder, postgres, ..self.args.launch() }).await?)
+                let data_dir = self.args.launch.data_dir.join("projects");
+                let postgres = Some("auto".into());
+                Some(Server::launch(&Launch { data_dir, postgres, ..self.args.launch.clone() }).await?)
             }
         };
-        let size = projects::Size {
-            clients: projects::CLIENTS,
+        let load = ProjectsLoad {
+            many: self.args.projects.unwrap_or(self.args.stored.min(MAX_DEFAULT_PROJECTS)),
+            clients: projects::DEFAULT_CONNECTIONS,
             requests: None,
             seconds: self.args.seconds,
             quiet: self.args.quiet,
         };
-        let server = own.as_ref().unwrap_or(&self.server);
-        let many = self.args.projects.unwrap_or(self.args.stored.min(PROJECTS));
-        let mut all = Vec::new();
-        let there =
-            projects::bounded(server, many, &size, |name, figures| all.push((name.to_owned(), figures))).await?;
-        for (name, figures) in all {
-            let name = format!("projects: {name}");
+        let (there, parts) = load.measure(own.as_ref().unwrap_or(&self.server), true).await?;
+        for part in parts {
+            let name = format!("projects: {}", part.name);
+            let figures = part.figures;
             let run = self.keep(&name, figures, format!("with {} projects", number(there as f64)));
-            self.p99(&name, run, PROJECTS_P99);
-            self.cpu(&name, run, PROJECTS_CPU);
+            self.p99(&name, run, MAX_PROJECTS_P99_MS);
+            self.cpu(&name, run, MAX_PROJECTS_CPU_US);
         }
         Ok(())
     }
@@ -371,7 +372,7 @@ impl Bench<'_> {
         let figures = &self.runs[run].figures;
         let class = figures.classes.first().filter(|_| !figures.failed()).ok_or("sys/live fails")?;
         let cpu_us = figures.per_request(figures.cpu.server).ok_or("the server's CPU time is not known")?;
-        Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
+        Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.latencies.percentile_ms(99.0) })
     }
 }
 
@@ -383,13 +384,9 @@ impl OneByOne {
     }
 }
 
-fn answered(figures: &Figures) -> u64 {
-    figures.classes.iter().map(|class| class.count()).sum()
-}
-
 fn issued(plan: &Plan, figures: &Figures) -> u64 {
     let stores = matches!(plan.scenario, Scenario::Issue | Scenario::Sign | Scenario::Mixed) && !plan.no_store;
-    if stores { answered(figures) } else { 0 }
+    if stores { figures.count() } else { 0 }
 }
 
 async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), String> {
@@ -403,8 +400,8 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
 
 /// Returns the row for token look-up and authorization, from the costs with and without a token in each round. It is
 /// the median of the rounds' differences, because a disturbance of the machine affects both sides of a round.
-fn decision(turns: &[(f64, f64)]) -> Row {
-    let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read).collect()).unwrap_or(f64::NAN);
+fn decision_row(turns: &[(f64, f64)]) -> Row {
+    let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read)).unwrap_or(f64::NAN);
     let with = of(&|turn| turn.0);
     let without = of(&|turn| turn.1);
     let difference = of(&|turn| turn.0 - turn.1);
@@ -414,7 +411,7 @@ fn decision(turns: &[(f64, f64)]) -> Row {
     } else {
         (None, format!("{note}: the measurements vary more than the difference to be measured"))
     };
-    Row::new("token look-up and decision, CPU", measured, DECISION_CPU, "µs").with(note)
+    Row::new("token look-up and decision, CPU", measured, MAX_DECISION_CPU_US, "µs").with(note)
 }
 
 #[cfg(test)]
@@ -426,12 +423,12 @@ mod tests {
     #[test]
     fn decision_is_the_median_difference_or_not_measured() {
         // The machine becomes slower from round to round; the medians of both sides differ by 1.5.
-        let row = decision(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
+        let row = decision_row(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
-        let row = decision(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);
+        let row = decision_row(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(10.0), "missed"));
         for turns in [&[(30.0, 31.0), (30.0, 30.0), (30.0, 28.0)][..], &[]] {
-            let row = decision(turns);
+            let row = decision_row(turns);
             assert_eq!((row.measured, row.verdict()), (None, "not measured"));
         }
     }
@@ -448,15 +445,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revocation_that_did_nothing_is_none() {
+    async fn response_without_a_revocation_time_is_an_error() {
         for (expired, says) in [(false, None), (true, Some("confirms no revocation"))] {
             let double = Double::start(Shape { expired, ..Shape::default() });
             double.hold("pki", 1, 0);
             let target =
                 Target { addr: double.addr.clone(), token: "root".to_owned(), prepared: true, ..Target::default() };
-            let open = target.open(Scenario::Issue).await.unwrap();
-            let mut client = open.place().connect().await.unwrap();
-            let (bodies, _) = preload::to_revoke(&open.place(), 1, None, true).await.unwrap();
+            let server = target.open(Scenario::Issue).await.unwrap();
+            let mut client = server.place().connect().await.unwrap();
+            let (bodies, _) = preload::to_revoke(&server.place(), 1, None, true).await.unwrap();
             let outcome = revoke_one(&mut client, "/v1/pki/revoke", bodies[0].clone()).await;
             assert_eq!(outcome.is_ok(), says.is_none(), "{outcome:?}");
             assert!(says.is_none_or(|says| outcome.unwrap_err().contains(says)));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::drive::Figures;
+use crate::figures::Figures;
 use crate::format::{counts, number};
 
 /// A row of the table.
@@ -43,8 +43,8 @@ impl Row {
         if !figures.failed() {
             return self;
         }
-        let causes = figures.classes.iter().flat_map(|class| &class.errors);
-        Self { note: format!("{}; failed requests: {}", self.note, counts(causes)), failed: true, ..self }
+        let causes = counts(figures.errors());
+        Self { note: format!("{}; failed requests: {causes}", self.note), failed: true, ..self }
     }
 
     pub(super) fn verdict(&self) -> &'static str {
@@ -57,11 +57,10 @@ impl Row {
         }
     }
 
-    pub(super) fn texts(&self) -> Vec<String> {
-        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
-        let measured = text(self.measured);
-        let limit = text(self.limit);
-        vec![self.name.clone(), measured, limit, self.unit.to_owned(), self.verdict().to_owned(), self.note.clone()]
+    /// Returns the figure for the progress of the command.
+    pub(super) fn text(&self) -> String {
+        let measured = self.measured.map_or_else(|| "-".to_owned(), number);
+        format!("{}: {measured} {}, {}", self.name, self.unit, self.verdict())
     }
 
     pub(super) fn json(&self) -> Value {
@@ -71,20 +70,14 @@ impl Row {
 }
 
 /// Returns the numbers of missed rows and of rows that could not be measured.
-pub(super) fn summed(rows: &[Row]) -> (usize, usize) {
+pub(super) fn count_missed(rows: &[Row]) -> (usize, usize) {
     let of = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     (of("missed"), of("not measured"))
-}
-
-pub(super) fn print(row: &Row) {
-    let [name, measured, limit, unit, verdict, note] = &row.texts()[..] else { return };
-    println!("  {verdict:<12}  {name:<52} {measured:>10}  at most {limit:>7} {unit:<14}  {note}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drive::Answered;
 
     #[test]
     fn row_verdict_is_held_up_to_its_limit_and_missed_above() {
@@ -93,15 +86,14 @@ mod tests {
         assert_eq!(Row::new("a", Option::<f64>::None, 10.0, "ms").verdict(), "not measured");
         assert_eq!(Row::new("a", 10.0, None::<f64>, "ms").verdict(), "no limit");
         let rows = [Row::new("a", 2.0, 1.0, ""), Row::new("b", 1.0, 1.0, ""), Row::not_measured("c", "why".to_owned())];
-        assert_eq!(summed(&rows), (1, 1));
-        assert_eq!(rows[2].texts(), ["c", "-", "-", "", "not measured", "why"]);
+        assert_eq!(count_missed(&rows), (1, 1));
+        assert_eq!((&rows[2].json()["verdict"], &rows[2].json()["note"]), (&json!("not measured"), &json!("why")));
     }
 
     #[test]
     fn row_with_errors_is_missed_regardless_of_its_value() {
-        let mut class = Answered { errors: [("503".to_owned(), 4)].into(), ..Answered::default() };
-        class.latencies.record(5);
-        let figures = Figures { classes: vec![class], ..Figures::default() };
+        let mut figures = Figures::of_counts(&[1]);
+        figures.classes[0].errors = [("503".to_owned(), 4)].into();
         let row = Row::new("a", 1.0, 10.0, "ms").of(&figures);
         assert_eq!(row.verdict(), "missed");
         assert!(row.note.contains("4 × 503"), "{}", row.note);

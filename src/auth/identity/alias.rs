@@ -83,7 +83,7 @@ impl Auth {
         alias.custom_metadata = change.custom_metadata.clone().unwrap_or_default();
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        self.entities.change(&entity);
+        self.entities.mark_changed(&entity);
         stored.map(|_| alias)
     }
 
@@ -120,8 +120,8 @@ impl Auth {
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
         // Also after an error, because the write may be stored.
-        self.entities.change(&known.entity);
-        self.entities.change(&alias.entity);
+        self.entities.mark_changed(&known.entity);
+        self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))
     }
 
@@ -141,7 +141,7 @@ impl Auth {
     pub async fn alias_delete(&self, id: &str) -> Result<bool> {
         let Some(alias) = self.alias(id).await? else { return Ok(false) };
         let dropped = self.store.commit(vec![AuthWrite::AliasDelete(id.to_owned())]).await;
-        self.entities.change(&alias.entity);
+        self.entities.mark_changed(&alias.entity);
         Ok(dropped? == [AuthOutcome::Done])
     }
 
@@ -162,8 +162,8 @@ fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> 
     if entity.kept_until.is_none() {
         return Ok(Vec::new());
     }
-    let kept = Entity { kept_until: None, version: entity.version + 1, updated_at: now, ..entity.clone() };
-    Ok(vec![AuthWrite::EntityPut(kept.row()?)])
+    let permanent = Entity { kept_until: None, version: entity.version + 1, updated_at: now, ..entity.clone() };
+    Ok(vec![AuthWrite::EntityPut(permanent.row()?)])
 }
 
 impl AliasChange {

@@ -105,7 +105,7 @@ impl EntityCache {
     }
 
     /// Marks an entity as changed, or possibly changed, and removes it.
-    pub(super) fn change(&self, id: &str) {
+    pub(super) fn mark_changed(&self, id: &str) {
         let mut inner = self.lock();
         inner.epoch += 1;
         if let Some(known) = inner.by_id.remove(id) {
@@ -176,7 +176,7 @@ mod tests {
         let first = entities.put(named("a"), START, entities.epoch());
         let second = entities.put(named("a"), START + Duration::from_millis(600), entities.epoch());
         let epoch = entities.epoch();
-        entities.change("id");
+        entities.mark_changed("id");
         assert!(first.is_changed() && second.is_changed());
         assert!(entities.by_id("id", START).is_none());
         // The read began before the change and ended after it.

@@ -115,7 +115,7 @@ impl Auth {
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
         // Also after an error, because the write may be stored.
-        self.entities.change(&entity.id);
+        self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }
 
@@ -132,7 +132,7 @@ impl Auth {
             },
         };
         let dropped = self.store.commit(vec![AuthWrite::EntityDelete(id.clone())]).await;
-        self.entities.change(&id);
+        self.entities.mark_changed(&id);
         Ok(dropped? == [AuthOutcome::Done])
     }
 }
@@ -156,7 +156,7 @@ fn validate_entity_policies(names: Vec<String>) -> Result<Vec<String>> {
     }
 }
 
-pub(super) fn check_metadata(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+pub(in crate::auth) fn check_metadata(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if pairs.len() > METADATA_LIMITS.0 || bytes > METADATA_LIMITS.1 {
         return Err(Error::invalid(format!(

@@ -69,8 +69,8 @@ impl Auth {
             return Ok(self.entities.put(entity, now, epoch));
         };
         let known = require_enabled(known)?;
-        let kept = is_retained(&known, now);
-        if !kept {
+        let retained = is_retained(&known, now);
+        if !retained {
             let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
                 return Err(Error::new(Kind::Conflict, "the entity no longer exists"));
@@ -86,10 +86,10 @@ impl Auth {
                 stored => drop(stored?),
             }
         }
-        if kept && alias.is_none() {
+        if retained && alias.is_none() {
             return Ok(known);
         }
-        self.entities.change(&known.id);
+        self.entities.mark_changed(&known.id);
         let again =
             self.read_entity(by).await?.ok_or_else(|| Error::new(Kind::Conflict, "the entity no longer exists"))?;
         require_enabled(again)
@@ -104,7 +104,7 @@ impl Auth {
             // Twice as long as requested, so that not every such token causes a write.
             let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
             self.store.commit(vec![AuthWrite::EntityPostpone { id: entity.id.clone(), until }]).await?;
-            self.entities.change(&entity.id);
+            self.entities.mark_changed(&entity.id);
         }
         Ok(())
     }

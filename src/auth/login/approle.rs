@@ -1,8 +1,8 @@
 //! The authentication method `approle`: machines present a role id and a secret id.
 //!
-//! A role defines the tokens; its role id names it at logins and is unique within the mount. Secret ids are generated
-//! or chosen, each with its own expiry, number of uses and networks. A role may have many of them, so each is a row,
-//! found by a keyed hash; the text is not stored.
+//! A role has the settings of the tokens. A login names it by its role id, which is unique within the mount. The server
+//! or the operator chooses the text of a secret id; each has its own expiry, number of uses and networks. A role may
+//! have many secret ids, so each is a row, found by a keyed hash of the text, which is not stored.
 
 mod login;
 mod method;

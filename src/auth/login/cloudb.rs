@@ -15,7 +15,6 @@ mod login;
 mod method;
 mod proof;
 mod provider;
-mod refusal;
 mod request;
 mod resources;
 mod role;
@@ -24,7 +23,7 @@ mod rotation;
 mod settings;
 
 pub(crate) use self::bounds::Bounds;
-pub(crate) use self::config::{CloudbConfig, CloudbConfigChange};
+pub(crate) use self::config::{CloudbConfig, MAX_CONFIG_TEXT_BYTES};
 pub(crate) use self::login::log_in;
 pub(crate) use self::method::CloudbMethod;
 pub(crate) use self::request::LoginRequest;

@@ -25,7 +25,7 @@ impl<M: AuthMethod> MethodMount<M> {
     /// again after a conflict with another node.
     ///
     /// # Errors
-    /// As `merge` and [`AuthMethod::make`]; store errors.
+    /// As `merge` and [`AuthMethod::derive`]; store errors.
     pub(crate) async fn write_config(
         &self,
         merge: impl Fn(Option<&M::Config>) -> Result<(M::Config, Warnings)>,

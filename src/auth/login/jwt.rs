@@ -10,6 +10,6 @@ mod login;
 mod method;
 mod role;
 
-pub(crate) use self::config::{JwtConfig, KeySource};
+pub(crate) use self::config::{JwtConfig, KeySource, KeySourceFields};
 pub(crate) use self::method::JwtMethod;
 pub(crate) use self::role::{BoundClaims, JwtRole};

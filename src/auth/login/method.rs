@@ -21,17 +21,17 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     type Config: Serialize + DeserializeOwned + Send + Sync + 'static;
     type Role: MethodRole;
     /// State derived from configuration and roles after each change: indexes, parsed keys, caches.
-    type Made: Send + Sync + 'static;
+    type Derived: Send + Sync + 'static;
 
-    /// Derives the state. May reuse parts of the view `before`.
+    /// Derives the state. Parts of the view `before` may be reused.
     ///
     /// # Errors
     /// `Invalid` for unusable configuration or roles; the change is then rejected.
-    fn make(
+    fn derive(
         config: Option<&Self::Config>,
         roles: &Roles<Self::Role>,
         before: Option<&MethodView<Self>>,
-    ) -> Result<Self::Made>;
+    ) -> Result<Self::Derived>;
 
     /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
     /// the change; `None` if it does not exist.
@@ -54,7 +54,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
 pub(crate) struct MethodView<M: AuthMethod> {
     pub(super) config: Option<Versioned<M::Config>>,
     pub(super) roles: Roles<M::Role>,
-    made: M::Made,
+    derived: M::Derived,
 }
 
 impl<M: AuthMethod> MethodView<M> {
@@ -85,8 +85,8 @@ impl<M: AuthMethod> MethodView<M> {
     }
 
     fn new(config: Option<Versioned<M::Config>>, roles: Roles<M::Role>, before: Option<&Self>) -> Result<Self> {
-        let made = M::make(config.as_ref().map(|config| &*config.value), &roles, before)?;
-        Ok(Self { config, roles, made })
+        let derived = M::derive(config.as_ref().map(|config| &*config.value), &roles, before)?;
+        Ok(Self { config, roles, derived })
     }
 
     /// The configuration; `None` if none was written.
@@ -100,8 +100,8 @@ impl<M: AuthMethod> MethodView<M> {
     }
 
     /// The derived state.
-    pub(crate) fn made(&self) -> &M::Made {
-        &self.made
+    pub(crate) fn derived(&self) -> &M::Derived {
+        &self.derived
     }
 
     pub(super) fn terms(&self, role: &str) -> Option<TokenTerms> {

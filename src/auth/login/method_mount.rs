@@ -87,8 +87,8 @@ impl<M: AuthMethod> MethodMount<M> {
                 self.reload_locked().await?;
             }
             let mut planned = plan(&self.view());
-            let taken = |error: &Error| error.kind() == Kind::Conflict;
-            if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(taken) {
+            let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
+            if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(is_conflict) {
                 self.reload_locked().await?;
                 planned = plan(&self.view());
             }

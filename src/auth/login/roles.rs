@@ -23,7 +23,7 @@ impl<M: AuthMethod> MethodMount<M> {
             let known = view.roles.stored(&name);
             let (role, warnings) = merge(view, known.map(|known| &*known.value))?;
             if known.is_none() && view.roles.len() >= MAX_ROLES {
-                return Err(Error::invalid(format!("role: an auth method has at most {MAX_ROLES}")));
+                return Err(Error::invalid(format!("role: limit of {MAX_ROLES} roles reached; delete a role first")));
             }
             let body = serde_json::to_vec(&role).map_err(Error::internal)?;
             let version = known.map_or(0, |known| known.version);

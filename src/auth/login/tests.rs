@@ -7,7 +7,8 @@ use super::approle::AppRoleMethod;
 use super::approle::role::AppRole;
 use super::method_mount::{AnyMethodMount as _, MethodMount};
 use crate::auth::Auth;
-use crate::auth::memory::MemoryAuthStore;
+use crate::auth::store::AuthStore as _;
+use crate::auth::tests::{TEST_MOUNT, TestStore};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Kind, Result, Warnings};
@@ -16,15 +17,15 @@ use crate::secret::Secret;
 
 type Node = MethodMount<AppRoleMethod>;
 
-fn two() -> (Node, Node, Arc<MemoryAuthStore>) {
-    let store = Arc::new(MemoryAuthStore::default());
-    let node = || Node::new(MountId(1), store.clone()).unwrap();
+async fn two_nodes() -> (Node, Node, Arc<TestStore>) {
+    let store = TestStore::open(&Clock::system()).await;
+    let node = || Node::new(TEST_MOUNT, store.clone()).unwrap();
     (node(), node(), store)
 }
 
 async fn write(node: &Node, name: &str, change: impl Fn(&mut AppRole)) -> Result<Warnings> {
     let merge = |stored: Option<&AppRole>| {
-        let mut role = stored.cloned().unwrap_or_else(AppRole::new);
+        let mut role = stored.cloned().unwrap_or_default();
         change(&mut role);
         Ok((role, Warnings::default()))
     };
@@ -37,7 +38,7 @@ fn uses(node: &Node, name: &str) -> Option<u32> {
 
 #[tokio::test]
 async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
-    let (a, b, _) = two();
+    let (a, b, _) = two_nodes().await;
     write(&a, "Web", |role| role.secret_id_num_uses = 1).await.unwrap();
     write(&b, "wEB", |role| role.secret_id_ttl = Duration::from_secs(60)).await.unwrap();
     write(&a, "web", |role| role.bind_secret_id = true).await.unwrap();
@@ -49,32 +50,35 @@ async fn changes_of_two_nodes_are_merged_and_none_is_lost() {
 
 #[tokio::test]
 async fn role_unknown_to_this_node_is_deleted() {
-    let (a, b, store) = two();
+    let (a, b, store) = two_nodes().await;
     write(&a, "web", |_| ()).await.unwrap();
+    let number = a.number_of("web").unwrap();
     assert!(b.view().roles().get("web").is_none());
     assert!(b.delete_role("web").await.unwrap());
     assert!(!a.delete_role("web").await.unwrap(), "it is gone");
     assert!(a.view().roles().get("web").is_none());
-    assert!(store.state().documents.is_empty(), "its role id too");
-    assert_eq!(store.state().ended_roles.len(), 1);
+    for kind in ["role", "role-id"] {
+        assert!(store.documents_of(TEST_MOUNT, kind).await.unwrap().is_empty(), "{kind}");
+    }
+    assert!(!store.secret_id_role_exists(TEST_MOUNT, number).await.unwrap());
 }
 
 #[tokio::test]
 async fn role_id_is_unique_across_nodes() {
-    let (a, b, _) = two();
+    let (a, b, _) = two_nodes().await;
     write(&a, "one", |role| role.set_role_id("taken").unwrap()).await.unwrap();
     let refusal = write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap_err();
     assert_eq!((refusal.kind(), refusal.text()), (Kind::Invalid, "role_id already in use"));
     write(&a, "one", |role| role.set_role_id("free").unwrap()).await.unwrap();
     write(&b, "other", |role| role.set_role_id("taken").unwrap()).await.unwrap();
-    assert_eq!((b.view().made().name("taken"), b.view().made().name("free")), (Some("other"), Some("one")));
+    assert_eq!((b.view().derived().name("taken"), b.view().derived().name("free")), (Some("other"), Some("one")));
 }
 
 #[tokio::test]
 async fn stored_roles_load_after_restart_and_none_after_close() {
-    let (a, _, store) = two();
+    let (a, _, store) = two_nodes().await;
     write(&a, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
-    let again = Node::new(MountId(1), store.clone()).unwrap();
+    let again = Node::new(TEST_MOUNT, store.clone()).unwrap();
     again.reload().await.unwrap();
     assert_eq!(uses(&again, "web"), Some(3));
     assert!(again.terms("web").is_some() && again.terms("other").is_none());
@@ -87,14 +91,14 @@ async fn stored_roles_load_after_restart_and_none_after_close() {
 
 #[tokio::test]
 async fn view_stays_during_an_outage_and_catches_up_afterwards() {
-    let (a, b, store) = two();
+    let (a, b, store) = two_nodes().await;
     write(&a, "web", |role| role.secret_id_num_uses = 1).await.unwrap();
     b.reload().await.unwrap();
-    store.state().fail = true;
+    store.switch_off(true);
     assert_eq!(write(&a, "web", |role| role.secret_id_num_uses = 2).await.unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(uses(&a, "web"), Some(1));
     assert_eq!(a.catch_up().await.unwrap_err().kind(), Kind::Unavailable);
-    store.state().fail = false;
+    store.switch_off(false);
     write(&b, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
     a.catch_up().await.unwrap();
     assert_eq!(uses(&a, "web"), Some(3), "it was behind");
@@ -105,16 +109,17 @@ async fn view_stays_during_an_outage_and_catches_up_afterwards() {
 
 #[tokio::test]
 async fn login_with_unknown_role_id_performs_the_same_lookups() {
-    let (node, _, store) = two();
+    let (node, _, store) = two_nodes().await;
     write(&node, "web", |role| role.set_role_id("web-id").unwrap()).await.unwrap();
     let auth = Auth::open(store.clone(), Clock::system()).await.unwrap();
     let fields = Fields::parse(br#"{"type":"approle"}"#).unwrap();
     let mount = auth.auth_enable("approle", &fields, None).await.unwrap();
     let refusal = async |role_id: &str, secret_id: Option<&str>| {
-        let before = store.state().secret_id_lookups;
+        let before = store.calls("secret_id");
         let secret_id = secret_id.map(Secret::new);
-        let refused = node.enter(mount.clone(), role_id, secret_id, None, Clock::system().now()).await.err().unwrap();
-        (refused.text().to_owned(), store.state().secret_id_lookups - before)
+        let refused =
+            node.authenticate(mount.clone(), role_id, secret_id, None, Clock::system().now()).await.err().unwrap();
+        (refused.text().to_owned(), store.calls("secret_id") - before)
     };
     let long = "x".repeat(5_000);
     for (secret_id, lookups) in [(Some("wrong"), 1), (Some(" "), 0), (Some(&long[..]), 0), (None, 0)] {

@@ -1,12 +1,10 @@
 //! Verification of signed tokens of other systems (JWT, RFC 7519).
 //!
-//! A method creates one [`Verifier`] per write of its configuration. The steps are: format ([`Jwt::parse`]), header,
+//! A method creates one [`Verifier`] per write of its configuration. The steps are: format ([`parse_jwt`]), header,
 //! keys, signature, claims. A token with a rejected header causes no request, and references to keys inside a token are
 //! ignored. A malformed token is `Invalid`, a rejected one `Forbidden`; keys that cannot be fetched are `Unavailable`.
 
-mod algorithm;
 mod cache;
-mod json;
 mod keys;
 mod rules;
 mod source;
@@ -14,15 +12,15 @@ mod token;
 
 use std::sync::Arc;
 
-pub(in crate::auth) use self::algorithm::JwtAlgorithm;
 use self::cache::KeySetCache;
 use self::keys::{KeySet, SignatureOutcome};
-use self::rules::forbidden;
-pub(in crate::auth) use self::rules::{JwtRules, JwtTimeRules, VerifiedClaims};
+pub(in crate::auth) use self::rules::{JwtRules, JwtTimeRules, VerifiedClaims, forbidden};
 pub(in crate::auth) use self::source::{DiscoveryCheck, DiscoveryDocument, KeySetSource};
-pub(in crate::auth) use self::token::Jwt;
+use self::token::JwtHeader;
+pub(in crate::auth) use self::token::parse_jwt;
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::jose::CompactJws;
 use crate::outbound::Outbound;
 
 /// Verifies the tokens of one issuer.
@@ -62,7 +60,7 @@ impl Verifier {
     pub(in crate::auth) async fn check(&self) -> Result<()> {
         match &self.keys {
             VerifierKeys::Configured(_) => Ok(()),
-            VerifierKeys::Published(cache) => cache.usable().await.map(drop),
+            VerifierKeys::Published(cache) => cache.usable_keys().await.map(drop),
         }
     }
 
@@ -70,12 +68,12 @@ impl Verifier {
     ///
     /// # Errors
     /// `Forbidden` for a rejected token, `Unavailable` when keys cannot be fetched.
-    pub(in crate::auth) async fn verify(&self, token: &Jwt<'_>, rules: &JwtRules<'_>) -> Result<VerifiedClaims> {
-        let header = token.header(rules)?;
+    pub(in crate::auth) async fn verify(&self, token: &CompactJws<'_>, rules: &JwtRules<'_>) -> Result<VerifiedClaims> {
+        let header = JwtHeader::of(token, rules)?;
         let (outcome, issuer) = match &self.keys {
             VerifierKeys::Configured(keys) => (keys.verify(token, &header, false), None),
             VerifierKeys::Published(cache) => {
-                let mut cached = cache.usable().await?;
+                let mut cached = cache.usable_keys().await?;
                 let mut outcome = cached.keys.verify(token, &header, rules.needs_kid);
                 if outcome != SignatureOutcome::Verified {
                     // The issuer may have rotated its keys.
@@ -97,7 +95,7 @@ impl Verifier {
             SignatureOutcome::Wrong => return Err(forbidden("the token's signature is wrong")),
             SignatureOutcome::NoKey => return Err(forbidden("the token is signed with a key that is not known")),
         }
-        let claims = token.claims().ok_or_else(|| forbidden("the token's claims are not understood"))?;
+        let claims = token.payload().ok_or_else(|| forbidden("the token's claims are not understood"))?;
         VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

@@ -5,10 +5,13 @@
 
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+
 use super::settings::MAX_DESCRIPTION_BYTES;
 use super::{Mount, MountClass, MountKind, MountTable};
 use crate::auth::Auth;
-use crate::auth::store::AuthWrite;
+use crate::auth::store::{AuthStore, AuthWrite, config_document, config_write};
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
@@ -79,11 +82,11 @@ impl Auth {
         &self,
         path: String,
         (kind, known_as): (MountKind, Option<&str>),
-        family: MountClass,
+        class: MountClass,
         fields: &Fields,
     ) -> Result<Arc<Mount>> {
         match kind.class() {
-            own if own == family => {}
+            own if own == class => {}
             MountClass::BuiltIn => {
                 return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.name())));
             }
@@ -202,12 +205,9 @@ impl Auth {
         unit: Vec<AuthWrite>,
         then: impl FnOnce(&MountTable) -> MountTable,
     ) -> Result<()> {
-        let Err(error) = self.store.commit(unit).await else {
-            self.publish_mounts(then(&self.mounts.load()));
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        self.commit_or_recheck(unit).await?;
+        self.publish_mounts(then(&self.mounts.load()));
+        Ok(())
     }
 
     /// Returns the paths of the mounts whose stored list contains a managed key, and a write that fails with `Conflict`
@@ -226,10 +226,8 @@ impl Auth {
     /// Returns the write that every change with a global order includes. Nodes that enable different mounts
     /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
     pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
-        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: ORDER_DOCUMENT.to_owned() };
-        let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
-        let expected = known.map_or(0, |document| document.version);
-        Ok(DocumentWrite { key, expected, body: Some(b"{}".to_vec()) })
+        let (_, expected) = config_document::<IgnoredAny>(&*self.store, ORDER_DOCUMENT).await?;
+        config_write(ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
     /// Reads a mount and its version from the store. Version 0 is a built-in mount that was never tuned.
@@ -267,7 +265,7 @@ pub(crate) fn register_names(table: &MountTable) {
 }
 
 /// Reads the stored mounts.
-pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<MountTable> {
+pub(crate) async fn load(store: &dyn AuthStore) -> Result<MountTable> {
     let documents = store.documents(MOUNT_KIND).await?;
     Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
 }
@@ -307,7 +305,7 @@ fn parse_kind(fields: &Fields) -> Result<MountKind> {
 fn parse_nested(fields: &Fields, name: &str) -> Result<Fields> {
     match fields.value(name) {
         None => Ok(Fields::default()),
-        Some(object @ serde_json::Value::Object(_)) => Fields::parse(object.to_string().as_bytes()),
+        Some(object @ Value::Object(_)) => Fields::parse(object.to_string().as_bytes()),
         Some(_) => Err(Error::invalid(format!("{name}: must be an object"))),
     }
 }
@@ -334,14 +332,13 @@ fn no_mount_error(path: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
-    use crate::auth::store::AuthStore as _;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use crate::error::Kind;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>) {
-        let store = Arc::new(MemoryAuthStore::default());
+    async fn auth() -> (Arc<Auth>, Arc<TestStore>) {
+        let store = TestStore::open(&Clock::system()).await;
         (Auth::open(store.clone(), Clock::system()).await.unwrap(), store)
     }
 
@@ -489,10 +486,10 @@ mod tests {
     async fn disabled_mount_is_removed_from_table_and_storage() {
         let (auth, store) = auth().await;
         let mount = pki(&auth, json!({})).await.unwrap();
-        assert_eq!(store.state().mounts, [mount.id]);
+        assert!(store.has_mount(mount.id).await);
         let other = Auth::open(store.clone(), Clock::system()).await.unwrap();
         assert_eq!(auth.mount_disable("pki/").await.unwrap().unwrap().id, mount.id);
-        assert!(store.state().mounts.is_empty() && auth.mounts().get("pki").is_none());
+        assert!(!store.has_mount(mount.id).await && auth.mounts().get("pki").is_none());
         assert!(other.mounts().get("pki").is_some());
         other.reload().await.unwrap();
         assert!(other.mounts().get("pki").is_none());

@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::change::{RESERVED_PATHS, canonical_path, check_path_free, mount_document, mount_key};
 use super::{Mount, MountTable};
 use crate::auth::Auth;
-use crate::auth::store::AuthWrite;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
+use crate::auth::store::{AuthWrite, config_document, config_write};
+use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-const CONFIG_KIND: &str = "config";
 const MOVES_DOCUMENT: &str = "mount-moves";
 /// Maximum number of moves in that document.
 const MAX_RECORDED_MOVES: usize = 64;
@@ -63,12 +62,12 @@ impl Auth {
                 )));
             }
             let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };
-            let made = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
+            let completed = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
             let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
-            let writes = [delete, mount_document(&moved, 0)?, order, self.with_move(&made).await?];
+            let writes = [delete, mount_document(&moved, 0)?, order, self.record_move_write(&completed).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
             self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
-            Ok(made)
+            Ok(completed)
         };
         retry_on_conflict(format_args!("path {from}"), attempt).await
     }
@@ -77,30 +76,22 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn mount_moved(&self, id: &str) -> Result<Option<MountMove>> {
-        Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
+    pub async fn completed_move(&self, id: &str) -> Result<Option<MountMove>> {
+        Ok(self.moves().await?.0.into_iter().find(|completed| completed.id == id))
     }
 
     /// Returns the last moves, oldest first, and the version of their document.
     async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
-        let documents = self.store.documents(CONFIG_KIND).await?;
-        let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
-            return Ok((Vec::new(), 0));
-        };
-        Ok((document.parse()?, document.version))
+        let (moves, version) = config_document(&*self.store, MOVES_DOCUMENT).await?;
+        Ok((moves.unwrap_or_default(), version))
     }
 
-    async fn with_move(&self, made: &MountMove) -> Result<DocumentWrite> {
+    async fn record_move_write(&self, completed: &MountMove) -> Result<DocumentWrite> {
         let (mut moves, expected) = self.moves().await?;
-        moves.push(made.clone());
+        moves.push(completed.clone());
         moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
-        let body = serde_json::to_vec(&moves).map_err(Error::internal)?;
-        Ok(DocumentWrite { key: moves_key(), expected, body: Some(body) })
+        config_write(MOVES_DOCUMENT, expected, Some(&moves))
     }
-}
-
-fn moves_key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: MOVES_DOCUMENT.to_owned() }
 }
 
 /// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.
@@ -126,13 +117,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
+    use crate::auth::tests::TestStore;
     use crate::clock::Clock;
     use crate::error::Kind;
     use crate::fields::Fields;
 
     async fn auth() -> Arc<Auth> {
-        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
+        let auth = Auth::open(TestStore::open(&Clock::system()).await, Clock::system()).await.unwrap();
         for path in ["pki", "team/ca"] {
             let fields = json!({ "type": "pki", "description": path });
             auth.mount_enable(path, &Fields::parse(fields.to_string().as_bytes()).unwrap()).await.unwrap();
@@ -152,8 +143,8 @@ mod tests {
         let after = mounts.get("pki/below").unwrap();
         assert_eq!(**after, Mount { path: "pki/below/".to_owned(), former_paths: vec!["pki/".to_owned()], ..before });
         assert_eq!(mounts.by_id(after.id).unwrap().path, "pki/below/");
-        assert_eq!(auth.mount_moved(&made.id).await.unwrap(), Some(made));
-        assert_eq!(auth.mount_moved("none").await.unwrap(), None);
+        assert_eq!(auth.completed_move(&made.id).await.unwrap(), Some(made));
+        assert_eq!(auth.completed_move("none").await.unwrap(), None);
         auth.mount_move("pki/below", "pki").await.unwrap();
         assert!(auth.mounts().get("pki").is_some());
     }
@@ -191,7 +182,7 @@ mod tests {
             auth.mount_move("b", "a").await.unwrap();
             auth.mount_move("a", "b").await.unwrap();
         }
-        assert_eq!(auth.mount_moved(&first.id).await.unwrap(), None);
+        assert_eq!(auth.completed_move(&first.id).await.unwrap(), None);
         assert_eq!(auth.moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
     }
 }

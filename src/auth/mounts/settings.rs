@@ -8,7 +8,7 @@ use super::{Mount, SYSTEM_TTL};
 use crate::auth::policy::lower;
 use crate::clock::{format_duration, parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
-use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN, Resource as _};
 
 /// Request headers that carry a credential, which are never passed to an engine.
 const CREDENTIAL_HEADERS: [&str; 6] =
@@ -16,7 +16,7 @@ const CREDENTIAL_HEADERS: [&str; 6] =
 
 pub(super) const MAX_DESCRIPTION_BYTES: usize = 4_096;
 /// Limits on one list of names of a mount.
-const NAME_LIST_LIMITS: ListLimit = ListLimit::new(256, MAX_NAME_LEN);
+pub(super) const NAME_LIST_LIMITS: ListLimit = ListLimit::new(256, MAX_NAME_LEN);
 /// Limits on the options of a mount.
 const OPTION_LIMITS: ListLimit = ListLimit::new(64, 1_024);
 
@@ -45,17 +45,7 @@ impl Mount {
                 *to = word;
             }
         }
-        for (name, to) in [
-            ("allowed_managed_keys", &mut self.allowed_managed_keys),
-            ("audit_non_hmac_request_keys", &mut self.audit_non_hmac_request_keys),
-            ("audit_non_hmac_response_keys", &mut self.audit_non_hmac_response_keys),
-            ("passthrough_request_headers", &mut self.passthrough_request_headers),
-            ("allowed_response_headers", &mut self.allowed_response_headers),
-        ] {
-            if let Some(list) = fields.list_within(name, NAME_LIST_LIMITS)? {
-                *to = list;
-            }
-        }
+        self.merge_lists(fields)?;
         // Managed keys are stored under names in lower case.
         self.allowed_managed_keys.iter_mut().for_each(|name| *name = lower(name).into_owned());
         let mut listed = HashSet::new();

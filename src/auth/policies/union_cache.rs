@@ -68,15 +68,15 @@ impl UnionCache {
     }
 
     /// Caches a union if it is not too large.
-    pub(super) fn keep(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
-        let (acl, emptied) = self.table(&key).keep(key, acl);
+    pub(super) fn insert(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
+        let (acl, emptied) = self.table(&key).insert(key, acl);
         if emptied {
             self.emptied.store(true, Ordering::Relaxed);
         }
         acl
     }
 
-    pub(super) fn was_emptied(&self) -> bool {
+    pub(super) fn take_emptied_flag(&self) -> bool {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 }
@@ -96,7 +96,7 @@ impl UnionTable {
     }
 
     /// Caches a union. Returns `true` if this emptied the table.
-    fn keep(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
+    fn insert(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
         let (acl, weight) = (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.weight() + key.weight());
         let mut state = self.lock();
         if let Some((key, before)) = state.unions.remove_entry(&key) {
@@ -148,20 +148,20 @@ mod tests {
     fn union_table_limits_its_entries_and_bytes() {
         let table = UnionTable::new(3);
         for n in 0..3 {
-            assert!(!table.keep(key(n), weighing(10)).1);
-            assert!(!table.keep(key(n), weighing(10)).1, "in its own place");
+            assert!(!table.insert(key(n), weighing(10)).1);
+            assert!(!table.insert(key(n), weighing(10)).1, "in its own place");
         }
         assert!((0..3).all(|n| table.get(&key(n), NOW).is_some()));
-        assert!(table.keep(key(3), weighing(10)).1);
+        assert!(table.insert(key(3), weighing(10)).1);
         assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
         let table = UnionTable::new(usize::MAX);
         let large = || weighing(400_000);
         let fit = MAX_TABLE_BYTES / (large().weight() + key(0).weight());
         for n in 0..fit {
-            table.keep(key(n), large());
+            table.insert(key(n), large());
         }
         assert_eq!(table.lock().unions.len(), fit);
-        table.keep(key(fit), large());
+        table.insert(key(fit), large());
         let state = table.lock();
         assert_eq!((state.unions.len(), state.weight), (1, large().weight() + key(fit).weight()));
     }

@@ -168,7 +168,7 @@ impl NameSegments {
     }
 }
 
-/// `true` if the canonical spelling of a rule's path can differ from the path.
+/// `true` if one of the canonical spellings ([`Spelling::ALL`]) changes the path of a rule.
 pub(super) fn may_change(rule: &str) -> bool {
     rule.split('/').any(|segment| {
         segment != "+" && Spelling::ALL.iter().any(|spelling| *spelling.canonical_in_rule(segment) != *segment)

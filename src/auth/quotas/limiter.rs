@@ -95,28 +95,28 @@ impl Limiter {
     pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
         let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = buckets.rotate(&self.terms, now);
+        let dropped = buckets.rotate(&self.terms, now);
         let (network, known) = buckets.find(client, &self.slots);
         let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
-        let taken = bucket.take(&self.terms, now, network == client);
+        let decision = bucket.take(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
         drop(buckets);
-        self.release(gone);
-        taken
+        self.release(dropped);
+        decision
     }
 
     /// Drops idle buckets if there are no requests that would do so.
-    pub(super) fn forget(&self, now: Time) {
-        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
-        self.release(gone);
+    pub(super) fn drop_idle_buckets(&self, now: Time) {
+        let dropped = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).rotate(&self.terms, to_micros(now));
+        self.release(dropped);
     }
 
     /// Releases the slots of dropped buckets. No request waits for the release of many.
-    fn release(&self, gone: Option<[BucketGeneration; 2]>) {
-        let Some(gone) = gone else { return };
+    fn release(&self, dropped: Option<[BucketGeneration; 2]>) {
+        let Some(dropped) = dropped else { return };
         let slots = Arc::clone(&self.slots);
-        let many = gone.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
-        let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| slots.release(*network));
+        let many = dropped.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
+        let work = move || dropped.iter().flat_map(HashMap::keys).for_each(|network| slots.release(*network));
         if many { drop(std::thread::spawn(work)) } else { work() }
     }
 }
@@ -327,12 +327,12 @@ mod tests {
         };
         let first = flooded();
         assert!(slots.taken() > 400);
-        first.forget(after(9_000));
+        first.drop_idle_buckets(after(9_000));
         assert!(slots.taken() > 400);
-        first.forget(after(20_000));
+        first.drop_idle_buckets(after(20_000));
         assert_eq!(slots.taken(), 0);
         let second = flooded();
-        second.forget(after(10_000));
+        second.drop_idle_buckets(after(10_000));
         assert!(slots.taken() > 400, "they may have asked a moment ago");
         drop(second);
         assert_eq!(slots.taken(), 0);

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::auth::mounts::{Mount, MountClass, MountKind};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
-use crate::fields::{ListLimit, resource};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN, resource};
 
 /// Paths exempt by default, which an operator needs when all other requests are rejected.
 const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
@@ -49,23 +50,6 @@ pub(super) struct RateLimit {
     pub(super) inheritable: bool,
 }
 
-/// A change of a quota; `None` keeps a value.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RateLimitChange {
-    /// A mount, or a path below one, perhaps with a final `*`; empty for all requests of the secrets service.
-    pub path: Option<String>,
-    /// A role of the mount; empty for any.
-    pub role: Option<String>,
-    /// Requests per interval.
-    pub rate: Option<f64>,
-    /// Whole seconds; zero means one second.
-    pub interval: Option<Duration>,
-    /// Time for which a client over its limit is rejected, in whole seconds.
-    pub block_interval: Option<Duration>,
-    /// Without effect; stored and returned.
-    pub inheritable: Option<bool>,
-}
-
 resource! {
     /// Settings of all quotas.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,34 +85,35 @@ fn covers(exempt: &str, path: &str) -> bool {
 }
 
 impl RateLimit {
-    /// Applies a change. `mount` is the mount that the path of the change leads to, and the rest of the path.
+    /// Applies the given fields; absent fields change nothing. `mount` is the mount of the field `path`, and the rest
+    /// of that path.
     ///
     /// # Errors
     /// `Invalid` with the field and its rule.
-    pub(super) fn merged(&self, change: &RateLimitChange, mount: Option<(&Mount, &str)>) -> Result<Self> {
+    pub(super) fn merged(&self, fields: &Fields, mount: Option<(&Mount, &str)>) -> Result<Self> {
         let mut rule = self.clone();
-        if change.path.is_some() {
+        if fields.has("path") {
             rule.scope.mount = mount.map(|(mount, _)| mount.accessor.clone());
             rule.scope.below = mount.map(|(_, below)| below.to_owned()).unwrap_or_default();
             rule.inheritable = mount.is_none();
         }
-        if let Some(role) = &change.role {
-            rule.scope.role.clone_from(role);
+        if let Some(role) = fields.text_within("role", MAX_NAME_LEN)? {
+            rule.scope.role = role;
         }
-        if let Some(rate) = change.rate {
-            rule.rate = rate;
+        if let Some(rate) = fields.value("rate") {
+            rule.rate = parse_rate(rate)?;
         }
         if !(rule.rate.is_finite() && rule.rate > 0.0) {
-            return Err(Error::invalid("'rate' is invalid"));
+            return Err(invalid_rate());
         }
-        if let Some(interval) = change.interval {
+        if let Some(interval) = fields.duration("interval")? {
             rule.interval = whole_seconds("interval", interval)?;
         }
         rule.interval = rule.interval.max(1);
-        if let Some(block) = change.block_interval {
+        if let Some(block) = fields.duration("block_interval").map_err(|_| Error::invalid("'block' is invalid"))? {
             rule.block_interval = whole_seconds("block_interval", block)?;
         }
-        rule.inheritable = change.inheritable.unwrap_or(rule.inheritable);
+        rule.inheritable = fields.bool("inheritable")?.unwrap_or(rule.inheritable);
         Ok(rule)
     }
 
@@ -166,6 +151,19 @@ pub(super) fn canonical_role(kind: &MountKind, role: &str) -> String {
     if kind.class() == MountClass::Methods { lower(role).into_owned() } else { role.to_owned() }
 }
 
+/// Parses a number, or text with a number.
+fn parse_rate(value: &Value) -> Result<f64> {
+    let rate = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_f64(),
+    };
+    rate.ok_or_else(invalid_rate)
+}
+
+fn invalid_rate() -> Error {
+    Error::invalid("'rate' is invalid")
+}
+
 fn whole_seconds(field: &str, time: Duration) -> Result<u64> {
     match time.subsec_nanos() {
         0 => Ok(time.as_secs()),
@@ -175,6 +173,8 @@ fn whole_seconds(field: &str, time: Duration) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -201,21 +201,33 @@ mod tests {
         assert!(absolute.exempts("pki/ca/pem") && !absolute.exempts("sys/health"));
     }
 
+    fn merged(rule: &RateLimit, sent: Value) -> Result<RateLimit, String> {
+        let fields = Fields::parse(sent.to_string().as_bytes()).unwrap();
+        rule.merged(&fields, None).map_err(|error| error.text().to_owned())
+    }
+
     #[test]
     fn rates_and_times_are_checked() {
-        let refused = |change: RateLimitChange| {
-            RateLimit { rate: 1.0, ..RateLimit::default() }.merged(&change, None).unwrap_err().text().to_owned()
-        };
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let change = RateLimitChange { rate: Some(rate), ..RateLimitChange::default() };
-            assert_eq!(refused(change), "'rate' is invalid");
+        let known = RateLimit { rate: 1.0, ..RateLimit::default() };
+        for (sent, text) in [
+            (json!({ "rate": 0 }), "'rate' is invalid"),
+            (json!({ "rate": -1 }), "'rate' is invalid"),
+            (json!({ "rate": "nan" }), "'rate' is invalid"),
+            (json!({ "rate": "inf" }), "'rate' is invalid"),
+            (json!({ "rate": "often" }), "'rate' is invalid"),
+            (json!({ "rate": [1] }), "'rate' is invalid"),
+            (json!({ "block_interval": -1 }), "'block' is invalid"),
+            (json!({ "role": "r".repeat(129) }), "role: longer than 128 bytes"),
+            (json!({ "interval": "1500ms" }), "interval: must be whole seconds"),
+        ] {
+            assert_eq!(merged(&known, sent.clone()).unwrap_err(), text, "{sent}");
         }
-        let short = Some(Duration::from_millis(1_500));
-        let change = RateLimitChange { interval: short, ..RateLimitChange::default() };
-        assert_eq!(refused(change), "interval: must be whole seconds");
-        assert!(RateLimit::default().merged(&RateLimitChange::default(), None).is_err(), "a rate must be there");
-        let change = RateLimitChange { rate: Some(2.5), path: Some(String::new()), ..RateLimitChange::default() };
-        let rule = RateLimit::default().merged(&change, None).unwrap();
+        assert!(merged(&RateLimit::default(), json!({})).is_err(), "a rate is required");
+        let rule = merged(&RateLimit::default(), json!({ "rate": 2.5, "path": "" })).unwrap();
         assert_eq!((rule.rate, rule.interval, rule.inheritable), (2.5, 1, true));
+        let sent = json!({ "rate": "2.5", "interval": "1m", "block_interval": 90, "inheritable": "T" });
+        let rule = merged(&known, sent).unwrap();
+        assert_eq!((rule.rate, rule.interval, rule.block_interval, rule.inheritable), (2.5, 60, 90, true));
+        assert_eq!(merged(&known, json!({ "rate": null })).unwrap(), RateLimit { interval: 1, ..known });
     }
 }

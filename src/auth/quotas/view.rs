@@ -45,7 +45,7 @@ pub struct Quotas {
     pub(super) stored: StoredQuotas,
     slots: Arc<BucketSlots>,
     by_name: BTreeMap<String, Arc<ActiveQuota>>,
-    everything: Option<Arc<ActiveQuota>>,
+    global: Option<Arc<ActiveQuota>>,
     /// By accessor.
     mounts: HashMap<Box<str>, MountQuotas>,
 }
@@ -58,12 +58,13 @@ struct ActiveQuota {
 
 #[derive(Default)]
 struct MountQuotas {
-    whole: Option<Arc<ActiveQuota>>,
-    exact: HashMap<Box<str>, Arc<ActiveQuota>>,
+    whole_mount: Option<Arc<ActiveQuota>>,
+    by_path: HashMap<Box<str>, Arc<ActiveQuota>>,
     /// By path prefix.
-    begins: HashMap<Box<str>, Arc<ActiveQuota>>,
-    lengths: Vec<usize>,
-    roles: HashMap<Box<str>, Arc<ActiveQuota>>,
+    by_prefix: HashMap<Box<str>, Arc<ActiveQuota>>,
+    /// Lengths of the prefixes, longest first.
+    prefix_lengths: Vec<usize>,
+    by_role: HashMap<Box<str>, Arc<ActiveQuota>>,
 }
 
 impl Quotas {
@@ -75,7 +76,7 @@ impl Quotas {
             version,
             slots,
             by_name: BTreeMap::new(),
-            everything: None,
+            global: None,
             mounts: HashMap::new(),
             stored: StoredQuotas::default(),
         };
@@ -85,12 +86,12 @@ impl Quotas {
                 let limiter = Limiter::new(rule, Arc::clone(&quotas.slots));
                 Arc::new(ActiveQuota { name: name.clone(), rule: rule.clone(), limiter })
             };
-            let limited = known.map_or_else(fresh, Arc::clone);
+            let quota = known.map_or_else(fresh, Arc::clone);
             match &rule.scope.mount {
-                None => quotas.everything = Some(Arc::clone(&limited)),
-                Some(mount) => quotas.mounts.entry(mount[..].into()).or_default().add(&limited),
+                None => quotas.global = Some(Arc::clone(&quota)),
+                Some(mount) => quotas.mounts.entry(mount[..].into()).or_default().add(&quota),
             }
-            quotas.by_name.insert(name.clone(), limited);
+            quotas.by_name.insert(name.clone(), quota);
         }
         quotas.stored = stored;
         quotas
@@ -106,24 +107,24 @@ impl Quotas {
     }
 
     /// `true` if a quota of this mount depends on the role of a request.
-    pub fn depend_on_role(&self, mount: &Mount) -> bool {
-        self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.roles.is_empty())
+    pub fn depends_on_role(&self, mount: &Mount) -> bool {
+        self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.by_role.is_empty())
     }
 
     /// Counts a request against the most specific quota that applies; `None` if there is none.
     pub fn take(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
-        let limited = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let taken = limited.limiter.take(ClientNetwork::of(request.address), now);
-        if taken.shared {
+        let quota = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
+        let decision = quota.limiter.take(ClientNetwork::of(request.address), now);
+        if decision.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
-            self.slots.warn_shared(&limited.name, now);
+            self.slots.warn_shared(&quota.name, now);
         }
-        Some(taken)
+        Some(decision)
     }
 
     /// Drops idle buckets, so that an unused quota holds no slots.
-    pub(super) fn forget(&self, now: Time) {
-        self.by_name.values().for_each(|limited| limited.limiter.forget(now));
+    pub(super) fn drop_idle_buckets(&self, now: Time) {
+        self.by_name.values().for_each(|quota| quota.limiter.drop_idle_buckets(now));
     }
 
     fn find(&self, request: &QuotaRequest<'_>) -> Option<&ActiveQuota> {
@@ -131,31 +132,32 @@ impl Quotas {
             let quotas = self.mounts.get(&mount.accessor[..])?;
             quotas.find(below, &canonical_role(&mount.kind, request.role))
         });
-        of_mount.or(self.everything.as_deref())
+        of_mount.or(self.global.as_deref())
     }
 }
 
 impl MountQuotas {
-    fn add(&mut self, limited: &Arc<ActiveQuota>) {
-        let (limited, scope) = (Arc::clone(limited), &limited.rule.scope);
+    fn add(&mut self, quota: &Arc<ActiveQuota>) {
+        let scope = &quota.rule.scope;
+        let quota = Arc::clone(quota);
         if !scope.role.is_empty() {
-            self.roles.insert(scope.role[..].into(), limited);
+            self.by_role.insert(scope.role[..].into(), quota);
         } else if let Some(begin) = scope.below.strip_suffix('*') {
-            self.begins.insert(begin.into(), limited);
-            self.lengths.push(begin.len());
-            self.lengths.sort_unstable_by(|a, b| b.cmp(a));
-            self.lengths.dedup();
+            self.by_prefix.insert(begin.into(), quota);
+            self.prefix_lengths.push(begin.len());
+            self.prefix_lengths.sort_unstable_by(|a, b| b.cmp(a));
+            self.prefix_lengths.dedup();
         } else if scope.below.is_empty() {
-            self.whole = Some(limited);
+            self.whole_mount = Some(quota);
         } else {
-            self.exact.insert(scope.below[..].into(), limited);
+            self.by_path.insert(scope.below[..].into(), quota);
         }
     }
 
     /// Precedence: role, exact path, longest prefix, mount.
     fn find(&self, below: &str, role: &str) -> Option<&ActiveQuota> {
-        let begins = || self.lengths.iter().find_map(|length| self.begins.get(below.get(..*length)?));
-        let found = self.roles.get(role).or_else(|| self.exact.get(below)).or_else(begins);
-        found.or(self.whole.as_ref()).map(Arc::as_ref)
+        let by_prefix = || self.prefix_lengths.iter().find_map(|length| self.by_prefix.get(below.get(..*length)?));
+        let found = self.by_role.get(role).or_else(|| self.by_path.get(below)).or_else(by_prefix);
+        found.or(self.whole_mount.as_ref()).map(Arc::as_ref)
     }
 }

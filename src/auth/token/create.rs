@@ -106,7 +106,7 @@ impl Auth {
                 None => TokenRecord::of(&above)?.bound_cidrs,
             };
         }
-        let ties = match orphan {
+        let owners = match orphan {
             false => TokenOwners { parent: Some(above.hash), mount: above.mount },
             true => TokenOwners::default(),
         };
@@ -122,11 +122,12 @@ impl Auth {
             self.postpone_entity_removal(entity, saturating_add(record.created_at, ttl)).await?;
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
-        let made = self.store_token(TokenDraft { record, ttl, uses, ties, batch }).await;
+        let stored = self.store_token(TokenDraft { record, ttl, uses, owners, batch }).await;
         // The store checks that the parent still exists: it may have been revoked since it was read.
-        let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent_error() } else { error })?;
-        let identity_policies = self.identity_policies(&given.entity_id).await?;
-        Ok((given.with_identity(&identity_policies), warnings))
+        let response =
+            stored.map_err(|error| if error.kind() == Kind::Conflict { no_parent_error() } else { error })?;
+        let identity_policies = self.identity_policies(&response.entity_id).await?;
+        Ok((response.with_identity(&identity_policies), warnings))
     }
 
     /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.

@@ -72,7 +72,7 @@ impl PolicyGrant<'_> {
         }
     }
 
-    /// Otherwise the parent's policies are the limit, unless it has `sudo`.
+    /// Without such a role, the policies of the parent are the limit, unless the parent has `sudo`.
     fn by_parent(self) -> Result<Vec<String>> {
         let mut names = self.requested;
         let parent = self.parent;

@@ -28,7 +28,7 @@ pub(super) struct TokenDraft {
     /// Lifetime; `None` for unlimited.
     pub(super) ttl: Option<Duration>,
     pub(super) uses: Option<u32>,
-    pub(super) ties: TokenOwners,
+    pub(super) owners: TokenOwners,
     /// `true` for a batch token, which is not stored.
     pub(super) batch: bool,
 }
@@ -63,20 +63,21 @@ impl Auth {
     /// # Errors
     /// `Conflict` when parent or mount no longer exists; `Invalid` for a batch token that is too long; store errors.
     pub(super) async fn store_token(&self, new: TokenDraft) -> Result<TokenResponse> {
-        let TokenDraft { mut record, ttl, uses, ties, batch } = new;
+        let TokenDraft { mut record, ttl, uses, owners, batch } = new;
         record.creation_ttl = ttl.unwrap_or_default();
         record.grant = record.creation_ttl;
         let now = record.created_at;
         let expires_at = ttl.map(|ttl| saturating_add(record.created_at, ttl));
         if let Some(expires_at) = expires_at.filter(|_| batch) {
             record.accessor.clear();
-            let batch = BatchToken { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
+            let batch =
+                BatchToken { record, expires_at, parent: owners.parent, mount: owners.mount.map(|mount| mount.0) };
             let token = Secret::new(self.seal_batch(&batch)?);
             let attributes = batch.attributes();
             return Ok(TokenResponse::new(token, batch.record, &attributes, now));
         }
         let token = Secret::new(new_token(now));
-        let row = token_row(token.expose_text().unwrap_or_default(), &record, ttl, uses, ties)?;
+        let row = token_row(token.expose_text().unwrap_or_default(), &record, ttl, uses, owners)?;
         let attributes = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
             [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &attributes, now)),
@@ -90,16 +91,16 @@ pub(in crate::auth) fn token_row(
     record: &TokenRecord,
     ttl: Option<Duration>,
     uses: Option<u32>,
-    ties: TokenOwners,
+    owners: TokenOwners,
 ) -> Result<TokenRow> {
     let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
     Ok(TokenRow {
         hash: hash(token)?,
         accessor_hash: hash(&record.accessor)?,
-        parent: ties.parent,
+        parent: owners.parent,
         expires_at: ttl.map(|ttl| saturating_add(record.created_at, ttl)),
         uses,
-        mount: ties.mount,
+        mount: owners.mount,
         entity: Some(record.entity_id.clone()).filter(|id| !id.is_empty()),
         body: record.to_body()?,
     })

@@ -40,7 +40,7 @@ pub struct Login {
     pub address: Option<IpAddr>,
     /// The use of the credential that is consumed when the token is created. A rejected login consumes none; a login
     /// whose token could not be stored may have consumed one.
-    pub spends: Option<SecretIdWrite>,
+    pub consumed_use: Option<SecretIdWrite>,
 }
 
 impl Auth {
@@ -50,7 +50,7 @@ impl Auth {
     /// `Forbidden` for an address that the role does not allow, and when the entity is disabled; `Invalid` for policies
     /// or a token type that logins cannot have; `NotFound` when the mount is disabled concurrently; store errors.
     pub async fn log_in(&self, login: Login) -> Result<(TokenResponse, Warnings)> {
-        let Login { mount, role, alias, display_name, meta, terms, address, spends } = login;
+        let Login { mount, role, alias, display_name, meta, terms, address, consumed_use } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -85,21 +85,21 @@ impl Auth {
         record.renewable = !batch;
         record.login = Some(TokenLogin { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
-        if let Some(spends) = spends {
-            self.spend_secret_id_use(spends).await?;
+        if let Some(write) = consumed_use {
+            self.spend_secret_id_use(write).await?;
         }
         if let Some(entity) = entity.as_ref().filter(|_| batch) {
             self.postpone_entity_removal(entity, saturating_add(record.created_at, grant.ttl)).await?;
         }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
-        let ties = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
-        let made = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
-        let given = made.map_err(|error| match error.kind() {
+        let owners = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
+        let stored = self.store_token(TokenDraft { record, ttl: Some(grant.ttl), uses, owners, batch }).await;
+        let response = stored.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
         })?;
         let identity_policies = entity.as_ref().map_or(&[][..], |entity| &entity.policies);
-        Ok((given.with_identity(identity_policies), grant.warnings))
+        Ok((response.with_identity(identity_policies), grant.warnings))
     }
 }
 

@@ -37,7 +37,7 @@ impl Auth {
     /// # Errors
     /// As [`Auth::renew_self`].
     pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(TokenResponse, Warnings)> {
-        match self.live(token).await? {
+        match self.live_token(token).await? {
             Some(LiveToken::Stored(row)) => self.renew_row(row, token, increment).await,
             Some(LiveToken::Batch(_)) => Err(unsupported_for_batch("renewed")),
             None => Err(token_not_found()),

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::terms::parse_uses;
+use crate::auth::identity::check_metadata;
 use crate::auth::names::normalize_token_policies;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit};
 
-/// Maximum number of metadata pairs, and of bytes of all names and values.
-const METADATA_LIMITS: (usize, usize) = (64, 4_096);
 const MAX_DISPLAY_NAME_BYTES: usize = 128;
 
 /// The requested properties. A zero duration and an empty list mean "not given".
@@ -43,7 +42,7 @@ impl TokenRequest {
             "batch" => Some(true),
             _ => return Err(Error::invalid("invalid 'token_type' value")),
         };
-        if fields.text("id")?.is_some_and(|id| !id.is_empty()) {
+        if fields.nonempty_text("id")?.is_some() {
             return Err(Error::invalid("id: tokens cannot be chosen, they are always random"));
         }
         let time = |name| Ok::<_, Error>(fields.duration(name)?.unwrap_or_default());
@@ -81,12 +80,6 @@ fn parse_display_name(name: &str) -> Result<String> {
 fn parse_metadata(fields: &Fields) -> Result<BTreeMap<String, String>> {
     // Single values are not limited, only their sum.
     let meta = fields.map_within("meta", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();
-    let bytes: usize = meta.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if meta.len() > METADATA_LIMITS.0 || bytes > METADATA_LIMITS.1 {
-        return Err(Error::invalid(format!(
-            "meta: more than {} pairs or {} bytes",
-            METADATA_LIMITS.0, METADATA_LIMITS.1
-        )));
-    }
+    check_metadata("meta", &meta)?;
     Ok(meta)
 }

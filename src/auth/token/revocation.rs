@@ -23,8 +23,9 @@ const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct RevocationResult {
+    /// Number of ended tokens.
     number: usize,
-    /// Those of them that have descendants left.
+    /// Ended tokens that have descendants left.
     left: Vec<TokenHash>,
     /// `true` if some descendants had been marked before.
     met: bool,
@@ -36,7 +37,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a batch token; store errors.
     pub async fn revoke(&self, token: &str) -> Result<bool> {
-        match self.stored(token).await? {
+        match self.stored_token_hash(token).await? {
             Some(hash) => self.revoke_hash(hash).await,
             None => Ok(false),
         }
@@ -48,9 +49,9 @@ impl Auth {
     /// `Invalid` for a batch token and an unknown token; store errors.
     pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
         let unknown = || Error::invalid("token to revoke not found");
-        let hash = self.stored(token).await?.ok_or_else(unknown)?;
+        let hash = self.stored_token_hash(token).await?.ok_or_else(unknown)?;
         loop {
-            let ended = self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
+            let ended = self.evict_ended(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
             match (ended.number, ended.left.is_empty()) {
                 (0, _) => return Err(unknown()),
                 (_, true) => return Ok(()),
@@ -73,8 +74,8 @@ impl Auth {
         }
     }
 
-    /// Returns the hash of a token, which may be stored or not.
-    async fn stored(&self, token: &str) -> Result<Option<TokenHash>> {
+    /// Returns the hash of a token that is not a batch token. The token may not exist.
+    async fn stored_token_hash(&self, token: &str) -> Result<Option<TokenHash>> {
         if !is_batch(token) {
             return Ok(hash_of(token));
         }
@@ -91,7 +92,7 @@ impl Auth {
     /// Ends tokens and all their descendants. Returns `true` if there were any.
     pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
         let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
-        let ended = self.forget(outcomes);
+        let ended = self.evict_ended(outcomes);
         let found = ended.number > 0;
         self.revoke_rest(ended).await?;
         Ok(found)
@@ -120,7 +121,7 @@ impl Auth {
         while !left.is_empty() {
             let some = left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION));
             let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
-            let ended = self.forget(outcomes);
+            let ended = self.evict_ended(outcomes);
             all.number += ended.number - ended.left.len();
             all.met |= ended.met;
             left.extend(ended.left);
@@ -129,7 +130,7 @@ impl Auth {
     }
 
     /// Drops ended tokens from the cache, and sums up the results.
-    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> RevocationResult {
+    pub(super) fn evict_ended(&self, outcomes: Vec<AuthOutcome>) -> RevocationResult {
         let mut ended = RevocationResult::default();
         for outcome in outcomes {
             let AuthOutcome::Revoked(RevokedTokens { gone, left, met }) = outcome else { continue };
@@ -174,7 +175,7 @@ impl Auth {
     }
 
     /// Returns the permit for a requested tidy; `None` while one runs.
-    pub fn tidying(&self) -> Option<OwnedMutexGuard<()>> {
+    pub fn try_tidy_permit(&self) -> Option<OwnedMutexGuard<()>> {
         Arc::clone(&self.tidying).try_lock_owned().ok()
     }
 }

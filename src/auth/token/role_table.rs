@@ -93,17 +93,14 @@ impl Auth {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
-        let Err(error) = self.store.commit(unit).await else {
-            let mut next = TokenRoleTable::clone(&self.token_roles.load());
-            match now {
-                Some(role) => drop(next.0.insert(name.to_owned(), (expected + 1, role))),
-                None => drop(next.0.remove(name)),
-            }
-            self.token_roles.store(next.into());
-            return Ok(());
-        };
-        self.recheck(&error).await;
-        Err(error)
+        self.commit_or_recheck(unit).await?;
+        let mut next = TokenRoleTable::clone(&self.token_roles.load());
+        match now {
+            Some(role) => drop(next.0.insert(name.to_owned(), (expected + 1, role))),
+            None => drop(next.0.remove(name)),
+        }
+        self.token_roles.store(next.into());
+        Ok(())
     }
 
     pub(in crate::auth) async fn reload_token_roles(&self) -> Result<()> {

@@ -11,13 +11,12 @@ use super::encoding::{hash_of, new_token};
 use super::issuance::{TokenOwners, token_row};
 use super::record::TokenAttributes;
 use super::response::TokenResponse;
-use crate::auth::store::{AuthWrite, TokenHash};
+use crate::auth::store::{AuthWrite, CONFIG_KIND, TokenHash, config_document, config_write};
 use crate::auth::{Auth, ROOT_POLICY};
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
+use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-const CONFIG_KIND: &str = "config";
 /// Prefix of the document's name, before the display name.
 const ROOT_TOKEN_PREFIX: &str = "root-token/";
 
@@ -43,8 +42,8 @@ impl Auth {
         }
         let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
         let mut unit = Vec::new();
-        let document = self.root_document(display_name).await?;
-        let old = document.as_ref().map(Document::parse::<CurrentRootToken>).transpose()?.map(|current| current.hash);
+        let (current, expected) = self.root_document(display_name).await?;
+        let old = current.map(|current| current.hash);
         let stored = self.store.token(hash).await?;
         if let Some(row) = &stored {
             let is_root = TokenRecord::of(row)?.policies == [ROOT_POLICY];
@@ -57,13 +56,10 @@ impl Auth {
         }
         if old != Some(hash) {
             unit.extend(old.map(|old| AuthWrite::TokenRevoke(vec![old])));
-            let body = serde_json::to_vec(&CurrentRootToken { hash }).map_err(Error::internal)?;
-            let expected = document.map_or(0, |document| document.version);
-            let key = root_document_key(display_name);
-            unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
+            unit.push(AuthWrite::Document(root_document_write(display_name, expected, hash)?));
         }
         if !unit.is_empty() {
-            let ended = self.forget(self.store.commit(unit).await?);
+            let ended = self.evict_ended(self.store.commit(unit).await?);
             self.revoke_rest(ended).await?;
         }
         Ok(token)
@@ -80,10 +76,8 @@ impl Auth {
         let row = token_row(&token, &record, None, None, TokenOwners::default())?;
         let attributes = TokenAttributes::of(&row);
         let mut unit = vec![AuthWrite::TokenInsert(row)];
-        if self.root_document(display_name).await?.is_none() {
-            let body = serde_json::to_vec(&CurrentRootToken { hash }).map_err(Error::internal)?;
-            let key = root_document_key(display_name);
-            unit.push(AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(body) }));
+        if !self.has_root_token(display_name).await? {
+            unit.push(AuthWrite::Document(root_document_write(display_name, 0, hash)?));
         }
         self.store.commit(unit).await?;
         let now = record.created_at;
@@ -95,7 +89,7 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn has_root_token(&self, display_name: &str) -> Result<bool> {
-        Ok(self.root_document(display_name).await?.is_some())
+        Ok(self.root_document(display_name).await?.0.is_some())
     }
 
     /// `true` if a root token of any name was ever created. A store without one is new, or not the intended one.
@@ -103,16 +97,15 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn is_initialized(&self) -> Result<bool> {
-        let made = |document: &Document| document.key.name.starts_with(ROOT_TOKEN_PREFIX);
-        Ok(self.store.documents(CONFIG_KIND).await?.iter().any(made))
+        let is_root_document = |document: &Document| document.key.name.starts_with(ROOT_TOKEN_PREFIX);
+        Ok(self.store.documents(CONFIG_KIND).await?.iter().any(is_root_document))
     }
 
-    async fn root_document(&self, display_name: &str) -> Result<Option<Document>> {
-        let key = root_document_key(display_name);
-        Ok(self.store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key == key))
+    async fn root_document(&self, display_name: &str) -> Result<(Option<CurrentRootToken>, u64)> {
+        config_document(&*self.store, &format!("{ROOT_TOKEN_PREFIX}{display_name}")).await
     }
 }
 
-fn root_document_key(display_name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: format!("{ROOT_TOKEN_PREFIX}{display_name}") }
+fn root_document_write(display_name: &str, expected: u64, hash: TokenHash) -> Result<DocumentWrite> {
+    config_write(&format!("{ROOT_TOKEN_PREFIX}{display_name}"), expected, Some(&CurrentRootToken { hash }))
 }

@@ -15,7 +15,7 @@ use crate::auth::ROOT_POLICY;
 use crate::auth::mounts::Mount;
 use crate::auth::names::normalize_token_policies;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{FieldSlot, Fields};
 
 /// Type of a token, or the rule for choosing it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,13 @@ pub struct TokenTerms {
     pub(super) older: Vec<String>,
 }
 
-type DurationAccessor = fn(&mut TokenTerms) -> &mut Duration;
+/// The durations, with the names of their fields.
+const TOKEN_DURATIONS: [FieldSlot<TokenTerms, Duration>; 4] = [
+    FieldSlot::new("token_ttl", |terms| &terms.ttl, |terms| &mut terms.ttl),
+    FieldSlot::new("token_max_ttl", |terms| &terms.max_ttl, |terms| &mut terms.max_ttl),
+    FieldSlot::new("token_explicit_max_ttl", |terms| &terms.explicit_max_ttl, |terms| &mut terms.explicit_max_ttl),
+    FieldSlot::new("token_period", |terms| &terms.period, |terms| &mut terms.period),
+];
 
 impl TokenTerms {
     /// The fields of an authentication method's role that are parsed here.
@@ -104,7 +110,7 @@ impl TokenTerms {
     ];
 
     /// Pairs of [`TokenTerms::FIELDS`] that are treated as one field.
-    pub const SYNONYMS: &'static [(&'static str, &'static str)] = &[
+    pub const SYNONYMS: [(&'static str, &'static str); 6] = [
         ("policies", "token_policies"),
         ("ttl", "token_ttl"),
         ("max_ttl", "token_max_ttl"),
@@ -129,15 +135,9 @@ impl TokenTerms {
     /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
     pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
-        let times: [(&'static str, DurationAccessor); 4] = [
-            ("token_ttl", |terms| &mut terms.ttl),
-            ("token_max_ttl", |terms| &mut terms.max_ttl),
-            ("token_explicit_max_ttl", |terms| &mut terms.explicit_max_ttl),
-            ("token_period", |terms| &mut terms.period),
-        ];
-        for (name, of) in times {
-            if let Some(name) = terms.given(fields, known, name) {
-                *of(&mut terms) = fields.duration(name)?.unwrap_or_default();
+        for slot in TOKEN_DURATIONS {
+            if let Some(name) = terms.given(fields, known, slot.name) {
+                *(slot.get_mut)(&mut terms) = fields.duration(name)?.unwrap_or_default();
             }
         }
         if let Some(name) = terms.given(fields, known, "token_policies") {
@@ -170,8 +170,8 @@ impl TokenTerms {
     fn given(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
         let twin = name.strip_prefix("token_").filter(|twin| known.contains(twin));
         let old = twin.filter(|twin| fields.has(twin));
-        let own = known.contains(&name) && fields.has(name);
-        let given = own.then_some(name).or(old)?;
+        let is_given = known.contains(&name) && fields.has(name);
+        let given = is_given.then_some(name).or(old)?;
         self.older.retain(|known| Some(known.as_str()) != twin);
         self.older.extend(old.map(str::to_owned));
         Some(given)
@@ -198,12 +198,12 @@ impl TokenTerms {
     /// # Errors
     /// `Invalid` naming the first one.
     pub(super) fn check_batch(&self) -> Result<()> {
-        let said = [
+        let unsupported = [
             (!self.period.is_zero(), "periodic tokens"),
             (self.num_uses > 0, "tokens with limited use count"),
             (!self.explicit_max_ttl.is_zero(), "tokens with an explicit max TTL"),
         ];
-        match said.iter().find(|(set, _)| *set) {
+        match unsupported.iter().find(|(set, _)| *set) {
             Some((_, what)) => {
                 Err(Error::invalid(format!("'token_type' cannot be 'batch' when role is set to generate {what}")))
             }
@@ -238,18 +238,16 @@ impl TokenTerms {
     /// Returns the settings as shown by the API; durations in seconds.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut shown = Map::new();
-        for (name, value) in [
-            ("token_ttl", json!(self.ttl.as_secs())),
-            ("token_max_ttl", json!(self.max_ttl.as_secs())),
-            ("token_explicit_max_ttl", json!(self.explicit_max_ttl.as_secs())),
-            ("token_period", json!(self.period.as_secs())),
+        let durations = TOKEN_DURATIONS.map(|slot| (slot.name, json!((slot.get)(self).as_secs())));
+        let others = [
             ("token_policies", json!(self.policies)),
             ("token_bound_cidrs", json!(self.bound_cidrs)),
             ("token_num_uses", json!(self.num_uses)),
             ("token_no_default_policy", json!(self.no_default_policy)),
             ("token_type", json!(self.kind.name())),
             ("token_strictly_bind_ip", json!(self.strictly_bind_ip)),
-        ] {
+        ];
+        for (name, value) in durations.into_iter().chain(others) {
             let twin = name.strip_prefix("token_").filter(|twin| self.older.iter().any(|known| known == twin));
             shown.extend(twin.map(|twin| (twin.to_owned(), value.clone())));
             shown.insert(name.to_owned(), value);

@@ -1,9 +1,9 @@
-//! Tokens from creation to expiry, with an in-memory store.
+//! Tokens from creation to expiry.
 
 mod batch;
 mod bound;
-mod kept;
 mod login;
+mod remembered;
 mod roles;
 
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use time::macros::datetime;
 
 use super::*;
-use crate::auth::memory::MemoryAuthStore;
 use crate::auth::policy::Operation;
+use crate::auth::store::{AuthStore as _, AuthWrite};
+use crate::auth::tests::TestStore;
 use crate::clock::Clock;
 use crate::error::Warnings;
 use crate::fields::Fields;
@@ -25,7 +26,7 @@ const ADMIN: &str = r#"path "*" { capabilities = ["create", "read", "update", "d
 /// A server with a root token and the policies `web` and `admin`.
 struct Fixture {
     auth: Arc<Auth>,
-    store: Arc<MemoryAuthStore>,
+    store: Arc<TestStore>,
     clock: Clock,
     root: String,
 }
@@ -34,7 +35,7 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
-fn told((given, warnings): (TokenResponse, Warnings)) -> (Value, Warnings) {
+fn rendered((given, warnings): (TokenResponse, Warnings)) -> (Value, Warnings) {
     (given.into(), warnings)
 }
 
@@ -46,8 +47,8 @@ impl Auth {
 
 impl Fixture {
     async fn new() -> Self {
-        let store = Arc::new(MemoryAuthStore::default());
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
+        let store = TestStore::open(&clock).await;
         let auth = Auth::open(store.clone(), clock.clone()).await.unwrap();
         let web = r#"path "pki/issue/web" { capabilities = ["update"] }"#;
         for (name, text) in [("web", web), ("admin", ADMIN)] {
@@ -73,7 +74,7 @@ impl Fixture {
         body: Value,
     ) -> Result<(Value, Warnings)> {
         let caller = self.auth.identify(parent).await?;
-        self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(told)
+        self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(rendered)
     }
 
     async fn token(&self, parent: &str, body: Value) -> String {
@@ -92,7 +93,7 @@ impl Fixture {
 
     async fn renew(&self, token: &str, increment: u64) -> Result<(Value, Warnings), String> {
         let renewed = self.auth.renew(token, Some(Duration::from_secs(increment))).await;
-        renewed.map(told).map_err(|e| e.text().to_owned())
+        renewed.map(rendered).map_err(|e| e.text().to_owned())
     }
 
     fn advance(&self, seconds: f64) {
@@ -176,7 +177,7 @@ async fn renewal_near_the_end_never_creates_an_endless_token() {
     assert_eq!(refused.text(), "ttl: a token lives for a second at least");
     f.advance(1.0);
     assert!(f.denied(&short).await);
-    assert!(f.store.state().tokens.values().all(|row| row.expires_at.is_some() || row.parent.is_none()));
+    assert!(f.store.all_tokens().await.iter().all(|row| row.expires_at.is_some() || row.parent.is_none()));
 }
 
 #[tokio::test]
@@ -240,7 +241,7 @@ async fn revoking_a_parent_ends_its_descendants_but_not_orphans() {
     assert_eq!(text, "root or sudo privileges required to create orphan token");
     let caller = f.caller(&admin).await;
     let (auth, _) =
-        f.auth.create_token(&caller, false, CreatePath::Orphan, &fields(json!({}))).await.map(told).unwrap();
+        f.auth.create_token(&caller, false, CreatePath::Orphan, &fields(json!({}))).await.map(rendered).unwrap();
     assert_eq!(auth["orphan"], true);
 }
 
@@ -277,7 +278,7 @@ async fn live_token_accessors_are_listed_in_pages() {
     let all = f.auth.accessors("", 100).await.unwrap().unwrap();
     assert!(all.is_sorted() && all.len() == 8 && !all.contains(&gone));
     assert_eq!(f.auth.accessors(&all[2], 100).await.unwrap().unwrap(), all[3..]);
-    assert_eq!(f.auth.accessors("", 7).await.unwrap(), None, "more than are asked for");
+    assert_eq!(f.auth.accessors("", 7).await.unwrap(), None, "more than the maximum");
     let mut pages = Vec::new();
     let mut after = f.auth.accessor_position("");
     loop {
@@ -299,7 +300,7 @@ async fn used_up_token_is_swept() {
     let token = f.token(&f.root, json!({"num_uses": 1})).await;
     f.caller(&token).await;
     assert_eq!(f.auth.sweep().await.unwrap(), 1);
-    assert!(!f.store.state().tokens.contains_key(&hash_of(&token).unwrap()));
+    assert!(f.store.token(hash_of(&token).unwrap()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -307,10 +308,10 @@ async fn revocation_that_storage_refuses_changes_nothing() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["web"]})).await;
     let child = f.token(&parent, json!({})).await;
-    f.store.state().fail = true;
+    f.store.switch_off(true);
     assert_eq!(f.auth.revoke(&parent).await.unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(f.auth.revoke_orphan(&parent).await.unwrap_err().kind(), Kind::Unavailable);
-    f.store.state().fail = false;
+    f.store.switch_off(false);
     f.caller(&parent).await;
     f.caller(&child).await;
     assert_eq!(f.auth.lookup(&child).await.unwrap()["orphan"], json!(false));
@@ -323,7 +324,7 @@ async fn token_is_looked_up_and_revoked_by_accessor() {
     let accessor = auth["accessor"].as_str().unwrap();
     let shown = f.auth.lookup_accessor(accessor).await.unwrap();
     assert_eq!((&shown["id"], &shown["ttl"]), (&json!(""), &json!(3600)));
-    let (renewed, _) = f.auth.renew_accessor(accessor, None).await.map(told).unwrap();
+    let (renewed, _) = f.auth.renew_accessor(accessor, None).await.map(rendered).unwrap();
     assert_eq!(renewed["client_token"], "");
     let caller = f.auth.caller_by_accessor(accessor).await.unwrap().unwrap();
     assert_eq!(f.auth.capabilities(&caller, "pki/issue/web".into()), ["update"]);
@@ -421,12 +422,11 @@ async fn unknown_token_is_reported_as_bad_token() {
 async fn storage_contains_no_token_text() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
-    let state = f.store.state();
-    for row in state.tokens.values() {
-        let body = String::from_utf8(row.body.clone()).unwrap();
+    for row in f.store.all_tokens().await {
+        let body = String::from_utf8(row.body).unwrap();
         assert!(!body.contains(&token) && !body.contains(&f.root));
     }
-    assert!(state.tokens.contains_key(&hash_of(&token).unwrap()));
+    assert!(f.store.token(hash_of(&token).unwrap()).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -445,16 +445,17 @@ async fn a_cached_token_is_read_again_within_a_second() {
     let f = Fixture::new().await;
     let token = f.token(&f.root, json!({"policies": ["web"]})).await;
     let first = f.caller(&token).await;
-    let reads = f.store.state().reads;
+    let reads = || f.store.calls("token") + f.store.calls("identity");
+    let before = reads();
     for _ in 0..10 {
         assert!(Arc::ptr_eq(&first, &f.caller(&token).await));
     }
-    assert_eq!(f.store.state().reads, reads);
+    assert_eq!(reads(), before);
     f.advance(0.6);
     f.caller(&token).await;
-    assert_eq!(f.store.state().reads, reads + 1);
+    assert_eq!(reads(), before + 1);
     // Another node revokes the token.
-    f.store.state().tokens.clear();
+    f.store.commit(vec![AuthWrite::TokenRevoke(vec![hash_of(&token).unwrap()])]).await.unwrap();
     f.caller(&token).await;
     f.advance(1.0);
     assert!(f.denied(&token).await);
@@ -476,7 +477,7 @@ async fn changed_policy_applies_immediately() {
     assert!(!may("pki/issue/new").await);
     assert!(f.auth.policy_read("web").is_none());
     f.auth.sweep().await.unwrap();
-    assert!(!f.store.state().documents.contains_key(&(crate::documents::SYSTEM_MOUNT, "policy", "web".to_owned())));
+    assert!(f.store.documents("policy").await.unwrap().iter().all(|document| document.key.name != "web"));
 }
 
 #[tokio::test]
@@ -511,6 +512,6 @@ async fn one_root_token_per_display_name() {
 #[tokio::test]
 async fn identification_without_storage_is_unavailable() {
     let f = Fixture::new().await;
-    f.store.state().fail = true;
+    f.store.switch_off(true);
     assert_eq!(f.auth.identify(&f.root).await.map(drop).unwrap_err().kind(), Kind::Unavailable);
 }

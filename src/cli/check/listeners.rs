@@ -13,7 +13,7 @@ use crate::cli::health::HealthProbe;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(report: &mut CheckReport, config: &Config) {
-    let running = HealthProbe::of(config, RESPONSE_TIMEOUT).answers().await;
+    let running = HealthProbe::of(config, RESPONSE_TIMEOUT).running_version().await;
     let more = [("metrics_listen", config.metrics_listen), ("public_listen", config.public_listen)];
     let more = more.into_iter().filter_map(|(name, address)| Some((name, address?)));
     for (name, address) in [("listen", config.listen)].into_iter().chain(more) {

@@ -6,7 +6,7 @@ use signet::config::{Config, SealKeySource, StoreLocation};
 use signet::documents::Document;
 use signet::error::{Error, Kind};
 use signet::keys::managed;
-use signet::storage::inspection::{StoreInspection, inspect as look_at};
+use signet::storage::inspection::{StoreInspection, inspect};
 use signet::storage::seal::SealKey;
 use signet::storage::{Database, database_message, disk_space};
 
@@ -44,7 +44,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
         Ok(key) => key,
         Err(error) => return report.wrong(SEAL, error.text()),
     };
-    let found = look_at(database, &key).await;
+    let found = inspect(database, &key).await;
     match (found, missing) {
         (Ok(StoreInspection::Nothing), None) => {
             report.ok(SEAL, format!("{}", key.about()));
@@ -60,7 +60,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
         }
         (Ok(StoreInspection::InUse), None) => {
             report.ok(SEAL, format!("{}", key.about()));
-            report.ok(STORE, format!("{name}: in use by a server that runs, which has opened it"));
+            report.ok(STORE, format!("{name}: in use by a running server"));
         }
         (Ok(StoreInspection::Opened { seal, schema, newest, managed_keys }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));

@@ -18,10 +18,10 @@ const KEY: &str = "tls_key";
 pub(super) fn check(report: &mut CheckReport, config: &Config) {
     let Some(files) = &config.tls else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
     let loaded = tls::ServerCertificate::load(files.clone(), Clock::system());
-    let is_told = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
+    let is_certificate_error = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
     match loaded {
         Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
-        Err(error) => report.wrong(if is_told { CERTIFICATE } else { KEY }, error.text()),
+        Err(error) => report.wrong(if is_certificate_error { CERTIFICATE } else { KEY }, error.text()),
     }
     if config.tls_renewal.is_some()
         && let Err(error) = tls::require_distinct_files(files)
@@ -31,7 +31,7 @@ pub(super) fn check(report: &mut CheckReport, config: &Config) {
     if std::fs::metadata(&files.key).is_ok_and(|key| !is_private(&key)) {
         report.wrong(KEY, format!("{}: {PRIVATE_FILE_RULE}", files.key.display()));
     }
-    if !is_told {
+    if !is_certificate_error {
         check_certificates(report, &files.certificate);
     }
 }

@@ -81,15 +81,15 @@ impl ResolvedPath {
         Ok(spot)
     }
 
-    pub(super) fn names(&self) -> std::io::Result<Vec<OsString>> {
-        let entries = fs::Dir::read_from(self.opened()?)?;
+    pub(super) fn file_names(&self) -> std::io::Result<Vec<OsString>> {
+        let entries = fs::Dir::read_from(self.open_folder()?)?;
         entries
             .map(|entry| Ok(OsString::from_vec(entry.map_err(std::io::Error::from)?.file_name().to_bytes().to_vec())))
             .collect()
     }
 
     /// The folder, reopened for reading and syncing.
-    pub(super) fn opened(&self) -> std::io::Result<File> {
+    pub(super) fn open_folder(&self) -> std::io::Result<File> {
         Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 }

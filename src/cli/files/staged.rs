@@ -46,7 +46,7 @@ pub(in crate::cli) enum OnExisting {
     RejectUnlessEmpty,
     /// Its content is replaced; owner and mode stay.
     Replace,
-    /// It is removed, with its owner; also a symbolic link itself.
+    /// It is removed, so the new file gets the owner of the process. A symbolic link is removed, and not its target.
     Remove,
 }
 
@@ -94,7 +94,7 @@ impl StagedFile {
             }
             _ => {}
         }
-        let folder = spot.opened().map_err(|e| {
+        let folder = spot.open_folder().map_err(|e| {
             let text = format!(
                 "{}: its folder must be readable to write this file ({})",
                 file.display(),
@@ -184,7 +184,7 @@ impl StagedFile {
     pub(super) fn remove_leftovers(&self) {
         let beginning = temporary_prefix(&self.spot.name);
         // If the folder cannot be read, the leftovers stay.
-        for name in self.spot.names().unwrap_or_default() {
+        for name in self.spot.file_names().unwrap_or_default() {
             let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
             let is_left = tail
                 .is_some_and(|tail| tail.len() == RANDOM_SUFFIX_LENGTH && tail.iter().all(u8::is_ascii_alphanumeric));
@@ -317,7 +317,7 @@ mod tests {
         write_new(&file, &[b"1"], FileContent::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
         assert_eq!(write_new(&file, &[b"2"], FileContent::Secret).unwrap_err().kind(), Kind::Conflict);
-        // Also not a file that appeared during the write.
+        // A file that appears during the write is not replaced either.
         let late = folder.path().join("b.pem");
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();

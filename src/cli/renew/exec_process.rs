@@ -9,7 +9,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct ExecProcess(pub(super) Child);
 
 impl ExecProcess {
-    pub(super) async fn ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
+    pub(super) async fn wait_until_ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
         let end = async {
             loop {
                 match self.0.try_wait() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::secret::Secret;
@@ -129,7 +129,7 @@ fn parse_auth(reply: &ClientResponse) -> Option<ServiceTokenAuth> {
     struct ServiceTokenResponse {
         auth: Option<ServiceTokenAuth>,
     }
-    let answer: ServiceTokenResponse = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let answer: ServiceTokenResponse = reply.json();
     answer.auth.filter(|_| reply.status == 200)
 }
 
@@ -207,9 +207,9 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
         (403, None) => return Err(reply.refusal(&reply.denial_hint(&caller.token_source()))),
         _ => return Err(reply.refusal("")),
     }
-    let answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
-    let seconds = |name: &str| answer["data"][name].as_u64().unwrap_or_default();
-    if answer["data"]["expire_time"].is_null() {
+    let token = reply.data();
+    let seconds = |name: &str| token[name].as_u64().unwrap_or_default();
+    if token["expire_time"].is_null() {
         return Ok(RenewedToken { lifetime: None, is_final: false });
     }
     let before = Duration::from_secs(seconds("ttl"));

@@ -16,6 +16,7 @@ use signet::http::state::ServerState;
 use signet::server::{RunningServer, Server};
 use signet::storage::IfMissing;
 
+use crate::cli::client::texts_in;
 use crate::cli::installation::{SETUP_TOKEN_NAME, server_options};
 
 pub(super) struct SetupApi {
@@ -127,6 +128,6 @@ impl SetupApi {
 }
 
 fn rejection_error(path: &str, body: &Value) -> Error {
-    let errors: Vec<&str> = body["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let errors: Vec<&str> = texts_in(&body["errors"]).collect();
     Error::new(Kind::Invalid, format!("{path}: {}", errors.join("; ")))
 }

@@ -18,6 +18,7 @@ use super::files::{self, FileContent, write_new};
 use super::plan::SetupPlan;
 use super::step_output::print_step;
 use crate::cli::certify::PemCertificate;
+use crate::cli::client::texts_in;
 
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
@@ -183,9 +184,8 @@ async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
         }),
     );
     let signed = api.post(&format!("{}/root/sign-intermediate", plan.root_mount), wanted).await?;
-    let chain = signed["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let own = response_text(&signed, "certificate")?;
-    let above: Vec<&str> = chain.filter(|pem| pem.trim() != own.trim()).collect();
+    let above: Vec<&str> = texts_in(&signed["data"]["ca_chain"]).filter(|pem| pem.trim() != own.trim()).collect();
     import_signed(api, plan, &[&[own][..], &above].concat().join("\n")).await
 }
 
@@ -237,7 +237,7 @@ fn read_signed_file(file: &Path) -> Result<String> {
 }
 
 async fn remove_issuers(api: &SetupApi, path: &str, taken: &Value) -> Result<()> {
-    for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for issuer in texts_in(&taken["imported_issuers"]) {
         api.delete(&format!("{path}/issuer/{issuer}")).await?;
     }
     Ok(())
@@ -245,7 +245,7 @@ async fn remove_issuers(api: &SetupApi, path: &str, taken: &Value) -> Result<()>
 
 async fn chain_end(api: &SetupApi, plan: &SetupPlan) -> Result<PemCertificate> {
     let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
-    let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut chain = texts_in(&issuer["data"]["ca_chain"]);
     PemCertificate::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
 }
 
@@ -356,7 +356,7 @@ pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Opt
 pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
     let role = &role["data"];
-    let mut domains = role["allowed_domains"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut domains = texts_in(&role["allowed_domains"]);
     // Patterns and templates are not names themselves.
     let domain = domains.find(|domain| !domain.contains(['*', '{']));
     let is_bare_allowed = role["allow_bare_domains"] == true;

@@ -1,7 +1,5 @@
 //! The files of an installation: its configuration and the files next to it. None is ever overwritten.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -229,8 +227,7 @@ pub(super) fn check_folders(config: &Config, plan: &SetupPlan, installation: &In
 
 pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
     for (folder, mode) in config_folders(config, file) {
-        let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
-        made.map_err(|e| Error::of_io(folder.display(), "created", e))?;
+        files::create_folder(folder.display(), folder, mode)?;
     }
     Ok(())
 }

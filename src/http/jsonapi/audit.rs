@@ -24,7 +24,7 @@ use crate::telemetry::TraceContext;
 
 pub(super) struct ProjectsRequestAudit<'a> {
     record: AuditRecord<'a>,
-    seen: Option<Box<ProjectsAuditFields<'a>>>,
+    fields: Option<Box<ProjectsAuditFields<'a>>>,
     deadline: Instant,
 }
 
@@ -50,7 +50,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         trace: Option<TraceContext>,
     ) -> Self {
         let record = shared.audit.record();
-        let seen = record.is_enabled().then(|| {
+        let fields = record.is_enabled().then(|| {
             let operation = operation(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
             let token = None;
@@ -58,7 +58,7 @@ impl<'a> ProjectsRequestAudit<'a> {
             let body = Bytes::new();
             Box::new(ProjectsAuditFields { id, trace, operation, path: raw_path, address, token, caller, body })
         });
-        Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }
+        Self { record, fields, deadline: Instant::now() + shared.settings.max_duration }
     }
 
     /// The time at which the request is aborted.
@@ -73,43 +73,43 @@ impl<'a> ProjectsRequestAudit<'a> {
 
     pub(super) fn skip(&mut self) {
         self.record.skip();
-        self.seen = None;
+        self.fields = None;
     }
 
-    pub(super) fn shown(&mut self, token: Option<&Secret>) {
-        if let Some(seen) = &mut self.seen {
-            seen.token = token.cloned();
+    pub(super) fn set_token(&mut self, token: Option<&Secret>) {
+        if let Some(fields) = &mut self.fields {
+            fields.token = token.cloned();
         }
     }
 
-    pub(super) fn known(&mut self, caller: Option<&ProjectsCaller>) {
-        if let Some(seen) = &mut self.seen {
-            seen.caller = caller.map(ProjectsCaller::reference);
+    pub(super) fn set_caller(&mut self, caller: Option<&ProjectsCaller>) {
+        if let Some(fields) = &mut self.fields {
+            fields.caller = caller.map(ProjectsCaller::reference);
         }
     }
 
     /// Stores the body. The bytes own their memory reservation.
-    pub(super) fn sent(&mut self, body: &Bytes) {
-        if let Some(seen) = &mut self.seen {
-            seen.body = body.clone();
+    pub(super) fn set_body(&mut self, body: &Bytes) {
+        if let Some(fields) = &mut self.fields {
+            fields.body = body.clone();
         }
     }
 
     /// Records the request before its handler runs. After an error, the handler must not run.
-    pub(super) async fn intent(&mut self) -> Result<(), ApiRejection> {
-        let Self { record, seen, deadline } = self;
-        Ok(record.intent(|| seen.as_ref().map(|seen| seen.request()), *deadline).await?)
+    pub(super) async fn record_intent(&mut self) -> Result<(), ApiRejection> {
+        let Self { record, fields, deadline } = self;
+        Ok(record.intent(|| fields.as_ref().map(|fields| fields.request()), *deadline).await?)
     }
 
     /// Records the outcome and returns it, or the error if it cannot be recorded.
-    pub(super) async fn recorded(
+    pub(super) async fn record_outcome(
         &mut self,
         outcome: Result<RenderedResponse, ApiRejection>,
     ) -> Result<RenderedResponse, ApiRejection> {
-        let Some(seen) = &self.seen else { return outcome };
-        let recorded = self.record.outcome(&seen.request(), &audit_outcome(&outcome), self.deadline).await;
+        let Some(fields) = &self.fields else { return outcome };
+        let recorded = self.record.outcome(&fields.request(), &audit_outcome(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&recorded, &outcome) {
-            render::log(refusal, seen.id);
+            render::log(refusal, fields.id);
         }
         recorded?;
         outcome

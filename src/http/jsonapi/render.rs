@@ -29,6 +29,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A rendered response without its common headers.
+#[derive(Default)]
 pub(super) struct RenderedResponse {
     pub(super) status: StatusCode,
     pub(super) body: Option<String>,
@@ -40,13 +41,7 @@ pub(super) struct RenderedResponse {
 
 impl RenderedResponse {
     pub(super) fn empty() -> Self {
-        Self {
-            status: StatusCode::NO_CONTENT,
-            body: None,
-            tag: None,
-            location: None,
-            reservation: SenderReservation::default(),
-        }
+        Self { status: StatusCode::NO_CONTENT, ..Self::default() }
     }
 
     pub(super) fn of(reply: RenderedResult) -> Self {
@@ -56,13 +51,7 @@ impl RenderedResponse {
             RenderedResult::Created { document, location } => (StatusCode::CREATED, document, location),
         };
         let body = document.value().to_string();
-        Self {
-            status,
-            tag: Some(entity_tag(body.as_bytes())),
-            body: Some(body),
-            location,
-            reservation: SenderReservation::default(),
-        }
+        Self { status, tag: Some(entity_tag(body.as_bytes())), body: Some(body), location, ..Self::default() }
     }
 
     pub(super) fn byte_len(&self) -> usize {
@@ -99,7 +88,7 @@ pub(super) fn not_modified(
     rate: Option<RemainingRate>,
 ) -> Option<HttpResponse> {
     let sent = EntityTags::of(request_headers, IF_NONE_MATCH)?;
-    let known = sent.known(written.tag.as_deref()?)?;
+    let known = sent.matching_tag(written.tag.as_deref()?)?;
     let mut response = HttpResponse::NotModified().finish();
     let headers = response.headers_mut();
     set_header(headers, ETAG, known);

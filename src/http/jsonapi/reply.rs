@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub struct Rendered {
     value: Value,
-    stays: PhantomData<Rc<()>>,
+    not_send: PhantomData<Rc<()>>,
 }
 
 impl From<Value> for Rendered {
     fn from(value: Value) -> Self {
-        Self { value, stays: PhantomData }
+        Self { value, not_send: PhantomData }
     }
 }
 
@@ -107,19 +107,19 @@ pub struct HandlerResult {
 }
 
 impl HandlerResult {
-    /// `found`, to be rendered by `render`.
+    /// Creates a result that `render` renders after the session.
     pub fn of<T: Send + 'static>(found: T, render: fn(T) -> RenderedResult) -> Self {
         Self { show: Box::new(move || render(found)), rows: 0 }
     }
 
     /// Sets the number of rows that were read.
     #[must_use]
-    pub fn of_rows(self, rows: usize) -> Self {
+    pub fn with_row_count(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
     /// Returns the number of rows that were read, an estimate of the rendering time.
-    pub fn rows(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.rows
     }
 
@@ -151,7 +151,7 @@ mod tests {
     use crate::http::jsonapi::route::{ProjectsRoute, route};
     use crate::projects::caller::{ProjectsCaller, TokenSubject};
     use crate::projects::rejection::WorkResult;
-    use crate::projects::store::{ApiTokenSeal, BoundToken, CallerId, ProjectStore, SERVER_CALLER};
+    use crate::projects::store::{ApiTokenSeal, BoundToken, ProjectStore, SERVER_CALLER};
     use crate::projects::{Projects, SessionAccess, Tx};
     use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue as Column, SqlWork};
 
@@ -165,7 +165,7 @@ mod tests {
             async { Ok(Vec::new()) }.boxed_local()
         }
 
-        fn fit(&mut self) {}
+        fn use_custom_plans(&mut self) {}
 
         fn execute<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
             async { Ok(0) }.boxed_local()
@@ -173,7 +173,12 @@ mod tests {
     }
 
     impl ProjectStore for Sessions {
-        fn read(&self, _: &'static str, _: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
+        fn run(
+            &self,
+            _: &'static str,
+            _: SessionAccess,
+            work: SqlWork,
+        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             async move {
                 HELD.store(true, Ordering::SeqCst);
                 let ended = work(&mut Empty).await;
@@ -181,15 +186,6 @@ mod tests {
                 ended
             }
             .boxed_local()
-        }
-
-        fn write(
-            &self,
-            name: &'static str,
-            caller_id: CallerId,
-            work: SqlWork,
-        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-            self.read(name, caller_id, work)
         }
     }
 
@@ -202,7 +198,7 @@ mod tests {
             unreachable!("no token is looked at")
         }
 
-        fn keep(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
+        fn seal_unsealed_tokens(&self) -> LocalBoxFuture<'_, crate::error::Result<()>> {
             async { Ok(()) }.boxed_local()
         }
     }

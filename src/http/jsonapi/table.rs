@@ -133,8 +133,8 @@ fn decode_segment(segment: &str) -> Option<String> {
     query::percent_decode(segment, false)
 }
 
-/// Returns the route that reads the resource which a route changes: the same path, or the path before a relationship or
-/// an action. `None` if the route creates a resource in a list.
+/// Returns the GET route of the resource that `route` changes: the route with the same path, or with the path before
+/// `/relationships/` or `/actions/`. `None` if the route creates a resource in a list.
 pub fn read_route_of(route: &ProjectsRoute) -> Option<&'static ProjectsRoute> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))

@@ -42,7 +42,7 @@ impl AuditFields {
     }
 
     /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
-    pub(super) fn what(&mut self, sent: &mut ParsedBody) {
+    pub(super) fn store_body(&mut self, sent: &mut ParsedBody) {
         let reservation = std::mem::take(&mut sent.reservation);
         let fields = sent.fields.clone();
         let body = sent.body.clone();

@@ -81,7 +81,7 @@ impl PageOrigin {
     }
 
     /// Adds the CORS headers to the response.
-    pub(super) fn show(self, response: &mut HttpResponse) {
+    pub(super) fn write_headers(self, response: &mut HttpResponse) {
         let headers = response.headers_mut();
         if self != Self::None {
             headers.append(VARY, HeaderValue::from_static("origin"));

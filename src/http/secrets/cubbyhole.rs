@@ -3,14 +3,13 @@
 use futures_util::future::LocalBoxFuture;
 
 use super::handler_response::HandlerResponse;
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, ExistenceQuery, Route, routes};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
 /// Maximum size of an entry, in bytes.
 const MAX_ENTRY_BYTES: usize = 64 << 10;
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the cubbyhole mount.
 pub static ROUTES: &[Route] = routes! {
@@ -28,10 +27,10 @@ async fn list(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn read(call: Call) -> Result<HandlerResponse> {
-    let kept = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
-    let kept = kept.ok_or_else(Error::not_found)?;
-    let mut json = PartlySecret::with_capacity(kept.expose().len());
-    json.push_secret(kept.expose());
+    let entry = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
+    let entry = entry.ok_or_else(Error::not_found)?;
+    let mut json = PartlySecret::with_capacity(entry.expose().len());
+    json.push_secret(entry.expose());
     Ok(HandlerResponse::rendered(json))
 }
 

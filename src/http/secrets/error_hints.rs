@@ -47,9 +47,9 @@ fn invalid(text: &str, mount: &str) -> Option<String> {
     }
     if text.contains(" is beyond the expiration of the CA certificate") {
         return here(
-            "ask for a shorter ttl, or give the role or the mount one; leaf_not_after_behavior = \"truncate\" of the \
-             issuer (POST /v1/MOUNT/issuer/default) ends certificates with it; an authority with a longer ttl is made \
-             with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
+            "request a shorter ttl, or set one in the role or the mount; leaf_not_after_behavior = \"truncate\" of the \
+             issuer (POST /v1/MOUNT/issuer/default) truncates certificates at its own end; for a longer ttl, renew the \
+             authority with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
         );
     }
     match text {

@@ -3,26 +3,26 @@
 
 mod aliases;
 mod entities;
-mod fields;
 pub(super) mod rendering;
 
-use super::route::{Route, routes};
+use super::page::PAGE_FIELDS;
+use super::route::{Call, Route, routes};
+use crate::error::{Error, Result};
 
 const ENTITY_FIELDS: &[&str] = &["id", "name", "metadata", "policies", "disabled"];
 const ALIAS_FIELDS: &[&str] = &["id", "name", "canonical_id", "entity_id", "mount_accessor", "custom_metadata"];
 /// Deprecated field names and their current names.
 const DEPRECATED_FIELDS: &[(&str, &str)] = &[("entity_id", "canonical_id")];
 const LOOKUP_FIELDS: &[&str] = &["id", "name", "alias_id", "alias_name", "alias_mount_accessor"];
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the identity mount.
 pub static ROUTES: &[Route] = routes! {
     token Update "entity" ENTITY_FIELDS => entities::write;
-    token List "entity/id" PAGE_FIELDS => entities::list;
+    token List "entity/id" PAGE_FIELDS => entities::list::<false>;
     (token.compressible()) Read "entity/id/:id" &[] => entities::read;
     token Update "entity/id/:id" ENTITY_FIELDS => entities::write;
     token Delete "entity/id/:id" &[] => entities::delete;
-    token List "entity/name" PAGE_FIELDS => entities::list;
+    token List "entity/name" PAGE_FIELDS => entities::list::<true>;
     (token.compressible()) Read "entity/name/*name" &[] => entities::read;
     token Update "entity/name/*name" ENTITY_FIELDS => entities::write;
     token Delete "entity/name/*name" &[] => entities::delete;
@@ -33,3 +33,19 @@ pub static ROUTES: &[Route] = routes! {
     token Delete "entity-alias/id/:id" &[] => aliases::delete;
     token Update "lookup/entity" LOOKUP_FIELDS => entities::lookup;
 };
+
+/// Returns the id in the path or, without one, in the body.
+fn id(call: &Call) -> Result<Option<String>> {
+    match call.param("id") {
+        "" => call.fields.nonempty_text("id"),
+        id => Ok(Some(id.to_owned())),
+    }
+}
+
+fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(Error::invalid(rule)),
+    }
+}

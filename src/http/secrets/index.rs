@@ -154,12 +154,10 @@ impl PathPattern {
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
-        let path_out = String::with_capacity(path.len());
-        let spelt = Vec::new();
         let mut canonical = CanonicalPath {
-            path: path_out,
+            path: String::with_capacity(path.len()),
             params: Params::default(),
-            spelt,
+            spelt: Vec::new(),
             was_normalized: false,
             used_alias: false,
         };

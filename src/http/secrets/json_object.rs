@@ -25,13 +25,13 @@ impl JsonObjectBuilder {
     }
 
     pub(super) fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
-        self.name(name);
+        self.begin_member(name);
         json_text(&mut self.text, value);
     }
 
     /// Adds a value that is JSON text.
     pub(super) fn add_rendered(&mut self, name: &str, json: &PartlySecret) {
-        self.name(name);
+        self.begin_member(name);
         self.text.append(json);
     }
 
@@ -46,13 +46,13 @@ impl JsonObjectBuilder {
     }
 
     pub(super) fn add_secret_text(&mut self, name: &str, text: &str) {
-        self.name(name);
+        self.begin_member(name);
         self.text.write_secret(|out| json_text(out, text));
     }
 
     /// Adds a list of texts: `first`, followed by the elements of `list`, which is JSON.
     pub(super) fn add_before(&mut self, name: &str, first: &str, list: &RawValue) {
-        self.name(name);
+        self.begin_member(name);
         self.text.push(b"[");
         json_text(&mut self.text, first);
         let others = list.get().trim_start_matches('[');
@@ -62,7 +62,7 @@ impl JsonObjectBuilder {
 
     /// Adds an object, whose members `write` adds.
     pub(super) fn add_object(&mut self, name: &str, write: impl FnOnce(&mut Self)) {
-        self.name(name);
+        self.begin_member(name);
         self.separator = b'{';
         write(self);
         self.close();
@@ -78,7 +78,7 @@ impl JsonObjectBuilder {
     /// Splits the text in the value of a member, which begins with `begin` and ends with `end`. Returns the text up to
     /// `begin`.
     pub(super) fn split(&mut self, name: &str, begin: &str, end: &str) -> PartlySecret {
-        self.name(name);
+        self.begin_member(name);
         self.text.push(begin.as_bytes());
         std::mem::replace(&mut self.text, PartlySecret::from(end.to_owned()))
     }
@@ -88,7 +88,8 @@ impl JsonObjectBuilder {
         self.text
     }
 
-    fn name(&mut self, name: &str) {
+    /// Writes the separator and the name of a member.
+    fn begin_member(&mut self, name: &str) {
         self.text.push(&[self.separator]);
         self.separator = b',';
         json_text(&mut self.text, name);

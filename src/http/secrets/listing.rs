@@ -1,10 +1,10 @@
 //! Lists of unlimited length, which are read in pages while they are sent.
 //!
 //! The first page is read before the status is sent, so that early errors are normal responses; a list that ends there
-//! is sent whole. Of a longer list, a page is read after the client has received the page before: between two pages no
-//! resources of the store are in use. An error, or a permission that the caller loses, aborts the response, so that it
-//! never looks complete. A long list is not a snapshot. `key_info` is read after `keys`, over the same range, and may
-//! miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::long_lists).
+//! is sent whole. A page of a longer list is read after the client has received the previous page, so no resources of
+//! the store are in use between two pages. An error, or a permission that the caller loses, aborts the response, so
+//! that it never looks complete. A long list is not a snapshot. `key_info` is read after `keys`, over the same range,
+//! and may miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::long_lists).
 
 mod permission;
 
@@ -141,15 +141,16 @@ pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<Handler
     Ok(HandlerResponse { body: ResponseBody::Rendered(text), ..rest })
 }
 
-/// As [`build_response`]. `pass` reserves the slot of a long list.
+/// As [`build_response`], without a `Call`. Calls `permission`, which reserves one of the limited slots for long lists,
+/// only if the list does not fit into its first page.
 async fn start_list<S: RowSource>(
     source: S,
     after: S::Position,
     limit: Option<usize>,
-    pass: impl FnOnce() -> Result<ReadPermission>,
+    permission: impl FnOnce() -> Result<ReadPermission>,
 ) -> Result<HandlerResponse> {
     let mut reader =
-        ListReader { at: after.clone(), next: Some(after.clone()), left: limit, hides: false, up_to: None };
+        ListReader { at: after.clone(), next: Some(after.clone()), left: limit, has_hidden_rows: false, up_to: None };
     let mut first = Vec::new();
     while first.is_empty() && !reader.is_at_end() {
         first = reader.read(&source, true).await?;
@@ -169,9 +170,9 @@ async fn start_list<S: RowSource>(
         text.push('}');
         return Ok(HandlerResponse::rendered(text));
     }
-    let pass = pass()?;
+    let permission = permission()?;
     let member = ListMember::Keys;
-    let sending = ListStream { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
+    let sending = ListStream { source, permission, after, reader, member, is_first: false, ready: text, ended: false };
     Ok(ResponseBody::Streamed(Box::pin(stream::try_unfold(sending, ListStream::step))).into())
 }
 
@@ -205,7 +206,7 @@ struct ListReader<P> {
     /// Number of names still to be returned; `None` for all.
     left: Option<usize>,
     /// `true` once a hidden row was read. Whole pages are read then, because many rows may be hidden.
-    hides: bool,
+    has_hidden_rows: bool,
     /// Position of the last row to be read.
     up_to: Option<P>,
 }
@@ -218,8 +219,10 @@ impl<P: Clone + PartialOrd> ListReader<P> {
     /// Reads the next page and returns its visible rows.
     async fn read<S: RowSource<Position = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<VisibleRow>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
-        let max =
-            self.left.filter(|_| !self.hides).map_or(source.max_page_rows(), |left| left.min(source.max_page_rows()));
+        let max = self
+            .left
+            .filter(|_| !self.has_hidden_rows)
+            .map_or(source.max_page_rows(), |left| left.min(source.max_page_rows()));
         let ListPage { mut rows, next } = source.page(after, max, infos).await?;
         self.next = next;
         if let Some(up_to) = &self.up_to {
@@ -230,7 +233,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
             }
         }
         let names = rows.iter().filter(|row| row.shown.is_some()).count();
-        self.hides |= names < rows.len();
+        self.has_hidden_rows |= names < rows.len();
         if let Some(left) = &mut self.left {
             let mut shown = rows.iter().enumerate().filter(|(_, row)| row.shown.is_some());
             if let Some(last) = shown.nth(left.saturating_sub(1)).map(|(last, _)| last) {
@@ -247,7 +250,7 @@ impl<P: Clone + PartialOrd> ListReader<P> {
 
 struct ListStream<S: RowSource> {
     source: S,
-    pass: ReadPermission,
+    permission: ReadPermission,
     after: S::Position,
     reader: ListReader<S::Position>,
     member: ListMember,
@@ -268,7 +271,7 @@ impl<S: RowSource> ListStream<S> {
                 return Ok(None);
             }
             if !self.reader.is_at_end() {
-                let _permit = self.pass.wait_for_read_permit().await?;
+                let _permit = self.permission.wait_for_read_permit().await?;
                 let rows = self.reader.read(&self.source, self.member == ListMember::Infos).await?;
                 write_rows(&mut self.ready, &rows, self.member, self.is_first);
                 self.is_first &= self.ready.is_empty();
@@ -280,7 +283,8 @@ impl<S: RowSource> ListStream<S> {
                     (self.member, self.is_first) = (ListMember::Infos, true);
                     let at = self.after.clone();
                     let next = Some(self.after.clone());
-                    self.reader = ListReader { up_to: Some(self.reader.at), at, next, left: None, hides: false };
+                    self.reader =
+                        ListReader { up_to: Some(self.reader.at), at, next, left: None, has_hidden_rows: false };
                 }
                 member => {
                     self.source.require_whole().await?;
@@ -316,7 +320,7 @@ mod tests {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
             ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
         };
-        Ok(ReadPermission::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
+        Ok(ReadPermission::new(lists.begin([0; 32], Sender::of_address(None))?, Box::new(may_read)))
     }
 
     /// Counts the pages read, and selects the failures of a source.

@@ -4,6 +4,9 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::serial::Serial;
 
+/// The fields of a list request.
+pub(super) const PAGE_FIELDS: &[&str] = &["after", "limit"];
+
 pub(super) struct PageParams {
     /// Only keys above this one are returned.
     pub(super) after: String,

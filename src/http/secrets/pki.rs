@@ -21,32 +21,32 @@ mod urls;
 
 use std::sync::Arc;
 
-use self::issuing::fields as asking;
+use serde_json::{Map, Value};
+
+use self::issuing::fields as issuing_fields;
 use super::handler_response::HandlerResponse;
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, Operation, Route, routes};
 use crate::error::Result;
 use crate::pki::Authority;
 use crate::pki::actor::ReplicaLink;
 
-const LIST_FIELDS: &[&str] = &["after", "limit"];
-
 /// The routes of a PKI mount.
 pub static ROUTES: &[Route] = routes! {
-    token List "roles" LIST_FIELDS => roles::list;
+    token List "roles" PAGE_FIELDS => roles::list;
     (token.compressible()) Read "roles/:name" &[] => roles::read;
     token Update "roles/:name" roles::FIELDS => roles::write;
     token Patch "roles/:name" roles::FIELDS => roles::write;
     token Delete "roles/:name" &[] => roles::delete;
-    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" asking::ISSUE_FIELDS => issuing::issue;
-    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" asking::SIGN_FIELDS => issuing::sign;
+    (token.repeatable()) Update "issue/:name", "issuer/:issuer_ref/issue/:name" issuing_fields::ISSUE_FIELDS => issuing::issue;
+    (token.repeatable()) Update "sign/:name", "issuer/:issuer_ref/sign/:name" issuing_fields::SIGN_FIELDS => issuing::sign;
     (token.repeatable()) Update "root/sign-intermediate", "issuer/:issuer_ref/sign-intermediate"
-        asking::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
-    (sudo.repeatable()) Update "root/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+        issuing_fields::INTERMEDIATE_FIELDS => issuing::sign_intermediate;
+    (sudo.repeatable()) Update "root/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
     (token.repeatable()) Update
-        "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
+        "issuer/:issuer_ref/sign-self-issued" issuing_fields::SELF_ISSUED_FIELDS => issuing::sign_self_issued;
     (token.repeatable()) Update "sign-verbatim", "sign-verbatim/:name", "issuer/:issuer_ref/sign-verbatim",
-        "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM_FIELDS => issuing::sign_verbatim;
+        "issuer/:issuer_ref/sign-verbatim/:name" issuing_fields::VERBATIM_FIELDS => issuing::sign_verbatim;
     token Read "config/external-policy" &[] => external_policy::read_config;
     token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config;
     (token.with_verbatim_body().repeatable()) Update
@@ -71,7 +71,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "crl/rotate" &[] => crl::rotate;
     token Read "crl/rotate-delta" &[] => crl::rotate_delta;
     token Update "crl/rotate-delta" &[] => crl::rotate_delta;
-    (token.with_long_texts()) Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign;
+    (token.without_text_limit()) Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign;
     token Update "issuer/:issuer_ref/sign-revocation-list" crl::SIGN_FIELDS => crl::sign_list;
     token Update "root/generate/:type", "issuers/generate/root/:type", "root/rotate/:type"
         generate::ROOT_FIELDS => generate::root;
@@ -85,7 +85,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "config/ca" import::BUNDLE_FIELDS => import::bundle;
     token Update "root/replace" &["default"] => issuers::replace_root;
     sudo Delete "root" &[] => issuers::delete_all;
-    open List "issuers" LIST_FIELDS => issuers::list;
+    open List "issuers" PAGE_FIELDS => issuers::list;
     token Read "issuer/:issuer_ref" &[] => issuers::read;
     token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
     token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::write;
@@ -99,7 +99,7 @@ pub static ROUTES: &[Route] = routes! {
     token Update "config/cluster" urls::CLUSTER_FIELDS => urls::write_cluster;
     token Read "config/crl" &[] => crl::read_config;
     token Update "config/crl" crl::CONFIG_FIELDS => crl::write_config;
-    token List "keys" LIST_FIELDS => keys::list;
+    token List "keys" PAGE_FIELDS => keys::list;
     token Update "keys/generate/:type" generate::KEY_FIELDS => generate::key;
     token Update "keys/import" import::KEY_FIELDS => import::key;
     token Read "key/:key_ref" &[] => keys::read;
@@ -137,11 +137,11 @@ pub static ROUTES: &[Route] = routes! {
     (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "ocsp/**request" &[] => ocsp::get;
     (open.with_raw_body(ocsp::MAX_BODY_BYTES).public()) Update "unified-ocsp" &[] => ocsp::post;
     (open.with_raw_body(ocsp::MAX_ENCODED_REQUEST_BYTES).public()) Read "unified-ocsp/**request" &[] => ocsp::get;
-    token List "certs" LIST_FIELDS => lists::certificates;
+    token List "certs" PAGE_FIELDS => lists::certificates;
     token List "certs/detailed" &["after", "limit", "order"] => lists::detailed;
-    token List "certs/revoked" LIST_FIELDS => lists::revoked;
-    token List "certs/revocation-queue" LIST_FIELDS => lists::revocation_queue;
-    token List "certs/unified-revoked" LIST_FIELDS => lists::unified_revoked;
+    token List "certs/revoked" PAGE_FIELDS => lists::revoked;
+    token List "certs/revocation-queue" PAGE_FIELDS => lists::revocation_queue;
+    token List "certs/unified-revoked" PAGE_FIELDS => lists::unified_revoked;
     token Read "config/acme" &[] => acme::config;
     open Read "acme/*path" &[] => acme::disabled;
     (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "acme/*path" &[] => acme::disabled;
@@ -155,7 +155,7 @@ pub static ROUTES: &[Route] = routes! {
     (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/acme/*path" &[] => acme::disabled;
     open Read "external-policy/:policy/acme/*path" &[] => acme::disabled;
     (open.with_raw_body(acme::MAX_BODY_BYTES)) Update "external-policy/:policy/acme/*path" &[] => acme::disabled;
-    token List "cert-metadata" LIST_FIELDS => record::list_metadata;
+    token List "cert-metadata" PAGE_FIELDS => record::list_metadata;
     token Read "cert-metadata/:serial" &[] => record::read_metadata;
     token Read "cert-record/:serial" &[] => record::read;
 };
@@ -175,6 +175,12 @@ impl WriteMode {
     }
 }
 
+/// Combines the simple members of a resource with others.
+pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
+    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    Value::Object(members)
+}
+
 fn list_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<HandlerResponse> {
     HandlerResponse::keys(PageParams::of(&call.fields)?.take_page(names), None)
 }
@@ -187,6 +193,11 @@ impl Call {
     /// Returns the caller's name in records; empty on open routes.
     fn recorded_as(&self) -> &str {
         self.caller.as_deref().map_or("", |caller| caller.requester.as_str())
+    }
+
+    /// Returns a path parameter; `None` when the pattern has none of that name.
+    fn named_param(&self, name: &str) -> Option<&str> {
+        Some(self.param(name)).filter(|value| !value.is_empty())
     }
 
     async fn replica(&self) -> Result<ReplicaLink> {

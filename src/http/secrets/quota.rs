@@ -27,14 +27,14 @@ pub(super) struct QuotaGate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,
     /// `true` if the request is counted when its body has been read.
-    waits: bool,
+    counts_after_body: bool,
 }
 
 impl QuotaGate {
     pub(super) fn new(quotas: Arc<Quotas>, target: &ResolvedRoute, address: Option<IpAddr>) -> Self {
-        let asks = |mount| quotas.depend_on_role(mount);
-        let waits = target.is_login() && target.mount.as_deref().is_some_and(asks);
-        Self { quotas, address, waits }
+        let depends_on_role = |mount| quotas.depends_on_role(mount);
+        let counts_after_body = target.is_login() && target.mount.as_deref().is_some_and(depends_on_role);
+        Self { quotas, address, counts_after_body }
     }
 
     /// Counts the request, unless it is counted after its body.
@@ -44,7 +44,7 @@ impl QuotaGate {
         target: &ResolvedRoute,
         parsed: &ParsedRequest,
     ) -> Option<QuotaResult> {
-        if self.waits { None } else { self.count(target, parsed, target.role(parsed), state.clock.now()) }
+        if self.counts_after_body { None } else { self.count(target, parsed, target.role(parsed), state.clock.now()) }
     }
 
     /// Counts the request if it is counted after its body and the body cannot be read.
@@ -54,7 +54,7 @@ impl QuotaGate {
         target: &ResolvedRoute,
         parsed: &ParsedRequest,
     ) -> Option<QuotaResult> {
-        if self.waits { self.count(target, parsed, "", state.clock.now()) } else { None }
+        if self.counts_after_body { self.count(target, parsed, "", state.clock.now()) } else { None }
     }
 
     /// Counts the request if it is counted after its body.
@@ -65,7 +65,7 @@ impl QuotaGate {
         parsed: &ParsedRequest,
         sent: &Fields,
     ) -> Option<QuotaResult> {
-        let mount = target.mount.as_deref().filter(|_| self.waits)?;
+        let mount = target.mount.as_deref().filter(|_| self.counts_after_body)?;
         self.count(target, parsed, &state.auth.login_role(mount, sent), state.clock.now())
     }
 
@@ -73,26 +73,27 @@ impl QuotaGate {
         let below = parsed.path.get(target.below.clone()).unwrap_or_default();
         let mount = target.mount.as_deref().map(|mount| (mount, below));
         let request = QuotaRequest { path: &parsed.path, mount, role, address: self.address };
-        let taken = self.quotas.take(&request, now)?;
-        let QuotaConfig { enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: shown, .. } =
-            *self.quotas.config();
-        Some(QuotaResult { taken, audited, shown })
+        let decision = self.quotas.take(&request, now)?;
+        let QuotaConfig {
+            enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: headers, ..
+        } = *self.quotas.config();
+        Some(QuotaResult { decision, audited, headers })
     }
 }
 
 /// The caller's state in the quota of a request.
 pub(super) struct QuotaResult {
-    taken: RateDecision,
+    decision: RateDecision,
     /// `true` if a rejection is audited.
     audited: bool,
     /// `true` if the response has rate limit headers.
-    shown: bool,
+    headers: bool,
 }
 
 impl QuotaResult {
     /// `true` if the request is rejected without audit.
-    pub(super) fn is_quiet(&self) -> bool {
-        !self.taken.granted && !self.audited
+    pub(super) fn is_rejected_unaudited(&self) -> bool {
+        !self.decision.granted && !self.audited
     }
 
     /// Rejects the request if the quota is exceeded.
@@ -100,7 +101,7 @@ impl QuotaResult {
     /// # Errors
     /// `Quota` when the quota is exceeded.
     pub(super) fn check(&self, path: &str) -> Result<()> {
-        if self.taken.granted {
+        if self.decision.granted {
             return Ok(());
         }
         Err(Error::new(Kind::Quota, format!("request path {path:?}: rate limit quota exceeded")))
@@ -108,11 +109,11 @@ impl QuotaResult {
 
     /// Adds the rate limit headers to the response.
     pub(super) fn show(&self, response: &mut HttpResponse) {
-        let RateDecision { granted, limit, remaining, reset, retry_after, .. } = self.taken;
+        let RateDecision { granted, limit, remaining, reset, retry_after, .. } = self.decision;
         if !granted {
             set_text(response, RETRY_AFTER, &retry_after.to_string());
         }
-        if self.shown {
+        if self.headers {
             for (name, value) in [(&LIMIT_HEADER, limit), (&REMAINING_HEADER, remaining), (&RESET_HEADER, reset)] {
                 set_text(response, name.clone(), &value.to_string());
             }

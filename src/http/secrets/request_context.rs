@@ -23,7 +23,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) entrance: EntryPoint,
     pub(super) method: &'a str,
     pub(super) raw_path: &'a str,
-    pub(super) line: AccessLogEntry,
+    pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
     /// Body limit in bytes.
     pub(super) limit: usize,
@@ -36,7 +36,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) methods: Option<String>,
     record: AuditRecord<'a>,
     /// Data of the audit record; `None` when no audit device is enabled.
-    pub(super) seen: Option<Box<AuditFields>>,
+    pub(super) audit_fields: Option<Box<AuditFields>>,
     /// The time at which the request is aborted.
     pub(super) deadline: Instant,
 }
@@ -47,16 +47,16 @@ impl<'a> RequestContext<'a> {
         state: &'a WorkerState,
         request: &'a HttpRequest,
         raw_path: &'a str,
-        line: AccessLogEntry,
+        log_entry: AccessLogEntry,
     ) -> Self {
         let record = state.audit.record();
-        let seen = record.is_enabled().then(|| {
+        let audit_fields = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(AuditFields::from(address.ok().flatten()))
         });
         Self {
             entrance,
-            line,
+            log_entry,
             method: request.method().as_str(),
             raw_path,
             field_warnings: FieldWarnings::default(),
@@ -65,7 +65,7 @@ impl<'a> RequestContext<'a> {
             page: PageOrigin::None,
             quota: None,
             methods: None,
-            seen,
+            audit_fields,
             record,
             deadline: Instant::now() + state.settings.max_duration,
         }
@@ -73,7 +73,7 @@ impl<'a> RequestContext<'a> {
 
     fn skip_audit(&mut self) {
         self.record.skip();
-        self.seen = None;
+        self.audit_fields = None;
     }
 
     /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
@@ -89,56 +89,61 @@ impl<'a> RequestContext<'a> {
         if self.entrance == EntryPoint::Public {
             return Ok(false);
         }
-        let (page, may) = PageOrigin::of(request, &state.auth.cors());
+        let (page, permitted) = PageOrigin::of(request, &state.auth.cors());
         self.page = page;
         if self.page.is_preflight() {
             self.skip_audit();
         }
-        may.map(|()| self.page.is_preflight())
+        permitted.map(|()| self.page.is_preflight())
     }
 
     /// Stores the resolved target.
     pub(super) fn set_route(&mut self, target: &ResolvedRoute, parsed: &ParsedRequest) {
-        self.line.mount.clone_from(&target.mount);
+        self.log_entry.mount.clone_from(&target.mount);
         if let Some(route) = target.meter(parsed.operation) {
-            self.line.route = route;
+            self.log_entry.route = route;
         }
         if !target.is_audited() {
             self.skip_audit();
         }
-        if let Some(seen) = &mut self.seen {
-            seen.operation_and_path = Some((parsed.operation, parsed.path.clone()));
+        if let Some(audit_fields) = &mut self.audit_fields {
+            audit_fields.operation_and_path = Some((parsed.operation, parsed.path.clone()));
         }
     }
 
     /// Stores the quota state, and rejects the request if the quota is exceeded.
-    pub(super) fn counted(&mut self, quota: Option<QuotaResult>, parsed: &ParsedRequest) -> Result<()> {
+    pub(super) fn apply_quota(&mut self, quota: Option<QuotaResult>, parsed: &ParsedRequest) -> Result<()> {
         let Some(quota) = quota else { return Ok(()) };
-        if quota.is_quiet() {
+        if quota.is_rejected_unaudited() {
             self.skip_audit();
         }
         self.quota.insert(quota).check(&parsed.path)
     }
 
     /// Audits the request before its handler runs.
-    pub(super) async fn intent(&mut self) -> Result<()> {
-        let Self { line, method, raw_path, seen, record, deadline, .. } = self;
-        record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
+    pub(super) async fn audit_intent(&mut self) -> Result<()> {
+        let Self { log_entry, method, raw_path, audit_fields, record, deadline, .. } = self;
+        record
+            .intent(
+                || audit_fields.as_ref().map(|audit_fields| audit_fields.request(log_entry, method, raw_path)),
+                *deadline,
+            )
+            .await
     }
 
     /// Audits the outcome and returns it, or the error if it cannot be audited.
-    pub(super) async fn recorded(
+    pub(super) async fn audit_outcome(
         &mut self,
         outcome: Result<HandlerResponse>,
         conditions: Option<&HeaderMap>,
     ) -> Result<HandlerResponse> {
-        let Some(seen) = &self.seen else { return outcome };
-        let request = seen.request(&self.line, self.method, self.raw_path);
-        let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
-        match (&told, &outcome) {
-            (Err(_), Err(error)) => log_error(error, &self.line.id),
-            (Err(_), Ok(answer)) if seen.changes_something() => {
-                let request = &self.line.id;
+        let Some(audit_fields) = &self.audit_fields else { return outcome };
+        let request = audit_fields.request(&self.log_entry, self.method, self.raw_path);
+        let audited = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
+        match (&audited, &outcome) {
+            (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
+            (Err(_), Ok(answer)) if audit_fields.changes_something() => {
+                let request = &self.log_entry.id;
                 let serial_number = audit::serial_number(answer).unwrap_or_default();
                 tracing::error!(
                     %request,
@@ -148,6 +153,6 @@ impl<'a> RequestContext<'a> {
             }
             _ => {}
         }
-        told.and(outcome)
+        audited.and(outcome)
     }
 }

@@ -97,7 +97,7 @@ pub enum RouteAccess {
     Caller,
     /// A token with policies that grant the operation on the path.
     Token,
-    /// As `RequestToken`, with `sudo` on the path too.
+    /// As `Token`, with `sudo` on the path too.
     Sudo,
 }
 
@@ -193,31 +193,21 @@ impl Route {
         fields: &'static [&'static str],
         handler: RouteHandler,
     ) -> Self {
-        let access = RouteAccess::Token;
-        let body = BodyKind::Fields;
-        let synonyms = &[];
-        let body_limit = None;
-        let max_text_bytes = MAX_TEXT_BYTES;
-        let compressible = matches!(op, Operation::List);
-        let audited = true;
-        let passes_unvalidated_token = false;
-        let repeatable = false;
-        let public = false;
         Self {
             operation: op,
             pattern,
-            access,
+            access: RouteAccess::Token,
             fields,
-            synonyms,
-            body,
-            body_limit,
+            synonyms: &[],
+            body: BodyKind::Fields,
+            body_limit: None,
             long_member: None,
-            max_text_bytes,
-            compressible,
-            audited,
-            passes_unvalidated_token,
-            repeatable,
-            public,
+            max_text_bytes: MAX_TEXT_BYTES,
+            compressible: matches!(op, Operation::List),
+            audited: true,
+            passes_unvalidated_token: false,
+            repeatable: false,
+            public: false,
             exists: None,
             handler,
         }
@@ -311,9 +301,9 @@ impl Route {
         Self { body: BodyKind::Raw, ..self.with_body_limit(limit) }
     }
 
-    /// Allows texts as long as the body.
+    /// Removes the limit on the length of a text; only that of the body applies.
     #[must_use]
-    pub const fn with_long_texts(self) -> Self {
+    pub const fn without_text_limit(self) -> Self {
         Self { max_text_bytes: usize::MAX, ..self }
     }
 

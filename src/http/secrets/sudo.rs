@@ -1,8 +1,8 @@
 //! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes declare this themselves ([`Access::Sudo`](super::route::RouteAccess)), and a test compares them with this
-//! table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a server
-//! that has the route.
+//! Routes declare this themselves ([`RouteAccess::Sudo`](super::route::RouteAccess)), and a test compares them with
+//! this table. The table also covers paths without a route: there a caller without `sudo` gets the same error as on a
+//! server that has the route.
 
 use super::route::Operation;
 use crate::auth::mounts::MountKind;
@@ -37,7 +37,7 @@ const SYSTEM_PATHS: &[&str] = &[
 const TOKEN_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
 /// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
-pub fn is_needed(kind: &MountKind, below: &str, operation: Operation) -> bool {
+pub fn requires_sudo(kind: &MountKind, below: &str, operation: Operation) -> bool {
     let among = |table: &[&str]| {
         table.iter().any(|path| path.strip_suffix('*').map_or(*path == below, |begin| below.starts_with(begin)))
     };

@@ -15,11 +15,15 @@ mod rotate;
 mod versions;
 mod wrapping;
 
+use self::mounts::{ENGINES, METHODS};
 use super::handler_response::{HandlerResponse, ResponseBody};
+use super::page::PAGE_FIELDS;
 use super::route::{Call, Route, concat_fields, routes};
+use crate::auth::mounts::Mount;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
 use crate::fair_queue::{QueueCaller, cpu};
+use crate::fields::Resource as _;
 use crate::http::gauges;
 use crate::telemetry::{self, Exposition};
 
@@ -46,22 +50,8 @@ const MOUNT_FIELDS: &[&str] = &[
     "plugin_version",
 ];
 
-/// Settings of a mount; at creation they are members of `config`.
-const SETTING_FIELDS: &[&str] = &[
-    "default_lease_ttl",
-    "max_lease_ttl",
-    "description",
-    "force_no_cache",
-    "options",
-    "listing_visibility",
-    "audit_non_hmac_request_keys",
-    "audit_non_hmac_response_keys",
-    "passthrough_request_headers",
-    "allowed_response_headers",
-    "allowed_managed_keys",
-    "token_type",
-];
-const TUNE_FIELDS: &[&str] = &concat_fields::<14>(&[SETTING_FIELDS, &["user_lockout_config", "plugin_version"]]);
+/// The fields of a tune. At creation, the settings of the mount are members of `config`.
+const TUNE_FIELDS: &[&str] = &concat_fields::<14>(&[Mount::FIELDS, &["user_lockout_config", "plugin_version"]]);
 
 /// Mount fields that are accepted without effect; a non-empty value causes a warning.
 const IGNORED_FIELDS: &[&str] = &["plugin_name", "plugin_version", "user_lockout_config"];
@@ -69,7 +59,6 @@ const IGNORED_FIELDS: &[&str] = &["plugin_name", "plugin_version", "user_lockout
 const POLICY_FIELDS: &[&str] = &["policy", "rules", "ttl", "expiration", "cas", "cas_required"];
 const POLICY_SYNONYMS: &[(&str, &str)] = &[("rules", "policy")];
 const PATH_SYNONYMS: &[(&str, &str)] = &[("path", "paths")];
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 const TOKEN_FIELDS: &[&str] = &["token"];
 const LEASE_FIELDS: &[&str] = &["lease_id"];
 const RENEW_FIELDS: &[&str] = &["lease_id", "increment"];
@@ -83,18 +72,18 @@ pub static ROUTES: &[Route] = routes! {
     (open.unaudited()) Read "init" &[] => health::init;
     (open.unaudited()) Read "leader" &[] => health::leader;
     (token.compressible().unaudited()) Read "metrics" &["format"] => metrics;
-    (token.compressible()) Read "mounts" &[] => mounts::list;
-    token Read "mounts/*path" &[] => mounts::read;
+    (token.compressible()) Read "mounts" &[] => mounts::list::<ENGINES>;
+    token Read "mounts/*path" &[] => mounts::read::<ENGINES>;
     token Update "mounts/*path" MOUNT_FIELDS => mounts::enable;
     token Delete "mounts/*path" &[] => mounts::disable;
-    token Read "mounts/*path/tune" &[] => mounts::read_tuning;
-    token Update "mounts/*path/tune" TUNE_FIELDS => mounts::tune;
-    (token.compressible()) Read "auth" &[] => mounts::list;
-    sudo Read "auth/*path" &[] => mounts::read;
+    token Read "mounts/*path/tune" &[] => mounts::read_tuning::<ENGINES>;
+    token Update "mounts/*path/tune" TUNE_FIELDS => mounts::tune::<ENGINES>;
+    (token.compressible()) Read "auth" &[] => mounts::list::<METHODS>;
+    sudo Read "auth/*path" &[] => mounts::read::<METHODS>;
     sudo Update "auth/*path" MOUNT_FIELDS => mounts::enable_auth_method;
     sudo Delete "auth/*path" &[] => mounts::disable_auth_method;
-    sudo Read "auth/*path/tune" &[] => mounts::read_tuning;
-    sudo Update "auth/*path/tune" TUNE_FIELDS => mounts::tune;
+    sudo Read "auth/*path/tune" &[] => mounts::read_tuning::<METHODS>;
+    sudo Update "auth/*path/tune" TUNE_FIELDS => mounts::tune::<METHODS>;
     (sudo.compressible()) Read "audit" &[] => audit::devices;
     sudo Update "audit/*path" audit::FIELDS => audit::enable;
     sudo Delete "audit/*path" &[] => audit::disable;
@@ -192,7 +181,7 @@ async fn metrics(call: Call) -> Result<HandlerResponse> {
         Some("prometheus") => metrics_page(&call).await,
         Some(other) => {
             let begin: String = other.chars().take(64).collect();
-            Err(Error::invalid(format!("format: {begin:?} is not known; \"json\" and \"prometheus\" are")))
+            Err(Error::invalid(format!("format: must be json or prometheus, not {begin:?}")))
         }
     }
 }

@@ -47,13 +47,11 @@ impl ResolvedRoute {
     /// Resolves a path, and replaces it by its canonical spelling.
     pub(super) fn of(table: &MountTable, parsed: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&parsed.path) else {
-            let found = RouteMatch::NoMatch;
-            let spelt = Vec::new();
             return Self {
                 mount: None,
                 below: 0..0,
-                found,
-                spelt,
+                found: RouteMatch::NoMatch,
+                spelt: Vec::new(),
                 was_normalized: false,
                 used_alias: false,
                 sudo: false,
@@ -65,7 +63,7 @@ impl ResolvedRoute {
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), parsed.operation),
             (None, _) => RouteMatch::NoMatch,
         };
-        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, parsed.operation);
+        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::requires_sudo(&mount.kind, rest, parsed.operation);
         let mut spelt = Vec::new();
         let mut was_normalized = false;
         let mut used_alias = false;
@@ -80,6 +78,13 @@ impl ResolvedRoute {
         Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, was_normalized, used_alias, sudo }
     }
 
+    fn route(&self) -> Option<&'static Route> {
+        match &self.found {
+            RouteMatch::Route(_, route, _) => Some(route),
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
+        }
+    }
+
     pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
         match &self.found {
             RouteMatch::Route(entry, ..) => entry.meter(operation),
@@ -89,11 +94,7 @@ impl ResolvedRoute {
 
     /// Returns the body limit in bytes.
     pub(super) fn body_limit(&self, settings: &HttpSettings) -> usize {
-        let route = match &self.found {
-            RouteMatch::Route(_, route, _) => Some(*route),
-            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
-        };
-        match route.and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
+        match self.route().and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
             Some((limit, true)) => limit,
             Some((limit, false)) => settings.max_body.min(limit),
             None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_OPEN_BODY_BYTES),
@@ -102,14 +103,11 @@ impl ResolvedRoute {
     }
 
     pub(super) fn pattern(&self) -> Option<&'static str> {
-        match &self.found {
-            RouteMatch::Route(_, route, _) => Some(route.pattern),
-            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
-        }
+        self.route().map(|route| route.pattern)
     }
 
     pub(super) fn is_public(&self) -> bool {
-        matches!(&self.found, RouteMatch::Route(_, route, _) if route.public && route.access == RouteAccess::Open)
+        self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
     }
 
     /// `true` for a read of the metrics, which also works during a store outage, because the metrics report it.
@@ -119,7 +117,7 @@ impl ResolvedRoute {
     }
 
     pub(super) fn is_audited(&self) -> bool {
-        !matches!(&self.found, RouteMatch::Route(_, route, _) if !route.audited)
+        self.route().is_none_or(|route| route.audited)
     }
 
     /// Returns the permission that is needed to learn if the path exists. If all routes of a pattern are open, a
@@ -161,8 +159,7 @@ impl ResolvedRoute {
     /// `create` and the operation's capability.
     pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, parsed: &ParsedRequest) -> bool {
         let may = |operation| state.auth.decide(caller, operation, self.request_path(parsed), None).allowed;
-        matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
-            && may(Operation::Create) != may(parsed.operation)
+        self.route().is_some_and(|route| route.exists.is_some()) && may(Operation::Create) != may(parsed.operation)
     }
 
     /// Returns the path as policies see it.
@@ -172,7 +169,7 @@ impl ResolvedRoute {
 
     pub(super) fn is_login(&self) -> bool {
         let mount = self.mount.as_ref().is_some_and(|mount| mount.is_auth());
-        mount && matches!(&self.found, RouteMatch::Route(_, route, _) if route.pattern == "login")
+        mount && self.pattern() == Some("login")
     }
 
     /// Returns the role in a path that issues or signs; `""` for none.
@@ -189,8 +186,8 @@ impl ResolvedRoute {
 
     /// Returns the token of a rejected request, if the route uses tokens.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<RequestToken> {
-        let named = matches!(&self.found, RouteMatch::Route(_, route, _) if route.passes_unvalidated_token);
-        let looks = named || self.access() != RouteAccess::Open;
+        let is_passed = self.route().is_some_and(|route| route.passes_unvalidated_token);
+        let looks = is_passed || self.access() != RouteAccess::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
@@ -212,7 +209,7 @@ impl ResolvedRoute {
         wrap_ttl: Option<Duration>,
         decide: impl FnOnce(Option<&RequestParameters<'_>>) -> Decision,
     ) -> Decision {
-        let RouteMatch::Route(_, route, _) = &self.found else { return decide(None) };
+        let Some(route) = self.route() else { return decide(None) };
         let undecoded = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
         self.with_parameters(fields, |parameters| {
             decide(parameters.map(|parameters| RequestParameters { undecoded, wrap_ttl, ..parameters }).as_ref())
@@ -243,45 +240,42 @@ impl ResolvedRoute {
         headers: &HeaderMap,
         payload: Payload,
         state: &WorkerState,
-        (welcome, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
+        (is_authorized, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
     ) -> Result<ParsedBody> {
         let settings = &state.settings;
-        let share = BodyBudget { bodies: &state.bodies, sender };
-        let route = match &self.found {
-            RouteMatch::Route(_, route, _) => Some(*route),
-            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
-        };
+        let budget = BodyBudget { bodies: &state.bodies, sender };
+        let route = self.route();
         let raw = route.is_some_and(|route| route.body == BodyKind::Raw);
         let limit = self.body_limit(settings);
         let writes = matches!(parsed.operation, Operation::Create | Operation::Update | Operation::Patch);
         let time = match self.access() {
-            _ if !welcome => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
+            _ if !is_authorized => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
             RouteAccess::Open => settings.body_timeout.min(body::OPEN_ROUTE_BODY_TIMEOUT),
             _ => settings.body_timeout,
         };
-        if welcome && writes && encoding::is_encoded(headers) {
+        if is_authorized && writes && encoding::is_encoded(headers) {
             body::discard(headers, payload, limit, time).await?;
             return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED_BODY_ERROR));
         }
-        if raw && welcome {
+        if raw && is_authorized {
             let body = match &parsed.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::read_truncated(headers, payload, limit, share, time).await?,
+                None => body::read_truncated(headers, payload, limit, budget, time).await?,
             };
             return Ok(ParsedBody { body, media_type: request::media_type(headers), ..ParsedBody::default() });
         }
-        if !welcome || !writes || route.is_none() {
+        if !is_authorized || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
             let passed = body::discard(headers, payload, limit, time).await;
             // Authorization errors take precedence over errors in the body, except for its size, which is checked
             // before the caller is identified. Errors in a body without use are ignored.
-            passed.or_else(
-                |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
-            )?;
+            passed.or_else(|error| {
+                if is_authorized && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) }
+            })?;
             let query = parsed.query.iter().filter(|_| !writes).cloned();
             return Ok(ParsedBody { fields: Fields::from_pairs(query), ..ParsedBody::default() });
         }
-        let kept = body::read_limited(headers, payload, limit, share, time).await;
+        let kept = body::read_limited(headers, payload, limit, budget, time).await;
         let (body, reservation) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::handler_response::HandlerResponse;
 use super::listing::{self, ListPageFuture, ListRow, RowSource};
-use super::page::PageParams;
+use super::page::{PAGE_FIELDS, PageParams};
 use super::route::{Call, ExistenceQuery, Route, routes};
 use super::sys::run_detached;
 use crate::auth::Auth;
@@ -40,13 +40,13 @@ const DEPRECATED_FIELDS: &[(&str, &str)] = &[("lease", "ttl")];
 /// Maximum number of accessors that are sorted before they are sent.
 const MAX_SORTED_ACCESSORS: usize = 10_000;
 
-const PAGE_FIELDS: &[&str] = &["after", "limit"];
 const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
 /// Routes below `auth/token/`.
 pub static ROUTES: &[Route] = routes! {
     (token.with_synonyms(DEPRECATED_FIELDS)) Update
-        "create", "create-orphan", "create/:role_name" CREATE_FIELDS => create;
+        "create", "create/:role_name" CREATE_FIELDS => create::<false>;
+    (token.with_synonyms(DEPRECATED_FIELDS)) Update "create-orphan" CREATE_FIELDS => create::<true>;
     token List "roles" PAGE_FIELDS => roles;
     token Read "roles/:role_name" &[] => role;
     (token.with_synonyms(TOKEN_ROLE_SYNONYMS).making(role_exists)) Update
@@ -70,11 +70,11 @@ pub static ROUTES: &[Route] = routes! {
 
 /// Creates a token. On the path for orphans it is one for any value of `no_parent`, and the caller has no other
 /// privileges. A role may lift restrictions for callers with access to its path.
-async fn create(call: Call) -> Result<HandlerResponse> {
-    let path = match (call.route.pattern, call.param("role_name")) {
-        ("create-orphan", _) => CreatePath::Orphan,
-        (_, "") => CreatePath::Own,
-        (_, role) => CreatePath::Role(role),
+async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
+    let path = match (ORPHAN, call.param("role_name")) {
+        (true, _) => CreatePath::Orphan,
+        (false, "") => CreatePath::Own,
+        (false, role) => CreatePath::Role(role),
     };
     let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
@@ -109,7 +109,7 @@ async fn lookup_self(call: Call) -> Result<HandlerResponse> {
 
 /// Looks up a token by its text, by default the caller's own.
 async fn lookup(call: Call) -> Result<HandlerResponse> {
-    match optional_text(&call, "token")? {
+    match call.fields.nonempty_text("token")? {
         Some(token) => Ok(HandlerResponse::data(call.state.auth.lookup(&token).await?)),
         None => lookup_self(call).await,
     }
@@ -124,7 +124,7 @@ async fn renew_self(call: Call) -> Result<HandlerResponse> {
 }
 
 async fn renew(call: Call) -> Result<HandlerResponse> {
-    let token = optional_text(&call, "token")?.ok_or_else(missing_token)?;
+    let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
     Ok(render_renewed(call.state.auth.renew(&token, increment(&call)?).await?))
 }
 
@@ -148,7 +148,7 @@ async fn revoke_self(call: Call) -> Result<HandlerResponse> {
 /// Revokes a token by its text. An unknown token gets the same response.
 async fn revoke(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
-        let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
+        let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke(&token).await.map(drop)
     })
     .await
@@ -165,7 +165,7 @@ async fn revoke_accessor(call: Call) -> Result<HandlerResponse> {
 
 async fn revoke_orphan(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
-        let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
+        let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke_orphan(&token).await
     })
     .await
@@ -235,12 +235,12 @@ impl RowSource for TokenAccessorSource {
 
 /// Removes expired tokens, which the server also does periodically. Continues after the response.
 async fn tidy(call: Call) -> Result<HandlerResponse> {
-    let Some(turn) = call.state.auth.tidying() else {
+    let Some(permit) = call.state.auth.try_tidy_permit() else {
         return Ok(HandlerResponse::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));
     };
     let state = call.state;
     tokio::task::spawn_local(async move {
-        let _only_one = turn;
+        let _only_one = permit;
         let mut removed = 0;
         let end = loop {
             match state.auth.sweep().await {
@@ -252,7 +252,7 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
         state.mounts.tokens_ended();
         match end {
             Ok(()) => tracing::info!(removed, "tokens tidied"),
-            Err(error) => telemetry::warn_task_failed("tokens not tidied to the end", &error),
+            Err(error) => telemetry::warn_task_failed("the token tidy failed before its end", &error),
         }
     });
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \
@@ -260,14 +260,10 @@ async fn tidy(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::empty().with_status(202).with_warnings([started.to_owned()]))
 }
 
-fn optional_text(call: &Call, name: &str) -> Result<Option<String>> {
-    Ok(call.fields.text(name)?.filter(|text| !text.is_empty()))
-}
-
 fn missing_token() -> Error {
     Error::invalid("missing token ID")
 }
 
 fn required_accessor(call: &Call) -> Result<String> {
-    optional_text(call, "accessor")?.ok_or_else(|| Error::invalid("missing accessor"))
+    call.fields.nonempty_text("accessor")?.ok_or_else(|| Error::invalid("missing accessor"))
 }

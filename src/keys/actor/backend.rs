@@ -93,7 +93,7 @@ pub trait BlockingBackend: Send + Sync {
     fn offer(&self, _candidates: &[PublicKey]) {}
 
     /// Creates a session on its own thread, where it stays. Does not call the device yet.
-    fn lane(self: Arc<Self>, meter: KeyMetrics) -> Box<dyn BackendSession>;
+    fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession>;
 }
 
 /// One session of a blocking backend.

@@ -14,17 +14,12 @@ pub struct KeyMetrics {
     key: String,
     queue: Gauge,
     running: Gauge,
-    sessions: [(Gauge, SessionMetricState); 3],
+    idle_sessions: Gauge,
+    busy_sessions: Gauge,
+    stuck_sessions: Gauge,
     wait: Histogram,
     call: Histogram,
     _exported: Arc<telemetry::ExportedKey>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SessionMetricState {
-    Idle,
-    Busy,
-    Stuck,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -38,17 +33,14 @@ pub(super) struct SignQueueCounts {
 impl KeyMetrics {
     pub(super) fn new(key: &str) -> Self {
         let label = || key.to_owned();
-        let sessions = [
-            ("idle", SessionMetricState::Idle),
-            ("busy", SessionMetricState::Busy),
-            ("stuck", SessionMetricState::Stuck),
-        ];
-        let meter = Self {
+        let sessions = |state| gauge!(telemetry::SIGNER_SESSIONS, "key" => key.to_owned(), "state" => state);
+        let key_metrics = Self {
             key: label(),
             queue: gauge!(telemetry::SIGNER_QUEUE, "key" => label()),
             running: gauge!(telemetry::SIGNER_RUNNING, "key" => label()),
-            sessions: sessions
-                .map(|(word, state)| (gauge!(telemetry::SIGNER_SESSIONS, "key" => label(), "state" => word), state)),
+            idle_sessions: sessions("idle"),
+            busy_sessions: sessions("busy"),
+            stuck_sessions: sessions("stuck"),
             wait: histogram!(telemetry::SIGNER_WAIT_SECONDS, "key" => label()),
             call: histogram!(telemetry::SIGNER_CALL_SECONDS, "key" => label()),
             _exported: Arc::new(telemetry::ExportedKey::new(key)),
@@ -59,21 +51,17 @@ impl KeyMetrics {
         for cause in ["session", "login", "token", "module", "device"] {
             counter!(telemetry::SIGNER_RECOVERIES, "key" => label(), "cause" => cause).increment(0);
         }
-        meter.show(SignQueueCounts::default());
-        meter
+        key_metrics.set_gauges(SignQueueCounts::default());
+        key_metrics
     }
 
-    pub(super) fn show(&self, counts: SignQueueCounts) {
+    pub(super) fn set_gauges(&self, counts: SignQueueCounts) {
         let SignQueueCounts { waiting, workers, running, stuck } = counts;
         self.queue.set(waiting as f64);
         self.running.set(running as f64);
-        for (gauge, state) in &self.sessions {
-            gauge.set(match state {
-                SessionMetricState::Idle => workers.saturating_sub(running),
-                SessionMetricState::Busy => running.saturating_sub(stuck),
-                SessionMetricState::Stuck => stuck,
-            } as f64);
-        }
+        self.idle_sessions.set(workers.saturating_sub(running) as f64);
+        self.busy_sessions.set(running.saturating_sub(stuck) as f64);
+        self.stuck_sessions.set(stuck as f64);
     }
 
     pub(super) fn record_wait(&self, time: Duration) {

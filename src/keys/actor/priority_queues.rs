@@ -1,17 +1,16 @@
-//! Queued jobs, in three queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups
+//! Queued jobs, in three fair queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups
 //! and unauthenticated requests alternately get at least one call in four, so that no queue starves.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
-use crate::fair_queue::QueueCaller;
+use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
 /// Calls of the first queue per call of another queue.
-const FIRST_QUEUE_CALLS_PER_OTHER: u8 = 3;
+const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
 /// Maximum of the first estimate of a call's duration.
@@ -29,132 +28,136 @@ pub(super) enum JobPriority {
 
 pub(super) struct SigningJob {
     pub(super) request: BackendRequest,
-    pub(super) rank: JobPriority,
+    pub(super) priority: JobPriority,
     pub(super) queued_at: Instant,
     pub(super) deadline: Instant,
     pub(super) caller: QueueCaller,
     pub(super) answer: oneshot::Sender<Result<BackendResponse>>,
 }
 
-#[derive(Default)]
+/// The queues of one key, and the estimated duration of a call.
 pub(super) struct PriorityQueues {
-    first: VecDeque<SigningJob>,
-    look: VecDeque<SigningJob>,
-    last: VecDeque<SigningJob>,
-    /// Calls of the first queue since the last call of another.
-    passed: u8,
+    /// One queue per priority, in the order of [`JobPriority`].
+    queues: [FairQueue<SigningJob>; 3],
+    /// Calls of the first queue since the last call of another, while others wait.
+    first_queue_calls: usize,
     /// `true` if the last call of another queue was a lookup.
     last_was_lookup: bool,
-    pace: Duration,
+    call_estimate: Duration,
 }
 
 impl PriorityQueues {
+    pub(super) fn new() -> Self {
+        // Only the order of these queues is used; the number of workers limits the calls.
+        let queues = std::array::from_fn(|_| FairQueue::new(1, 1));
+        Self { queues, first_queue_calls: 0, last_was_lookup: false, call_estimate: Duration::ZERO }
+    }
+
+    fn count(&self, priority: JobPriority) -> usize {
+        self.queues[priority as usize].waiting()
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.first.len() + self.look.len() + self.last.len()
+        self.queues.iter().map(FairQueue::waiting).sum()
     }
 
-    /// Number of jobs that may start now if `looks` lookups may.
-    pub(super) fn ready(&self, looks: usize) -> usize {
-        self.first.len() + self.last.len() + self.look.len().min(looks)
+    /// Number of jobs that may start now if `max_lookups` lookups may.
+    pub(super) fn ready(&self, max_lookups: usize) -> usize {
+        self.count(JobPriority::First)
+            + self.count(JobPriority::Last)
+            + self.count(JobPriority::Lookup).min(max_lookups)
     }
 
-    fn line(&mut self, rank: JobPriority) -> &mut VecDeque<SigningJob> {
-        match rank {
-            JobPriority::First => &mut self.first,
-            JobPriority::Lookup => &mut self.look,
-            JobPriority::Last => &mut self.last,
-        }
+    /// Removes the next job, even if its caller has left. A lookup only if `max_lookups` is not 0.
+    pub(super) fn pop(&mut self, max_lookups: usize) -> Option<SigningJob> {
+        let has_lookup = max_lookups > 0 && self.count(JobPriority::Lookup) > 0;
+        let has_last = self.count(JobPriority::Last) > 0;
+        let has_other = has_lookup || has_last;
+        let is_turn_of_others = has_other && self.first_queue_calls >= FIRST_QUEUE_CALLS_PER_OTHER;
+        let priority = if self.count(JobPriority::First) > 0 && !is_turn_of_others {
+            self.first_queue_calls = if has_other { self.first_queue_calls + 1 } else { 0 };
+            JobPriority::First
+        } else {
+            self.first_queue_calls = 0;
+            self.last_was_lookup = has_lookup && !(has_last && self.last_was_lookup);
+            if self.last_was_lookup { JobPriority::Lookup } else { JobPriority::Last }
+        };
+        self.queues[priority as usize].take_next()
     }
 
-    pub(super) fn push(&mut self, job: SigningJob) {
-        self.line(job.rank).push_back(job);
+    fn capacity(priority: JobPriority, max: usize) -> usize {
+        if priority == JobPriority::First { max } else { (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1) }
     }
 
-    /// Removes the next job, even if its caller has left. A lookup only if `looks` is not 0.
-    pub(super) fn pop(&mut self, looks: usize) -> Option<SigningJob> {
-        let may_look = looks > 0 && !self.look.is_empty();
-        let may_last = !self.last.is_empty();
-        let others = may_look || may_last;
-        let is_turn_of_others = others && self.passed >= FIRST_QUEUE_CALLS_PER_OTHER;
-        if !self.first.is_empty() && !is_turn_of_others {
-            self.passed = if others { self.passed + 1 } else { 0 };
-            return self.first.pop_front();
-        }
-        self.passed = 0;
-        self.last_was_lookup = may_look && !(may_last && self.last_was_lookup);
-        if self.last_was_lookup { self.look.pop_front() } else { self.last.pop_front() }
+    /// Queues a job: see [`FairQueue::push_bounded`]. `max` is the capacity of the first queue.
+    pub(super) fn push(&mut self, job: SigningJob, max: usize) -> DisplacedJobs<SigningJob> {
+        let is_expired = is_expired(Instant::now(), self.call_estimate);
+        let capacity = Self::capacity(job.priority, max);
+        self.queues[job.priority as usize].push_bounded(job.caller.caller_id(), job, capacity, usize::MAX, is_expired)
     }
 
-    /// `true` if the queue of `rank` has capacity for one more job. `max` is the capacity of the first queue.
-    pub(super) fn has_capacity(&self, rank: JobPriority, max: usize) -> bool {
-        let share = (max / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
-        match rank {
-            JobPriority::First => self.first.len() < max,
-            JobPriority::Lookup => self.look.len() < share,
-            JobPriority::Last => self.last.len() < share,
-        }
+    /// `true` if [`PriorityQueues::push`] would accept a job.
+    pub(super) fn has_capacity(&self, priority: JobPriority, caller_id: CallerId, max: usize) -> bool {
+        let is_expired = is_expired(Instant::now(), self.call_estimate);
+        self.queues[priority as usize].has_room(caller_id, Self::capacity(priority, max), is_expired)
     }
 
-    /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its rank. A
-    /// call takes at least `least`, the elapsed time of the calls in progress.
-    pub(super) fn wait(&self, rank: JobPriority, running: usize, max_calls: usize, least: Duration) -> Duration {
-        let interleaved =
-            self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
-        let before = match rank {
-            JobPriority::First => self.first.len() + interleaved,
-            JobPriority::Lookup => self.look.len(),
+    /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its priority.
+    /// A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
+    pub(super) fn expected_wait(
+        &self,
+        priority: JobPriority,
+        caller_id: CallerId,
+        running: usize,
+        max_calls: usize,
+        min_elapsed: Duration,
+    ) -> Duration {
+        let own_queue = self.queues[priority as usize].waiting_before(caller_id);
+        let lookups = self.count(JobPriority::Lookup);
+        let before = match priority {
+            JobPriority::First => {
+                own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
+            }
+            JobPriority::Lookup => own_queue,
             // At most one lookup goes before each of them.
-            JobPriority::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
+            JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;
         if before < max_calls {
             return Duration::ZERO;
         }
         let [calls, max_calls] = [before, max_calls.max(1)].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        self.pace.max(least).saturating_mul(calls) / max_calls
+        self.call_estimate.max(min_elapsed).saturating_mul(calls) / max_calls
     }
 
-    /// `true` if a job with this wait ends within `time` and waits for at most half of it.
-    pub(super) fn is_in_time(&self, wait: Duration, time: Duration) -> bool {
-        wait <= time / 2 && wait + self.pace <= time
+    /// `true` if a job with this wait ends within `call_timeout` and waits for at most half of it.
+    pub(super) fn is_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
+        wait <= call_timeout / 2 && wait + self.call_estimate <= call_timeout
     }
 
     /// Updates the estimate with the duration of a signature. An outlier is capped, because the call may have opened a
     /// session. The estimate is at most half of the time limit, so that a job in an empty queue always starts.
-    pub(super) fn learn(&mut self, took: Duration, time: Duration) {
-        let took = took.min(self.pace * 4 + MAX_FIRST_ESTIMATE);
-        self.pace = if took < self.pace { (self.pace * 3 + took) / 4 } else { (self.pace * 7 + took) / 8 };
-        self.pace = self.pace.min(time / 2);
+    pub(super) fn learn(&mut self, took: Duration, call_timeout: Duration) {
+        let took = took.min(self.call_estimate * 4 + MAX_FIRST_ESTIMATE);
+        self.call_estimate = ((self.call_estimate * 3 + took) / 4).min(call_timeout / 2);
     }
 
-    pub(super) fn forget(&mut self) {
-        self.pace = Duration::ZERO;
+    pub(super) fn forget_estimate(&mut self) {
+        self.call_estimate = Duration::ZERO;
     }
 
     /// `true` if a call is useless: the job's caller has left, or its deadline is within the estimated duration.
-    pub(super) fn is_expired(&self, job: &SigningJob, now: Instant) -> bool {
-        job.answer.is_closed() || now + self.pace >= job.deadline
-    }
-
-    /// `true` if a job of this rank is useless in this sense.
-    pub(super) fn has_expired(&self, rank: JobPriority, now: Instant) -> bool {
-        self.all().any(|job| job.rank == rank && self.is_expired(job, now))
-    }
-
-    fn all(&self) -> impl Iterator<Item = &SigningJob> {
-        self.first.iter().chain(&self.look).chain(&self.last)
-    }
-
-    pub(super) fn remove_expired(&mut self, now: Instant) -> Vec<SigningJob> {
-        let (vain, kept): (Vec<SigningJob>, Vec<SigningJob>) =
-            self.take_all().into_iter().partition(|job| self.is_expired(job, now));
-        kept.into_iter().for_each(|job| self.push(job));
-        vain
+    pub(super) fn is_expired(&self, job: &SigningJob) -> bool {
+        is_expired(Instant::now(), self.call_estimate)(job)
     }
 
     pub(super) fn take_all(&mut self) -> Vec<SigningJob> {
-        self.first.drain(..).chain(self.look.drain(..)).chain(self.last.drain(..)).collect()
+        self.queues.iter_mut().flat_map(FairQueue::clear).flatten().collect()
     }
+}
+
+fn is_expired(now: Instant, call_estimate: Duration) -> impl Fn(&SigningJob) -> bool {
+    move |job| job.answer.is_closed() || now + call_estimate >= job.deadline
 }
 
 #[cfg(test)]
@@ -165,21 +168,21 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     /// A job with a deadline `left` from now, and the receiver that keeps it alive.
-    fn job(rank: JobPriority, left: Duration) -> (SigningJob, oneshot::Receiver<Result<BackendResponse>>) {
+    fn job(priority: JobPriority, left: Duration) -> (SigningJob, oneshot::Receiver<Result<BackendResponse>>) {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();
         let request = BackendRequest::Find { create: false };
         (
-            SigningJob { request, rank, queued_at: now, deadline: now + left, caller: QueueCaller::SERVER, answer },
+            SigningJob { request, priority, queued_at: now, deadline: now + left, caller: QueueCaller::SERVER, answer },
             answered,
         )
     }
 
     #[test]
     fn every_fourth_call_serves_the_other_queues_alternately() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         let mut kept = Vec::new();
-        for rank in [
+        for priority in [
             JobPriority::Last,
             JobPriority::Last,
             First,
@@ -190,11 +193,11 @@ mod tests {
             JobPriority::Lookup,
             JobPriority::Lookup,
         ] {
-            let (job, answered) = job(rank, LONG);
-            waiting.push(job);
+            let (job, answered) = job(priority, LONG);
+            drop(waiting.push(job, 100));
             kept.push(answered);
         }
-        let order: Vec<JobPriority> = std::iter::from_fn(|| waiting.pop(1)).map(|job| job.rank).collect();
+        let order: Vec<JobPriority> = std::iter::from_fn(|| waiting.pop(1)).map(|job| job.priority).collect();
         assert_eq!(
             order,
             [
@@ -213,69 +216,90 @@ mod tests {
 
     #[test]
     fn lookup_waits_for_its_limit_without_delaying_others() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         let (look, _look) = job(JobPriority::Lookup, LONG);
         let (last, _last) = job(JobPriority::Last, LONG);
-        waiting.push(look);
+        drop(waiting.push(look, 100));
         assert_eq!((waiting.ready(0), waiting.ready(1), waiting.len()), (0, 1, 1));
         assert!(waiting.pop(0).is_none());
-        waiting.push(last);
-        assert_eq!(waiting.pop(0).unwrap().rank, JobPriority::Last);
-        assert_eq!(waiting.pop(1).unwrap().rank, JobPriority::Lookup);
+        drop(waiting.push(last, 100));
+        assert_eq!(waiting.pop(0).unwrap().priority, JobPriority::Last);
+        assert_eq!(waiting.pop(1).unwrap().priority, JobPriority::Lookup);
     }
 
     #[test]
     fn each_queue_has_its_own_capacity() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         let mut kept = Vec::new();
         for _ in 0..2 {
-            assert!(waiting.has_capacity(JobPriority::Last, 16));
+            assert!(waiting.has_capacity(JobPriority::Last, 0, 16));
             let (job, answered) = job(JobPriority::Last, LONG);
-            waiting.push(job);
+            drop(waiting.push(job, 100));
             kept.push(answered);
         }
         assert!(
-            !waiting.has_capacity(JobPriority::Last, 16)
-                && waiting.has_capacity(JobPriority::Lookup, 16)
-                && waiting.has_capacity(First, 1)
+            !waiting.has_capacity(JobPriority::Last, 0, 16)
+                && waiting.has_capacity(JobPriority::Lookup, 0, 16)
+                && waiting.has_capacity(First, 0, 1)
         );
     }
 
     #[test]
+    fn callers_of_a_priority_alternate_and_share_its_capacity() {
+        let mut waiting = PriorityQueues::new();
+        let mut kept = Vec::new();
+        let [busy, other] = ["busy", "other"].map(|name| QueueCaller::with_token(name));
+        for caller in [busy, busy, busy, busy, other] {
+            let (job, answered) = job(First, LONG);
+            drop(waiting.push(SigningJob { caller, ..job }, 100));
+            kept.push(answered);
+        }
+        assert!(!waiting.has_capacity(First, busy.caller_id(), 5) && waiting.has_capacity(First, other.caller_id(), 5));
+        let (job, _answered) = job(First, LONG);
+        let displaced = waiting.push(SigningJob { caller: other, ..job }, 5);
+        assert!(displaced.left.is_empty() && displaced.refused.is_some_and(|job| job.caller == busy));
+        waiting.call_estimate = Duration::from_millis(100);
+        let wait = |caller: QueueCaller| waiting.expected_wait(First, caller.caller_id(), 1, 1, Duration::ZERO);
+        assert_eq!((wait(busy).as_millis(), wait(other).as_millis()), (600, 600));
+        let order: Vec<bool> = std::iter::from_fn(|| waiting.pop(1)).map(|job| job.caller == other).collect();
+        assert_eq!(order, [false, true, false, true, false]);
+    }
+
+    #[test]
     fn job_that_would_miss_its_deadline_is_not_started() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         let (soon, _soon) = job(First, Duration::from_secs(1));
         let (late, _late) = job(First, Duration::from_millis(200));
-        assert!(!waiting.is_expired(&late, Instant::now()));
-        waiting.pace = Duration::from_millis(300);
-        assert!(waiting.is_expired(&late, Instant::now()) && !waiting.is_expired(&soon, Instant::now()));
-        (0..10).for_each(|_| waiting.push(job(First, LONG).0));
-        assert_eq!(waiting.wait(First, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
-        assert!(waiting.has_expired(First, Instant::now()), "the waiting calls have expired");
-        assert_eq!((waiting.remove_expired(Instant::now()).len(), waiting.len()), (10, 0));
+        assert!(!waiting.is_expired(&late));
+        waiting.call_estimate = Duration::from_millis(300);
+        assert!(waiting.is_expired(&late) && !waiting.is_expired(&soon));
+        (0..10).for_each(|_| drop(waiting.push(job(First, LONG).0, 100)));
+        assert_eq!(waiting.expected_wait(First, 0, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
+        assert!(waiting.has_capacity(First, 0, 10), "the callers of the waiting jobs have left");
+        assert_eq!((waiting.push(soon, 10).left.len(), waiting.len()), (10, 1));
     }
 
     #[test]
     fn free_slot_means_no_wait_even_at_a_slow_pace() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         (0..100).for_each(|_| waiting.learn(Duration::from_secs(29), LONG));
-        assert_eq!(waiting.pace, LONG / 2);
-        assert_eq!(waiting.wait(First, 3, 4, LONG), Duration::ZERO);
+        assert_eq!(waiting.call_estimate, LONG / 2);
+        assert_eq!(waiting.expected_wait(First, 0, 3, 4, LONG), Duration::ZERO);
         assert!(waiting.is_in_time(Duration::ZERO, LONG) && !waiting.is_in_time(LONG / 2 + MAX_FIRST_ESTIMATE, LONG));
         let (fresh, _fresh) = job(First, LONG);
-        assert!(!waiting.is_expired(&fresh, Instant::now()));
-        waiting.forget();
-        assert_eq!(waiting.wait(First, 50, 4, Duration::ZERO), Duration::ZERO);
+        assert!(!waiting.is_expired(&fresh));
+        waiting.forget_estimate();
+        assert_eq!(waiting.expected_wait(First, 0, 50, 4, Duration::ZERO), Duration::ZERO);
     }
 
     #[test]
     fn pace_is_learned_from_several_calls_not_from_one() {
-        let mut waiting = PriorityQueues::default();
+        let mut waiting = PriorityQueues::new();
         waiting.learn(Duration::from_secs(3), LONG);
-        assert!(waiting.pace <= MAX_FIRST_ESTIMATE, "{:?}", waiting.pace);
+        assert!(waiting.call_estimate <= MAX_FIRST_ESTIMATE, "{:?}", waiting.call_estimate);
         (0..30).for_each(|_| waiting.learn(Duration::from_millis(300), LONG));
-        assert!((250..=300).contains(&waiting.pace.as_millis()), "{:?}", waiting.pace);
+        assert!((250..=300).contains(&waiting.call_estimate.as_millis()), "{:?}", waiting.call_estimate);
         (0..20).for_each(|_| waiting.learn(Duration::from_millis(5), LONG));
-        assert!(waiting.pace.as_millis() < 10, "{:?}", waiting.pace);
+        assert!(waiting.call_estimate.as_millis() < 10, "{:?}", waiting.call_estimate);
     }
 }

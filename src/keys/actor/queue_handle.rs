@@ -26,23 +26,23 @@ impl Drop for QueueCloser {
 }
 
 impl QueueHandle {
-    pub(super) fn new(line: Arc<SignQueue>) -> Self {
-        Self(Arc::new(QueueCloser(line)))
+    pub(super) fn new(queue: Arc<SignQueue>) -> Self {
+        Self(Arc::new(QueueCloser(queue)))
     }
 
-    pub(super) fn line(&self) -> &SignQueue {
+    pub(super) fn queue(&self) -> &SignQueue {
         &self.0.0
     }
 
     /// Queues a request and waits for the response, at most for the time limit of a job.
-    pub(super) async fn ask(&self, request: BackendRequest, rank: JobPriority) -> Result<BackendResponse> {
-        let line = &self.0.0;
+    pub(super) async fn request(&self, request: BackendRequest, priority: JobPriority) -> Result<BackendResponse> {
+        let queue = &self.0.0;
         let (answer, answered) = oneshot::channel();
         let queued_at = Instant::now();
-        let deadline = queued_at + line.limits().call_timeout;
-        let outcome = match line.push(SigningJob {
+        let deadline = queued_at + queue.limits().call_timeout;
+        let outcome = match queue.push(SigningJob {
             request,
-            rank,
+            priority,
             queued_at,
             deadline,
             caller: QueueCaller::current(),
@@ -51,21 +51,21 @@ impl QueueHandle {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
                 Ok(Ok(outcome)) => {
-                    line.yield_to_worker();
+                    queue.yield_to_worker();
                     outcome
                 }
-                Ok(Err(_)) => Err(stopped_error(line.name())),
+                Ok(Err(_)) => Err(stopped_error(queue.name())),
                 Err(_) => {
-                    line.update_metrics();
-                    Err(line.timeout_error())
+                    queue.refresh_gauges();
+                    Err(queue.timeout_error())
                 }
             },
         };
-        outcome.inspect_err(|error| line.meter().count_failure(error.kind()))
+        outcome.inspect_err(|error| queue.key_metrics().count_failure(error.kind()))
     }
 
-    pub(super) async fn key(&self, create: bool) -> Result<KeyIdentity> {
-        match self.ask(BackendRequest::Find { create }, JobPriority::Lookup).await? {
+    pub(super) async fn find_key(&self, create: bool) -> Result<KeyIdentity> {
+        match self.request(BackendRequest::Find { create }, JobPriority::Lookup).await? {
             BackendResponse::Key(key) => Ok(key),
             _ => Err(unexpected_response()),
         }

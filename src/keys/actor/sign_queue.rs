@@ -1,10 +1,10 @@
 //! The job queue and the workers of one key: one state behind one lock.
 //!
-//! A worker is a thread or a task that makes one backend call at a time; there are at most `max_parallel`. `push`
-//! starts a worker, or wakes one idle thread, which wakes the next if more jobs wait. A job is rejected on submission
-//! if it would wait for more than half of its time limit, so that an overloaded backend completes jobs instead of
-//! missing every deadline. Calls in progress count with their elapsed time, so a hanging backend collects few jobs. A
-//! job whose caller has left, or whose deadline is too close, fails without a call.
+//! A worker is a thread or a task that makes one backend call at a time; there are at most `max_parallel`. A new job
+//! starts a worker or wakes an idle one. A job is rejected on submission if it would wait for more than half of its
+//! time limit, so that an overloaded backend completes jobs instead of missing every deadline. Calls in progress count
+//! with their elapsed time, so a hanging backend collects few jobs. A job whose caller has left, or whose deadline is
+//! too close, fails without a call.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use super::backend::KeyBackend;
 use super::key_metrics::{KeyMetrics, SignQueueCounts};
 use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
+use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
 
 /// Interval of the idle checks of a thread.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -22,7 +23,7 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The limits of an actor.
 #[derive(Clone, Copy, Debug)]
 pub struct SignerLimits {
-    /// Maximum number of queued jobs of the first rank.
+    /// Maximum number of queued signatures. Lookups and requests without authentication have an eighth of it each.
     pub queue: usize,
     /// Maximum time from the submission of a job to its response.
     pub call_timeout: Duration,
@@ -40,7 +41,7 @@ impl Default for SignerLimits {
 pub(super) struct SignQueue {
     name: String,
     limits: SignerLimits,
-    meter: KeyMetrics,
+    key_metrics: KeyMetrics,
     start: fn(WorkerSlot),
     state: Mutex<SignQueueState>,
     /// Notified of a job, a changed configuration, or the end.
@@ -55,14 +56,11 @@ struct SignQueueState {
     max_parallel: usize,
     waiting: PriorityQueues,
     workers: usize,
-    /// Threads that wait to be notified.
+    /// Threads that wait for a job, including those that were notified and have not woken yet.
     idle: usize,
-    /// Idle threads that were notified and have not woken yet.
-    called: usize,
-    /// Threads that are about to look for a job without a notification.
-    looking: usize,
     running: Vec<RunningCall>,
-    calls: u64,
+    /// Number of the last call.
+    last_call: u64,
     closed: bool,
 }
 
@@ -83,10 +81,10 @@ pub(super) struct BackendCall {
 
 pub(super) enum WorkerStep {
     Call(BackendCall),
-    /// Drop the session of an older configuration.
-    Renew,
-    /// No job: release what other sessions wait for.
-    Rest,
+    /// No job: close a session of another version, or release what other sessions wait for.
+    Rest {
+        version: u64,
+    },
     Leave,
 }
 
@@ -102,19 +100,17 @@ impl SignQueue {
             backend,
             version: 0,
             max_parallel: max_parallel.max(1),
-            waiting: PriorityQueues::default(),
+            waiting: PriorityQueues::new(),
             workers: 0,
             idle: 0,
-            called: 0,
-            looking: 0,
             running: Vec::new(),
-            calls: 0,
+            last_call: 0,
             closed: false,
         };
         Arc::new(Self {
             name: name.to_owned(),
             limits,
-            meter: KeyMetrics::new(name),
+            key_metrics: KeyMetrics::new(name),
             start,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -130,8 +126,8 @@ impl SignQueue {
         &self.limits
     }
 
-    pub(super) fn meter(&self) -> &KeyMetrics {
-        &self.meter
+    pub(super) fn key_metrics(&self) -> &KeyMetrics {
+        &self.key_metrics
     }
 
     pub(super) fn backend(&self) -> KeyBackend {
@@ -142,123 +138,96 @@ impl SignQueue {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Rejects requests of the current caller whose signature would be rejected.
     pub(super) fn require_capacity(&self) -> Result<()> {
-        self.admits(&self.lock(), JobPriority::First)
+        let state = self.lock();
+        let caller_id = QueueCaller::current().caller_id();
+        self.require_early_start(&state, JobPriority::First, caller_id)?;
+        let has_capacity = state.waiting.has_capacity(JobPriority::First, caller_id, self.limits.queue);
+        if has_capacity { Ok(()) } else { Err(self.full_error()) }
     }
 
-    /// Rejects a job if all calls hang, the queue is full, or its wait would be too long.
-    fn admits(&self, state: &SignQueueState, rank: JobPriority) -> Result<()> {
-        if state.is_stuck(rank, Instant::now(), self.limits.call_timeout) {
-            return Err(self.stuck_error());
+    /// Rejects a job if all calls hang or its wait would be too long.
+    fn require_early_start(&self, state: &SignQueueState, priority: JobPriority, caller_id: CallerId) -> Result<()> {
+        let now = Instant::now();
+        if state.is_stuck(priority, now) {
+            let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
+            return Err(Error::new(Kind::Unavailable, text));
         }
-        if self.accepts(state, rank) { Ok(()) } else { Err(self.full()) }
+        let running = state.calls_of(priority).count();
+        let max_calls = state.max_calls_of(priority);
+        let min_elapsed = state.min_elapsed(priority, now);
+        let wait = state.waiting.expected_wait(priority, caller_id, running, max_calls, min_elapsed);
+        if state.waiting.is_in_time(wait, self.limits.call_timeout) { Ok(()) } else { Err(self.full_error()) }
     }
 
-    /// `true` if the queue has capacity for one more job and it would start early enough.
-    fn accepts(&self, state: &SignQueueState, rank: JobPriority) -> bool {
-        let has_capacity =
-            state.waiting.has_capacity(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
-        let running = state.calls_of(rank).count();
-        let max_calls = state.max_calls_of(rank);
-        let least = state.min_elapsed(rank, Instant::now(), self.limits.call_timeout);
-        let wait = state.waiting.wait(rank, running, max_calls, least);
-        has_capacity && state.waiting.is_in_time(wait, self.limits.call_timeout)
-    }
-
-    fn stuck_error(&self) -> Error {
-        let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
-        Error::new(Kind::Unavailable, text)
-    }
-
-    fn full(&self) -> Error {
+    fn full_error(&self) -> Error {
         let text = format!("managed key {:?}: the signing queue is full; retry shortly", self.name);
         Error::new(Kind::Busy, text)
     }
 
-    /// Queues a job. Starts a worker if none is idle and the limit allows one more.
+    /// Queues a job, and starts or wakes a worker for it.
     pub(super) fn push(self: &Arc<Self>, job: SigningJob) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
             return Err(stopped_error(&self.name));
         }
-        self.admits(&state, job.rank)?;
-        let is_full = !state.waiting.has_capacity(job.rank, self.limits.queue);
-        let void = if is_full || job.rank == JobPriority::Lookup {
-            state.waiting.remove_expired(Instant::now())
-        } else {
-            Vec::new()
-        };
-        state.waiting.push(job);
-        let hires = state.reserve_worker();
-        let calls = !hires && state.select_idle_thread();
-        self.show(&state);
-        drop(state);
-        self.refuse(void);
-        if hires {
-            self.spawn_worker();
-        } else if calls {
-            self.changed.notify_one();
+        self.require_early_start(&state, job.priority, job.caller.caller_id())?;
+        let DisplacedJobs { left, refused } = state.waiting.push(job, self.limits.queue);
+        self.start_or_wake_worker(state, true);
+        left.into_iter().for_each(|job| self.expire(job));
+        if let Some(job) = refused {
+            let _ = job.answer.send(Err(self.full_error()));
         }
         Ok(())
     }
 
-    fn spawn_worker(self: &Arc<Self>) {
-        (self.start)(WorkerSlot { line: Arc::clone(self), began: false });
-    }
-
-    /// Returns the next step of a thread. `version` is the configuration version of its session, `since` the
-    /// end of its last call.
-    pub(super) fn next(&self, version: Option<u64>, since: Instant) -> WorkerStep {
-        let mut state = self.lock();
-        let mut idle = false;
-        let mut gave_way = false;
-        loop {
-            if version.is_some_and(|version| version != state.version) {
-                return WorkerStep::Renew;
-            }
-            if let Some(call) = self.take(&mut state) {
-                let calls = state.select_idle_thread();
-                drop(state);
-                if calls {
-                    self.changed.notify_one();
-                }
-                return WorkerStep::Call(call);
-            }
-            if state.is_over() || since.elapsed() >= self.limits.idle {
-                return WorkerStep::Leave;
-            }
-            if idle {
-                return WorkerStep::Rest;
-            }
-            if !gave_way {
-                (state, gave_way) = (self.yield_before_wait(state), true);
-                continue;
-            }
-            state.idle += 1;
-            let wait = IDLE_CHECK_INTERVAL.min(self.limits.idle);
-            let (after, waited) =
-                self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
-            state = after;
-            state.idle -= 1;
-            // Also for a thread that woke by timeout: it looks for a job like a notified thread.
-            state.called = state.called.saturating_sub(1);
-            idle = waited.timed_out();
-            if !idle {
-                state = self.yield_before_wait(state);
-            }
+    /// Starts or wakes a worker if a job waits that no idle worker is about to take. Starts one only if `may_start`.
+    fn start_or_wake_worker(self: &Arc<Self>, mut state: MutexGuard<'_, SignQueueState>, may_start: bool) {
+        let ready = state.ready();
+        let starts = may_start && ready > state.idle && state.workers < state.max_parallel;
+        state.workers += usize::from(starts);
+        let wakes = !starts && ready > 0 && state.idle > 0;
+        self.update_gauges(&state);
+        drop(state);
+        if starts {
+            (self.start)(WorkerSlot { queue: Arc::clone(self), began: false });
+        } else if wakes {
+            self.changed.notify_one();
         }
     }
 
-    /// Yields the processor before the thread sleeps. HTTP workers that wait for the processor run first, and jobs that
-    /// they submit then need no wake-up. On a busy machine one thread makes many calls in a row; on an idle one the
-    /// yield costs nothing.
-    fn yield_before_wait<'l>(&'l self, mut state: MutexGuard<'l, SignQueueState>) -> MutexGuard<'l, SignQueueState> {
-        state.looking += 1;
-        drop(state);
-        std::thread::yield_now();
+    /// Returns the next step of a thread whose last call ended at `since`.
+    pub(super) fn next(&self, since: Instant) -> WorkerStep {
         let mut state = self.lock();
-        state.looking -= 1;
-        state
+        let mut has_yielded = false;
+        let mut has_waited = false;
+        loop {
+            if let Some(call) = self.take(&mut state) {
+                return WorkerStep::Call(call);
+            }
+            if state.closed || state.workers > state.max_parallel || since.elapsed() >= self.limits.idle {
+                return WorkerStep::Leave;
+            }
+            if has_waited {
+                return WorkerStep::Rest { version: state.version };
+            }
+            state.idle += 1;
+            if !has_yielded {
+                // HTTP workers that wait for the processor run first. Jobs that they submit then need no wake-up.
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock();
+                state.idle -= 1;
+                has_yielded = true;
+                continue;
+            }
+            let wait = IDLE_CHECK_INTERVAL.min(self.limits.idle);
+            let waited = self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = waited.0;
+            state.idle -= 1;
+            has_waited = waited.1.timed_out();
+        }
     }
 
     /// Yields the processor to a worker that has not started its next call yet. Called by a caller that has just
@@ -284,35 +253,35 @@ impl SignQueue {
         let now = Instant::now();
         let job = loop {
             match state.pop() {
-                Some(job) if state.waiting.is_expired(&job, now) => self.refuse(vec![job]),
+                Some(job) if state.waiting.is_expired(&job) => self.expire(job),
                 Some(job) => break job,
                 None => {
-                    self.show(state);
+                    self.update_gauges(state);
                     return None;
                 }
             }
         };
-        state.calls += 1;
-        let number = state.calls;
+        state.last_call += 1;
+        let number = state.last_call;
         let deadline = job.deadline;
-        let lookup_version = (job.rank == JobPriority::Lookup).then_some(state.version);
+        let lookup_version = (job.priority == JobPriority::Lookup).then_some(state.version);
         state.running.push(RunningCall { number, lookup_version, begun: now, deadline });
-        self.show(state);
-        self.meter.record_wait(now.duration_since(job.queued_at));
+        self.update_gauges(state);
+        self.key_metrics.record_wait(now.duration_since(job.queued_at));
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
     /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `is_usual`
     /// marks signature calls that ended in time, successful or not: only they update the estimated duration.
-    pub(super) fn done(&self, number: u64, took: Duration, is_usual: bool) {
+    pub(super) fn end_call(&self, number: u64, took: Duration, is_usual: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
         if is_usual {
             state.waiting.learn(took, self.limits.call_timeout);
         }
-        self.show(&state);
+        self.update_gauges(&state);
         drop(state);
-        self.meter.record_call_time(took);
+        self.key_metrics.record_call_time(took);
     }
 
     pub(super) fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
@@ -323,7 +292,7 @@ impl SignQueue {
         // Additional workers start with the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
         state.version += 1;
-        state.waiting.forget();
+        state.waiting.forget_estimate();
         drop(state);
         self.changed.notify_all();
         Ok(())
@@ -335,7 +304,7 @@ impl SignQueue {
     }
 
     /// Waits until all workers have ended, at most `limit`, then fails the jobs that are still queued.
-    pub(super) async fn ended(&self, limit: Duration) {
+    pub(super) async fn wait_for_workers(&self, limit: Duration) {
         let all = async {
             loop {
                 let ended = self.ended.notified();
@@ -352,8 +321,8 @@ impl SignQueue {
         }
     }
 
-    pub(super) fn update_metrics(&self) {
-        self.show(&self.lock());
+    pub(super) fn refresh_gauges(&self) {
+        self.update_gauges(&self.lock());
     }
 
     pub(super) fn timeout_error(&self) -> Error {
@@ -363,70 +332,54 @@ impl SignQueue {
         Error::new(Kind::Unavailable, format!("managed key {name:?}: no response of the backend within {seconds} s"))
     }
 
-    /// Fails jobs whose caller has left or whose deadline is too close.
-    fn refuse(&self, jobs: Vec<SigningJob>) {
-        for job in jobs {
-            let _ = job.answer.send(Err(self.timeout_error()));
-        }
+    /// Fails a job whose caller has left or whose deadline is too close.
+    fn expire(&self, job: SigningJob) {
+        let _ = job.answer.send(Err(self.timeout_error()));
     }
 
-    fn show(&self, state: &SignQueueState) {
+    fn update_gauges(&self, state: &SignQueueState) {
         let now = Instant::now();
-        let call_timeout = self.limits.call_timeout;
-        let is_stuck = |call: &&RunningCall| call.is_stuck(now, call_timeout);
-        self.meter.show(SignQueueCounts {
+        self.key_metrics.set_gauges(SignQueueCounts {
             waiting: state.waiting.len(),
             workers: state.workers,
             running: state.running.len(),
-            stuck: state.running.iter().filter(is_stuck).count(),
+            stuck: state.running.iter().filter(|call| call.is_stuck(now)).count(),
         });
     }
 }
 
 impl SignQueueState {
-    /// Maximum number of concurrent lookups: a quarter of the workers, so that hanging lookups leave the
-    /// others to signatures.
-    fn max_lookups(&self) -> usize {
-        (self.max_parallel / 4).max(1)
+    /// Maximum number of concurrent calls of a priority. For lookups a quarter of the workers, so that hanging lookups
+    /// leave the others to signatures.
+    fn max_calls_of(&self, priority: JobPriority) -> usize {
+        if priority == JobPriority::Lookup { (self.max_parallel / 4).max(1) } else { self.max_parallel }
     }
 
-    /// Number of running lookups, without those of an older configuration.
-    fn running_lookups(&self) -> usize {
-        self.calls_of(JobPriority::Lookup).count()
+    /// Running calls that count against the limit of a priority. Lookups of an older configuration do not.
+    fn calls_of(&self, priority: JobPriority) -> impl Iterator<Item = &RunningCall> {
+        let is_lookup = priority == JobPriority::Lookup;
+        self.running.iter().filter(move |call| !is_lookup || call.lookup_version == Some(self.version))
     }
 
-    /// Running calls that count against the limit of a rank.
-    fn calls_of(&self, rank: JobPriority) -> impl Iterator<Item = &RunningCall> {
-        self.running.iter().filter(move |call| rank != JobPriority::Lookup || call.lookup_version == Some(self.version))
+    /// `true` if all calls that this priority or the first may make hang.
+    fn is_stuck(&self, priority: JobPriority, now: Instant) -> bool {
+        [priority, JobPriority::First].into_iter().any(|priority| {
+            self.calls_of(priority).filter(|call| call.is_stuck(now)).count() >= self.max_calls_of(priority)
+        })
     }
 
-    fn max_calls_of(&self, rank: JobPriority) -> usize {
-        if rank == JobPriority::Lookup { self.max_lookups() } else { self.max_parallel }
-    }
-
-    /// `true` if all calls that this rank or the first rank may make hang.
-    fn is_stuck(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> bool {
-        let stuck = |rank| {
-            self.calls_of(rank).filter(|call| call.is_stuck(now, call_timeout)).count() >= self.max_calls_of(rank)
-        };
-        stuck(rank) || stuck(JobPriority::First)
-    }
-
-    /// Minimum elapsed time of the calls of a rank, or zero while another call may start. A lookup may generate a key,
-    /// which takes long, so it counts only once it hangs.
-    fn min_elapsed(&self, rank: JobPriority, now: Instant, call_timeout: Duration) -> Duration {
-        if self.calls_of(rank).count() < self.max_calls_of(rank) {
+    /// Minimum elapsed time of the calls of a priority, or zero while another call may start. Lookups do not count: one
+    /// may generate a key, which takes long.
+    fn min_elapsed(&self, priority: JobPriority, now: Instant) -> Duration {
+        if self.calls_of(priority).count() < self.max_calls_of(priority) {
             return Duration::ZERO;
         }
-        let elapsed = |call: &RunningCall| match call.lookup_version {
-            Some(_) if !call.is_stuck(now, call_timeout) => Duration::ZERO,
-            _ => now.saturating_duration_since(call.begun),
-        };
-        self.calls_of(rank).map(elapsed).min().unwrap_or_default()
+        let signatures = self.running.iter().filter(|call| call.lookup_version.is_none());
+        signatures.map(|call| now.saturating_duration_since(call.begun)).min().unwrap_or_default()
     }
 
     fn free_lookups(&self) -> usize {
-        self.max_lookups().saturating_sub(self.running_lookups())
+        self.max_calls_of(JobPriority::Lookup).saturating_sub(self.calls_of(JobPriority::Lookup).count())
     }
 
     fn ready(&self) -> usize {
@@ -437,44 +390,22 @@ impl SignQueueState {
         self.waiting.pop(self.free_lookups())
     }
 
-    /// Reserves a new worker if the queued jobs need one. The caller must start it if the result is `true`.
-    fn reserve_worker(&mut self) -> bool {
-        let hires = self.ready() > self.idle + self.looking && self.workers < self.max_parallel;
-        self.workers += usize::from(hires);
-        hires
-    }
-
-    /// Selects an idle thread if the queued jobs need one. The caller must notify it if the result is `true`. The
-    /// thread notifies the next one if more jobs are left, so that none wakes for a job that another thread has taken.
-    fn select_idle_thread(&mut self) -> bool {
-        let calls = self.ready() > 0 && self.idle > 0 && self.called + self.looking == 0;
-        self.called += usize::from(calls);
-        calls
-    }
-
     /// `true` if a job waits and an awake worker has not started a call.
     fn has_unstarted_job(&self) -> bool {
         self.ready() > 0 && self.running.len() + self.idle < self.workers
     }
-
-    /// `true` if a worker without a job must end.
-    fn is_over(&self) -> bool {
-        self.closed || self.workers > self.max_parallel
-    }
 }
 
 impl RunningCall {
-    /// `true` if the call hangs: it runs longer than a job may take, or past a deadline before which it had at least a
-    /// quarter of the time limit (the rest was spent in the queue).
-    fn is_stuck(&self, now: Instant, call_timeout: Duration) -> bool {
-        let was_its_own = self.deadline.saturating_duration_since(self.begun) >= call_timeout / 4;
-        now.saturating_duration_since(self.begun) >= call_timeout || (now >= self.deadline && was_its_own)
+    /// `true` if the call hangs: its caller waits no longer.
+    fn is_stuck(&self, now: Instant) -> bool {
+        now >= self.deadline
     }
 }
 
 /// A worker's slot. The holder releases all resources of the backend before it drops the slot.
 pub(super) struct WorkerSlot {
-    line: Arc<SignQueue>,
+    queue: Arc<SignQueue>,
     began: bool,
 }
 
@@ -482,30 +413,22 @@ impl WorkerSlot {
     /// Marks the worker as started and returns the queue.
     pub(super) fn begin(&mut self) -> Arc<SignQueue> {
         self.began = true;
-        Arc::clone(&self.line)
+        Arc::clone(&self.queue)
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.line.name
+    pub(super) fn key_name(&self) -> &str {
+        &self.queue.name
     }
 }
 
 impl Drop for WorkerSlot {
     fn drop(&mut self) {
-        let mut state = self.line.lock();
+        let mut state = self.queue.lock();
         state.workers -= 1;
         // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
         // the next one would probably fail too.
-        let hires = self.began && state.reserve_worker();
-        let calls = !hires && state.select_idle_thread();
-        self.line.show(&state);
-        drop(state);
-        self.line.ended.notify_waiters();
-        if hires {
-            self.line.spawn_worker();
-        } else if calls {
-            self.line.changed.notify_one();
-        }
+        self.queue.start_or_wake_worker(state, self.began);
+        self.queue.ended.notify_waiters();
     }
 }
 
@@ -518,76 +441,44 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::fair_queue::QueueCaller;
-    use crate::keys::actor::BackendRequest;
-    use crate::keys::actor::{BackendSession, BlockingBackend};
+    use crate::keys::actor::{BackendRequest, BackendSession, BlockingBackend};
     use crate::keys::signer::SigningInputKind;
     use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
-    struct Nobody;
+    struct NoBackend;
 
-    impl BlockingBackend for Nobody {
+    impl BlockingBackend for NoBackend {
         fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
             Ok(SigningInputKind::Digest)
         }
 
-        fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+        fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
             unreachable!("no worker is started")
         }
     }
 
-    fn job() -> SigningJob {
-        let (answer, _) = oneshot::channel();
-        let now = Instant::now();
-        let request = BackendRequest::Find { create: false };
-        let rank = JobPriority::First;
-        let caller = QueueCaller::SERVER;
-        SigningJob { request, rank, queued_at: now, deadline: now, caller, answer }
-    }
-
     #[test]
-    fn unstarted_job_means_an_awake_worker_has_not_begun_it() {
-        let backend = KeyBackend::Blocking(Arc::new(Nobody));
-        let line =
-            SignQueue::new("any", backend, |_| unreachable!("all workers are started"), 2, SignerLimits::default());
-        let mut state = line.lock();
-        let soon = Instant::now() + IDLE_CHECK_INTERVAL;
-        (state.workers, state.running) =
-            (2, [1, 2].map(|number| RunningCall { number, lookup_version: None, begun: soon, deadline: soon }).into());
-        state.waiting.push(job());
-        assert!(!state.has_unstarted_job(), "all workers are at the backend");
-        state.running.pop();
-        assert!(state.has_unstarted_job());
-        state.idle = 1;
-        assert!(!state.has_unstarted_job(), "the other one waits to be called");
-        (state.idle, _) = (0, state.pop());
-        assert!(!state.has_unstarted_job(), "nothing waits");
-    }
-
-    #[test]
-    fn sign_queue_wakes_one_thread_for_an_unclaimed_job() {
-        let backend = KeyBackend::Blocking(Arc::new(Nobody));
-        let line =
-            SignQueue::new("any", backend, |_| unreachable!("all workers are started"), 2, SignerLimits::default());
-        let push = |state: &mut SignQueueState| {
-            state.waiting.push(job());
-            (state.reserve_worker(), state.select_idle_thread())
+    fn sign_queue_starts_a_worker_only_if_idle_ones_do_not_suffice() {
+        let backend = KeyBackend::Blocking(Arc::new(NoBackend));
+        let queue = SignQueue::new("any", backend, std::mem::forget, 3, SignerLimits::default());
+        let mut callers = Vec::new();
+        let mut push = || {
+            let (answer, answered) = oneshot::channel();
+            callers.push(answered);
+            let queued_at = Instant::now();
+            let deadline = queued_at + Duration::from_secs(30);
+            let request = BackendRequest::Find { create: false };
+            let priority = JobPriority::First;
+            let caller = QueueCaller::SERVER;
+            queue.push(SigningJob { request, priority, queued_at, deadline, caller, answer }).unwrap();
+            queue.lock().workers
         };
-        let mut state = line.lock();
-        (state.workers, state.idle) = (2, 2);
-        assert_eq!(push(&mut state), (false, true));
-        assert_eq!(push(&mut state), (false, false), "one comes");
-        // The woken thread takes the first job.
-        (state.idle, state.called) = (1, 0);
-        state.pop();
-        assert!(state.select_idle_thread());
-        (state.idle, state.called) = (0, 0);
-        state.pop();
-        assert!(!state.select_idle_thread(), "nothing waits");
-        assert_eq!(push(&mut state), (false, false), "a worker that is done takes it");
-        (state.idle, state.looking) = (1, 1);
-        assert_eq!(push(&mut state), (false, false), "one looks by itself");
-        (state.workers, state.idle, state.looking) = (1, 0, 0);
-        assert_eq!(push(&mut state), (true, false), "a worker is left");
+        queue.lock().idle = 1;
+        queue.lock().workers = 1;
+        assert_eq!([push(), push(), push(), push()], [1, 2, 3, 3]);
+        let mut state = queue.lock();
+        assert!(state.has_unstarted_job(), "two workers are awake");
+        state.idle = 3;
+        assert!(!state.has_unstarted_job(), "all workers wait");
     }
 }

@@ -19,12 +19,12 @@ pub(super) fn start(slot: WorkerSlot) {
 }
 
 async fn work(mut slot: WorkerSlot) {
-    let line = slot.begin();
-    while let Some(call) = line.next_task_call() {
+    let queue = slot.begin();
+    while let Some(call) = queue.next_task_call() {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
         let mut running =
-            RunningTaskCall { line: &line, number: call.number, started: Instant::now(), is_usual: false };
+            RunningTaskCall { queue: &queue, number: call.number, started: Instant::now(), is_usual: false };
         let work = call.job.caller.must_run().scope(backend.call(call.job.request));
         let future = AssertUnwindSafe(work).catch_unwind();
         let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
@@ -33,14 +33,14 @@ async fn work(mut slot: WorkerSlot) {
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Error::internal("a signing backend panicked")),
-            Err(_) => Err(line.timeout_error()),
+            Err(_) => Err(queue.timeout_error()),
         });
     }
 }
 
 /// A running call. Dropping it records its end, also when the runtime drops the whole task.
-struct RunningTaskCall<'l> {
-    line: &'l SignQueue,
+struct RunningTaskCall<'q> {
+    queue: &'q SignQueue,
     number: u64,
     started: Instant,
     is_usual: bool,
@@ -48,6 +48,6 @@ struct RunningTaskCall<'l> {
 
 impl Drop for RunningTaskCall<'_> {
     fn drop(&mut self) {
-        self.line.done(self.number, self.started.elapsed(), self.is_usual);
+        self.queue.end_call(self.number, self.started.elapsed(), self.is_usual);
     }
 }

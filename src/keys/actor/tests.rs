@@ -14,22 +14,23 @@ use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
-const CALL: Duration = Duration::from_millis(2);
+/// Duration of a call of the double.
+const CALL_DURATION: Duration = Duration::from_millis(2);
 
 /// A backend that sleeps before it signs and counts its calls.
 struct Double {
     key: PrivateKey,
     time: Duration,
-    inside: AtomicUsize,
+    concurrent: AtomicUsize,
     peak: AtomicUsize,
     calls: AtomicUsize,
-    lanes: AtomicUsize,
+    open_sessions: AtomicUsize,
     fault: AtomicU8,
-    /// While closed, calls block inside the backend.
+    /// While closed, calls block concurrent the backend.
     gate: (Mutex<bool>, Condvar),
 }
 
-fn known(public: &PublicKey) -> KeyIdentity {
+fn identity(public: &PublicKey) -> KeyIdentity {
     public.clone().into()
 }
 
@@ -44,10 +45,10 @@ impl Double {
         Arc::new(Self {
             key,
             time,
-            inside: zero(),
+            concurrent: zero(),
             peak: zero(),
             calls: zero(),
-            lanes: zero(),
+            open_sessions: zero(),
             fault: AtomicU8::new(0),
             gate: (Mutex::new(false), Condvar::new()),
         })
@@ -59,24 +60,24 @@ impl Double {
     }
 
     fn enter(&self) {
-        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.peak.fetch_max(inside, Ordering::SeqCst);
+        let concurrent = self.concurrent.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(concurrent, Ordering::SeqCst);
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
 
     fn leave(&self) {
-        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.concurrent.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn answer(&self, request: &BackendRequest) -> Result<BackendResponse> {
         let fault = self.fault.load(Ordering::SeqCst);
-        assert!(fault != PANICS, "as it was told");
+        assert!(fault != PANICS, "the test requests a panic");
         match request {
             BackendRequest::Find { .. } if fault == OTHER_KEY => {
                 let other = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-                Ok(BackendResponse::Key(known(other.public())))
+                Ok(BackendResponse::Key(identity(other.public())))
             }
-            BackendRequest::Find { .. } => Ok(BackendResponse::Key(known(self.key.public()))),
+            BackendRequest::Find { .. } => Ok(BackendResponse::Key(identity(self.key.public()))),
             BackendRequest::Sign { algorithm, input, .. } => {
                 let SigningInput::Message(message) = &**input else { return Err(Error::internal("wants messages")) };
                 let message = if fault == 0 { message.clone() } else { vec![0; 7] };
@@ -97,11 +98,11 @@ impl Double {
     }
 }
 
-struct Open(Arc<Double>);
+struct DoubleSession(Arc<Double>);
 
-impl Drop for Open {
+impl Drop for DoubleSession {
     fn drop(&mut self) {
-        self.0.lanes.fetch_sub(1, Ordering::SeqCst);
+        self.0.open_sessions.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -110,13 +111,13 @@ impl BlockingBackend for Double {
         Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
-        self.lanes.fetch_add(1, Ordering::SeqCst);
-        Box::new(Open(self))
+    fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+        self.open_sessions.fetch_add(1, Ordering::SeqCst);
+        Box::new(DoubleSession(self))
     }
 }
 
-impl BackendSession for Open {
+impl BackendSession for DoubleSession {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         self.0.enter();
         std::thread::sleep(self.0.time);
@@ -136,20 +137,20 @@ impl AsyncBackend for Double {
     }
 
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
-        struct Inside(Arc<Double>);
-        impl Drop for Inside {
+        struct RunningDoubleCall(Arc<Double>);
+        impl Drop for RunningDoubleCall {
             fn drop(&mut self) {
                 self.0.leave();
             }
         }
         async move {
             self.enter();
-            let inside = Inside(self);
-            tokio::time::sleep(inside.0.time).await;
-            while *inside.0.gate.0.lock().unwrap() {
+            let concurrent = RunningDoubleCall(self);
+            tokio::time::sleep(concurrent.0.time).await;
+            while *concurrent.0.gate.0.lock().unwrap() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            inside.0.answer(&request)
+            concurrent.0.answer(&request)
         }
         .boxed()
     }
@@ -173,7 +174,7 @@ fn limits(queue: usize, call_timeout: u64) -> SignerLimits {
 async fn eventually(mut holds: impl FnMut() -> bool) {
     let since = Instant::now();
     while !holds() {
-        assert!(since.elapsed() < Duration::from_secs(10), "it did not come about");
+        assert!(since.elapsed() < Duration::from_secs(10), "the condition is not met within ten seconds");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -181,13 +182,13 @@ async fn eventually(mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn concurrent_calls_reach_but_never_exceed_the_cap() {
     for max_parallel in [1, 2, 8, 32] {
-        for (double, backend) in both(CALL) {
+        for (double, backend) in both(CALL_DURATION) {
             let actor = SignerActor::start("cap", backend, max_parallel, SignerLimits::default());
-            let signer = actor.signer(known(double.key.public()));
+            let signer = actor.signer(identity(double.key.public()));
             // No call may end before all workers are busy.
             double.close(true);
             let all: Vec<_> = (0..8 * max_parallel).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
-            eventually(|| double.inside.load(Ordering::SeqCst) == max_parallel).await;
+            eventually(|| double.concurrent.load(Ordering::SeqCst) == max_parallel).await;
             double.close(false);
             assert!(
                 join_all(all).await.iter().all(|signed| signed.as_ref().is_ok_and(Result::is_ok)),
@@ -200,17 +201,17 @@ async fn concurrent_calls_reach_but_never_exceed_the_cap() {
 
 #[tokio::test]
 async fn changed_cap_applies_to_later_calls() {
-    for (double, backend) in both(CALL) {
+    for (double, backend) in both(CALL_DURATION) {
         let actor = SignerActor::start("lowered", backend.clone(), 4, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let run = |n| join_all((0..n).map(|_| signer.sign(P256, message())));
         let all = run(64);
         let lowered = async {
             eventually(|| double.peak() == 4).await;
             actor.configure(backend.clone(), 1).unwrap();
-            tokio::time::sleep(10 * CALL).await;
+            tokio::time::sleep(10 * CALL_DURATION).await;
             double.peak();
-            tokio::time::sleep(10 * CALL).await;
+            tokio::time::sleep(10 * CALL_DURATION).await;
             assert_eq!(double.peak(), 1);
             actor.configure(backend.clone(), 8).unwrap();
         };
@@ -226,9 +227,9 @@ async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("full", backend, 1, limits(4, 10_000));
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let first = tokio::spawn(signer.sign(P256, message()));
-        eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
+        eventually(|| double.concurrent.load(Ordering::SeqCst) == 1).await;
         let jobs: Vec<_> = (0..4).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         signer.require_capacity().unwrap();
         tokio::task::yield_now().await;
@@ -244,7 +245,7 @@ async fn full_queue_is_busy_and_cancelled_jobs_free_their_slots() {
         double.close(false);
         first.await.unwrap().unwrap();
         later.await.unwrap().unwrap();
-        assert_eq!(double.calls(), 2, "who has left is not worked for");
+        assert_eq!(double.calls(), 2, "no call for callers that have left");
     }
 }
 
@@ -255,7 +256,7 @@ async fn overloaded_backend_works_at_full_capacity() {
     let time = Duration::from_millis(20);
     for (double, backend) in both(time) {
         let actor = SignerActor::start("overload", backend, 2, limits(1024, 1_500));
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let begun = Instant::now();
         let mut jobs = Vec::new();
         while begun.elapsed() < Duration::from_millis(5_000) {
@@ -291,8 +292,8 @@ async fn overloaded_backend_works_at_full_capacity() {
 async fn low_priority_jobs_do_not_delay_other_jobs() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
-        let actor = SignerActor::start("turns", backend, 1, limits(1024, 10_000));
-        let signer = actor.signer(known(double.key.public()));
+        let actor = SignerActor::start("priorities", backend, 1, limits(1024, 10_000));
+        let signer = actor.signer(identity(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let ask = |low_priority: bool| {
             let signature = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
@@ -303,7 +304,7 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
             })
         };
         let mut jobs: Vec<_> = (0..100).map(|_| ask(true)).collect();
-        eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
+        eventually(|| double.concurrent.load(Ordering::SeqCst) == 1).await;
         jobs.extend((0..5).map(|_| ask(false)));
         tokio::task::yield_now().await;
         double.close(false);
@@ -320,7 +321,7 @@ async fn hanging_call_times_out_and_occupies_its_slot() {
     for (n, (double, backend)) in both(Duration::ZERO).into_iter().enumerate() {
         double.close(true);
         let actor = SignerActor::start("hangs", backend, 2, limits(64, 200));
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let since = Instant::now();
         let outcomes = join_all((0..6).map(|_| signer.sign(P256, message()))).await;
         assert!(since.elapsed() < Duration::from_secs(10));
@@ -331,17 +332,17 @@ async fn hanging_call_times_out_and_occupies_its_slot() {
         }
         if n == 0 {
             // Both threads are still in the module, so no other call has started.
-            assert_eq!((double.inside.load(Ordering::SeqCst), double.calls()), (2, 2));
+            assert_eq!((double.concurrent.load(Ordering::SeqCst), double.calls()), (2, 2));
             let error = signer.sign(P256, message()).await.unwrap_err();
             assert_eq!((error.kind(), double.calls()), (Kind::Unavailable, 0));
         } else {
-            eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+            eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
         }
         double.close(false);
-        eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+        eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
         double.calls();
         signer.sign(P256, message()).await.unwrap();
-        assert_eq!(double.calls(), 1, "whose time was up is not worked for");
+        assert_eq!(double.calls(), 1, "no call for callers whose time was up");
     }
 }
 
@@ -350,10 +351,10 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let double = Double::new(Duration::ZERO);
     double.close(true);
     let actor = SignerActor::start("stuck", KeyBackend::Blocking(double.clone()), 2, limits(1024, 2_000));
-    let signer = actor.signer(known(double.key.public()));
+    let signer = actor.signer(identity(double.key.public()));
     let sign = || tokio::spawn(signer.sign(P256, message()));
     let hung = [sign(), sign()];
-    eventually(|| double.inside.load(Ordering::SeqCst) == 2).await;
+    eventually(|| double.concurrent.load(Ordering::SeqCst) == 2).await;
     // The calls have used a fifth of the time limit. Behind four queued jobs, another one would wait for
     // more than half of it.
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -369,7 +370,7 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     }
     assert_eq!(double.calls(), 2);
     double.close(false);
-    eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
+    eventually(|| double.concurrent.load(Ordering::SeqCst) == 0).await;
     eventually(|| signer.require_capacity().is_ok()).await;
     signer.sign(P256, message()).await.unwrap();
 }
@@ -379,15 +380,15 @@ async fn new_configuration_applies_from_the_next_call() {
     let old = Double::new(Duration::ZERO);
     let new = Double::new(Duration::ZERO);
     old.close(true);
-    let actor = SignerActor::start("written", KeyBackend::Blocking(old.clone()), 2, SignerLimits::default());
-    let under_way = tokio::spawn(actor.signer(known(old.key.public())).sign(P256, message()));
-    eventually(|| old.inside.load(Ordering::SeqCst) == 1).await;
+    let actor = SignerActor::start("reconfigured", KeyBackend::Blocking(old.clone()), 2, SignerLimits::default());
+    let under_way = tokio::spawn(actor.signer(identity(old.key.public())).sign(P256, message()));
+    eventually(|| old.concurrent.load(Ordering::SeqCst) == 1).await;
     actor.configure(KeyBackend::Blocking(new.clone()), 2).unwrap();
-    actor.signer(known(new.key.public())).sign(P256, message()).await.unwrap();
+    actor.signer(identity(new.key.public())).sign(P256, message()).await.unwrap();
     old.close(false);
     under_way.await.unwrap().unwrap();
     // The old session ends without another call.
-    eventually(|| old.lanes.load(Ordering::SeqCst) == 0).await;
+    eventually(|| old.open_sessions.load(Ordering::SeqCst) == 0).await;
     assert_eq!((old.calls(), new.calls()), (1, 1));
     assert!(actor.configure(KeyBackend::Async(new), 1).is_err());
 }
@@ -397,22 +398,22 @@ async fn sessions_without_work_end() {
     let double = Double::new(Duration::ZERO);
     let limits = SignerLimits { idle: Duration::from_millis(50), ..SignerLimits::default() };
     let actor = SignerActor::start("idle", KeyBackend::Blocking(double.clone()), 4, limits);
-    let signer = actor.signer(known(double.key.public()));
+    let signer = actor.signer(identity(double.key.public()));
     join_all((0..16).map(|_| signer.sign(P256, message()))).await;
-    assert!(double.lanes.load(Ordering::SeqCst) > 0);
-    eventually(|| double.lanes.load(Ordering::SeqCst) == 0).await;
+    assert!(double.open_sessions.load(Ordering::SeqCst) > 0);
+    eventually(|| double.open_sessions.load(Ordering::SeqCst) == 0).await;
     signer.sign(P256, message()).await.unwrap();
 }
 
 #[tokio::test]
 async fn stop_fails_waiting_jobs_and_refuses_new_ones() {
-    for (double, backend) in both(CALL) {
+    for (double, backend) in both(CALL_DURATION) {
         let actor = SignerActor::start("stops", backend, 1, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let jobs: Vec<_> = (0..8).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.calls.load(Ordering::SeqCst) > 0).await;
         actor.stop(Duration::from_secs(5)).await;
-        assert_eq!((double.calls(), double.lanes.load(Ordering::SeqCst)), (8, 0));
+        assert_eq!((double.calls(), double.open_sessions.load(Ordering::SeqCst)), (8, 0));
         for outcome in join_all(jobs).await {
             outcome.unwrap().unwrap();
         }
@@ -425,9 +426,9 @@ async fn stop_wait_is_limited() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
         let actor = SignerActor::start("stuck", backend, 1, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         let jobs: Vec<_> = (0..3).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
-        eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
+        eventually(|| double.concurrent.load(Ordering::SeqCst) == 1).await;
         actor.stop(Duration::from_millis(50)).await;
         double.close(false);
         let outcomes: Vec<_> = join_all(jobs).await.into_iter().map(Result::unwrap).collect();
@@ -440,7 +441,7 @@ async fn stop_wait_is_limited() {
 async fn wrong_signature_is_never_returned() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("faulty", backend, 1, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         double.fault.store(WRONG, Ordering::SeqCst);
         let error = signer.sign(P256, message()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::BadGateway);
@@ -461,7 +462,7 @@ async fn wrong_signature_is_never_returned() {
 async fn backend_panic_fails_one_call() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("panics", backend, 1, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         double.fault.store(PANICS, Ordering::SeqCst);
         assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Internal);
         double.fault.store(0, Ordering::SeqCst);
@@ -473,7 +474,7 @@ async fn backend_panic_fails_one_call() {
 async fn input_that_does_not_fit_the_key_reaches_no_backend() {
     for (double, backend) in both(Duration::ZERO) {
         let actor = SignerActor::start("fits", backend, 1, SignerLimits::default());
-        let signer = actor.signer(known(double.key.public()));
+        let signer = actor.signer(identity(double.key.public()));
         assert_eq!(signer.wants(P256).unwrap(), SigningInputKind::Message);
         assert!(signer.wants(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
         for (algorithm, input) in [

@@ -40,12 +40,12 @@ impl RemoteSigner for VerifyingSigner {
                 "signature algorithm: {name} does not fit an {key} key of {bits} bits"
             )));
         }
-        self.link.line().backend().wants(kind, algorithm)
+        self.link.queue().backend().wants(kind, algorithm)
     }
 
     fn require_capacity(&self) -> Result<()> {
-        let line = self.link.line();
-        line.require_capacity().inspect_err(|error| line.meter().count_failure(error.kind()))
+        let queue = self.link.queue();
+        queue.require_capacity().inspect_err(|error| queue.key_metrics().count_failure(error.kind()))
     }
 
     fn sign(
@@ -70,7 +70,7 @@ impl VerifyingSigner {
         &self,
         algorithm: SignatureAlgorithm,
         input: SigningInput,
-        rank: JobPriority,
+        priority: JobPriority,
     ) -> BoxFuture<'static, Result<VerifiedSignature>> {
         let fits = self.wants(algorithm).and_then(|wants| check_input(wants, algorithm, &input));
         let link = self.link.clone();
@@ -79,7 +79,7 @@ impl VerifyingSigner {
             fits?;
             let input = Arc::new(input);
             let request = BackendRequest::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
-            match link.ask(request, rank).await? {
+            match link.request(request, priority).await? {
                 BackendResponse::Signature(signature) => {
                     match VerifiedSignature::new(&key.public, algorithm, &input, signature) {
                         Ok(verified) => Ok(verified),
@@ -115,18 +115,18 @@ pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm
 
 /// Returns the error for a wrong signature, after a check whether the backend has another key.
 async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
-    link.line().meter().count_wrong_signature();
-    match link.key(false).await {
+    link.queue().key_metrics().count_wrong_signature();
+    match link.find_key(false).await {
         Ok(now) if now.public != *key => changed_key_error(link),
         _ => {
-            tracing::error!(key = link.line().name(), "a signature of a managed key does not verify");
+            tracing::error!(key = link.queue().name(), "a signature of a managed key does not verify");
             Error::new(Kind::BadGateway, "the backend of the managed key returned a wrong signature")
         }
     }
 }
 
 fn changed_key_error(link: &QueueHandle) -> Error {
-    link.line().meter().count_changed_key();
-    tracing::error!(key = link.line().name(), "another key has replaced a managed key");
+    link.queue().key_metrics().count_changed_key();
+    tracing::error!(key = link.queue().name(), "another key has replaced a managed key");
     Error::new(Kind::BadGateway, "managed key changed in backend")
 }

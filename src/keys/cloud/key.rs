@@ -79,13 +79,13 @@ pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     /// `true` if a missing key may be generated.
     generate: bool,
     pins: Mutex<PinnedKeys>,
-    looking: Mutex<Option<WeakShared<SharedLookup>>>,
+    running_lookup: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
-    making: tokio::sync::Mutex<()>,
-    /// Generated keys that have not appeared yet, and the location of this key. Without it, nothing is shared with
-    /// other nodes and configurations.
+    generation: tokio::sync::Mutex<()>,
+    /// The record of generated keys that are not visible yet, and the location of this key in it. Without it, nothing is
+    /// shared with other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
-    /// `true` if this key may be one of them.
+    /// `true` if this key was generated and may not be visible yet.
     is_pending: AtomicBool,
     paused_until: Mutex<Option<Instant>>,
 }
@@ -96,8 +96,8 @@ impl<S: CloudKeyService> CloudKey<S> {
             service,
             generate,
             pins: Mutex::default(),
-            looking: Mutex::default(),
-            making: tokio::sync::Mutex::default(),
+            running_lookup: Mutex::default(),
+            generation: tokio::sync::Mutex::default(),
             pending: OnceLock::new(),
             is_pending: AtomicBool::new(false),
             paused_until: Mutex::default(),
@@ -112,10 +112,10 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn find(&self) -> Result<Option<Arc<KeyIdentity>>> {
         let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
-            let text = format!("{}: the key has {bits} bits, and has to have at least {MIN_RSA_BITS}", S::NAME);
+            let text = format!("{}: the key has {bits} bits, but must have at least {MIN_RSA_BITS}", S::NAME);
             return Err(Error::invalid(text));
         }
-        if self.pins().put(Arc::clone(&found)) {
+        if self.pins().record_lookup(Arc::clone(&found)) {
             let text = "the name of a managed key now refers to another key; keys in use are not changed";
             tracing::warn!(service = S::NAME, "{text}");
         }
@@ -123,29 +123,29 @@ impl<S: CloudKeyService> CloudKey<S> {
     }
 
     /// As [`CloudKey::find`], or joins a lookup in progress. The lookup ends when no caller waits for it.
-    async fn look(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
-        let look = self.shared_lookup();
-        look.await
+    async fn find_shared(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
+        self.shared_lookup().await
     }
 
     fn shared_lookup(self: &Arc<Self>) -> Shared<SharedLookup> {
-        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
+        let mut running_lookup = self.running_lookup.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
-            let own = Arc::clone(self);
+            let this = Arc::clone(self);
             // A panic would affect all current and later callers.
-            let look = AssertUnwindSafe(async move { own.find().await }).catch_unwind();
-            let look = look.map(|found| found.unwrap_or_else(|_| Err(Error::internal("a look-up panicked"))));
+            let look = AssertUnwindSafe(async move { this.find().await }).catch_unwind();
+            let look = look
+                .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
             let look = look.boxed().shared();
-            *looking = look.downgrade();
+            *running_lookup = look.downgrade();
             look
         })
     }
 
     /// Returns the key to which the name refers now; generates a missing key. The generation continues if the caller
     /// leaves, because an interrupted one would leave a key of unknown state.
-    async fn made(self: &Arc<Self>) -> Result<Arc<KeyIdentity>> {
-        if let Some(found) = self.look().await? {
+    async fn find_or_generate(self: &Arc<Self>) -> Result<Arc<KeyIdentity>> {
+        if let Some(found) = self.find_shared().await? {
             if self.is_pending.load(Ordering::Relaxed) {
                 self.end_pending().await;
             }
@@ -154,13 +154,13 @@ impl<S: CloudKeyService> CloudKey<S> {
         if !self.generate {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
-        let own = Arc::clone(self);
+        let this = Arc::clone(self);
         let caller = QueueCaller::current().must_run();
-        tokio::spawn(caller.scope(async move { own.generated().await })).await.map_err(Error::internal)?
+        tokio::spawn(caller.scope(async move { this.generate_key().await })).await.map_err(Error::internal)?
     }
 
-    async fn generated(&self) -> Result<Arc<KeyIdentity>> {
-        let _one_at_a_time = self.making.lock().await;
+    async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
+        let _one_at_a_time = self.generation.lock().await;
         if let Some(found) = self.find().await? {
             self.end_pending().await;
             return Ok(found);
@@ -226,7 +226,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Ok(());
         }
         let seconds = left.as_millis().div_ceil(1000);
-        let text = format!("{}: the service asked for a pause, try again in {seconds} s", S::NAME);
+        let text = format!("{}: the service requested a pause; retry in {seconds} s", S::NAME);
         Err(Error::new(Kind::Unavailable, text).with_retry_after(left))
     }
 
@@ -239,18 +239,18 @@ impl<S: CloudKeyService> CloudKey<S> {
         }
     }
 
-    /// Returns the key at the service that corresponds to `key`, and `true` if the name refers to another key now.
-    /// `None` if it does and `key` has no locator.
+    /// Returns the identity that signs for `key`, and `true` if the name now refers to another key. `None` if the name
+    /// refers to another key and `key` has no locator.
     async fn resolve_signing_key(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
-        if let Some(pinned) = self.pins().of(key) {
+        if let Some(pinned) = self.pins().signing_identity(key) {
             return Ok(Some((pinned, false)));
         }
         let gone = || Error::new(Kind::BadGateway, "the managed key is not in its backend any more");
-        let found = self.look().await?.ok_or_else(gone)?;
+        let found = self.find_shared().await?.ok_or_else(gone)?;
         if found.public == key.public {
             return Ok(Some((found, false)));
         }
-        Ok(self.pins().recorded(key).map(|recorded| (recorded, true)))
+        Ok(self.pins().use_recorded_locator(key).map(|recorded| (recorded, true)))
     }
 
     async fn sign(
@@ -260,10 +260,10 @@ impl<S: CloudKeyService> CloudKey<S> {
         key: &KeyIdentity,
     ) -> Result<BackendResponse> {
         let SigningInput::Digest(digest) = input else {
-            return Err(Error::internal("a cloud service is given digests"));
+            return Err(Error::internal("a cloud service signs digests, not messages"));
         };
-        let in_place = self.resolve_signing_key(key).await.map_err(to_gateway_error)?;
-        let Some((known, is_replaced)) = in_place else { return Ok(BackendResponse::Changed) };
+        let resolved = self.resolve_signing_key(key).await.map_err(to_gateway_error)?;
+        let Some((known, is_replaced)) = resolved else { return Ok(BackendResponse::Changed) };
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
                 self.pins().remove_refused(&known);
@@ -271,7 +271,7 @@ impl<S: CloudKeyService> CloudKey<S> {
                     return Ok(BackendResponse::Changed);
                 }
                 // The same key may have another locator by now.
-                match self.look().await {
+                match self.find_shared().await {
                     Ok(Some(found)) if found.public == key.public && found.locator != known.locator => self
                         .service
                         .sign(&found.locator, algorithm, digest)
@@ -285,10 +285,10 @@ impl<S: CloudKeyService> CloudKey<S> {
         }
     }
 
-    async fn test(self: &Arc<Self>, test: TestSign) -> Result<BackendResponse> {
-        let found = self.made().await?;
+    async fn make_test_signature(self: &Arc<Self>, test: TestSign) -> Result<BackendResponse> {
+        let found = self.find_or_generate().await?;
         let algorithm = self.test_algorithm(found.public.kind(), test)?;
-        let hash = algorithm.hash().ok_or_else(|| Error::internal("a cloud service signs digests"))?;
+        let hash = algorithm.hash().ok_or_else(|| Error::internal("a cloud service signs digests, not messages"))?;
         let digest = hash.digest(&crate::random::bytes::<TEST_MESSAGE_BYTES>());
         let signature = self.service.sign(&found.locator, algorithm, digest.as_ref()).await?;
         let verified = found.public.verify_digest(algorithm, digest.as_ref(), &signature);
@@ -317,7 +317,7 @@ impl<S: CloudKeyService> CloudKey<S> {
 }
 
 fn not_visible_error<S: CloudKeyService>() -> Error {
-    Error::new(Kind::Unavailable, format!("{}: the generated key is not visible yet, try again shortly", S::NAME))
+    Error::new(Kind::Unavailable, format!("{}: the generated key is not visible yet; retry shortly", S::NAME))
 }
 
 fn missing_key_error() -> Error {
@@ -341,7 +341,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
         async move {
             self.check_pause()?;
-            let answer = self.answer(request).await;
+            let answer = self.process(request).await;
             answer.inspect_err(|error| self.store_pause(error))
         }
         .boxed()
@@ -349,17 +349,17 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
 }
 
 impl<S: CloudKeyService> CloudKey<S> {
-    async fn answer(self: &Arc<Self>, request: BackendRequest) -> Result<BackendResponse> {
+    async fn process(self: &Arc<Self>, request: BackendRequest) -> Result<BackendResponse> {
         match request {
             BackendRequest::Find { create: false } => {
-                let found = self.look().await?.ok_or_else(missing_key_error)?;
+                let found = self.find_shared().await?.ok_or_else(missing_key_error)?;
                 Ok(BackendResponse::Key(KeyIdentity::clone(&found)))
             }
             BackendRequest::Find { create: true } => {
-                self.made().await.map(|found| BackendResponse::Key(KeyIdentity::clone(&found)))
+                self.find_or_generate().await.map(|found| BackendResponse::Key(KeyIdentity::clone(&found)))
             }
             BackendRequest::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
-            BackendRequest::TestSign(test) => self.test(test).await,
+            BackendRequest::TestSign(test) => self.make_test_signature(test).await,
         }
     }
 }

@@ -10,35 +10,35 @@ const MAX_PINNED_KEYS: usize = 16;
 #[derive(Default)]
 pub(super) struct PinnedKeys {
     keys: Vec<Arc<KeyIdentity>>,
-    /// Locators with which the service refused to sign. For these the name is resolved first.
+    /// Locators with which the service refused to sign. The name is resolved again before one of them is used.
     refused: Vec<String>,
 }
 
 impl PinnedKeys {
-    /// Returns what signs for a key in use. Without a lookup of the key that is its recorded locator, unless
-    /// the service refused it.
-    pub(super) fn of(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
+    /// Returns the identity with which the service signs for a key in use. Before the first lookup of that key, this is
+    /// its recorded identity, unless the service refused it.
+    pub(super) fn signing_identity(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
         match self.keys.iter().find(|known| known.public == key.public) {
             Some(known) => Some(Arc::clone(known)),
             None if self.refused.contains(&key.locator) => None,
-            None => self.recorded(key),
+            None => self.use_recorded_locator(key),
         }
     }
 
-    /// Returns a key in use with its recorded locator, and accepts that again; `None` without a locator.
-    pub(super) fn recorded(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
+    /// Returns the recorded identity of a key in use, and forgets its refusal; `None` without a locator.
+    pub(super) fn use_recorded_locator(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
         let known = Arc::new(Some(key).filter(|key| !key.locator.is_empty())?.clone());
         self.refused.retain(|locator| *locator != known.locator);
-        self.keep(Arc::clone(&known));
+        self.insert(Arc::clone(&known));
         Some(known)
     }
 
     /// Stores the key to which the name refers now. Returns `true` if the name has referred only to other keys before.
-    pub(super) fn put(&mut self, found: Arc<KeyIdentity>) -> bool {
+    pub(super) fn record_lookup(&mut self, found: Arc<KeyIdentity>) -> bool {
         let is_another = !self.keys.is_empty() && self.keys.iter().all(|known| known.public != found.public);
         self.keys.retain(|known| known.public != found.public);
         self.refused.retain(|locator| *locator != found.locator);
-        self.keep(found);
+        self.insert(found);
         is_another
     }
 
@@ -51,7 +51,7 @@ impl PinnedKeys {
         }
     }
 
-    fn keep(&mut self, known: Arc<KeyIdentity>) {
+    fn insert(&mut self, known: Arc<KeyIdentity>) {
         self.keys.truncate(MAX_PINNED_KEYS - 1);
         self.keys.insert(0, known);
     }
@@ -72,17 +72,17 @@ mod tests {
         let mut pins = PinnedKeys::default();
         let first = known("1");
         let second = known("2");
-        assert!(!pins.put(Arc::new(first.clone())) && !pins.put(Arc::new(first.clone())));
-        assert!(pins.put(Arc::new(second.clone())), "the name leads to another one");
+        assert!(!pins.record_lookup(Arc::new(first.clone())) && !pins.record_lookup(Arc::new(first.clone())));
+        assert!(pins.record_lookup(Arc::new(second.clone())), "the name leads to another one");
         for key in [&first, &second] {
-            assert_eq!(pins.of(key).unwrap().locator, key.locator);
+            assert_eq!(pins.signing_identity(key).unwrap().locator, key.locator);
         }
         pins.remove_refused(&first);
-        assert!(pins.of(&first).is_none() && pins.of(&second).is_some());
-        assert!(pins.recorded(&first).is_some() && pins.of(&first).is_some(), "tried again");
+        assert!(pins.signing_identity(&first).is_none() && pins.signing_identity(&second).is_some());
+        assert!(pins.use_recorded_locator(&first).is_some() && pins.signing_identity(&first).is_some(), "tried again");
         pins.remove_refused(&first);
-        pins.put(Arc::new(first.clone()));
-        assert!(pins.of(&first).is_some(), "it is back");
+        pins.record_lookup(Arc::new(first.clone()));
+        assert!(pins.signing_identity(&first).is_some(), "it is back");
     }
 
     #[test]
@@ -90,18 +90,18 @@ mod tests {
         let mut pins = PinnedKeys::default();
         let recorded = known("1");
         let older = known("");
-        assert_eq!(pins.of(&recorded).unwrap().locator, "1");
-        assert!(pins.of(&older).is_none());
+        assert_eq!(pins.signing_identity(&recorded).unwrap().locator, "1");
+        assert!(pins.signing_identity(&older).is_none());
         let found = KeyIdentity { locator: "3".to_owned(), ..older.clone() };
-        pins.put(Arc::new(found));
-        assert_eq!(pins.of(&older).unwrap().locator, "3");
+        pins.record_lookup(Arc::new(found));
+        assert_eq!(pins.signing_identity(&older).unwrap().locator, "3");
     }
 
     #[test]
     fn pinned_and_refused_keys_are_bounded() {
         let mut pins = PinnedKeys::default();
         let keys: Vec<KeyIdentity> = (0..MAX_PINNED_KEYS + 4).map(|n| known(&n.to_string())).collect();
-        let others = keys.iter().filter(|key| pins.put(Arc::new(KeyIdentity::clone(key)))).count();
+        let others = keys.iter().filter(|key| pins.record_lookup(Arc::new(KeyIdentity::clone(key)))).count();
         assert_eq!(others, keys.len() - 1);
         assert_eq!((pins.keys.len(), &pins.keys[0].locator), (MAX_PINNED_KEYS, &keys[MAX_PINNED_KEYS + 3].locator));
         keys.iter().for_each(|key| pins.remove_refused(key));

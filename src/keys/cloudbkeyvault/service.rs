@@ -114,7 +114,7 @@ impl VaultKeyClient {
         let bits = public.kind().bits();
         let wanted = self.config.bits();
         if wanted != 0 && bits != wanted {
-            return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, and has to have {wanted}")));
+            return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, but must have {wanted}")));
         }
         let version = key.kid.rsplit('/').next().unwrap_or_default();
         if version.is_empty() || version.len() > 64 || !version.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -199,5 +199,5 @@ fn rejection_error(reply: &OutboundResponse) -> Error {
 }
 
 fn unexpected_response() -> Error {
-    Error::new(Kind::BadGateway, format!("{STORE}: its answer is not understood"))
+    Error::new(Kind::BadGateway, format!("{STORE}: its response has an unexpected form"))
 }

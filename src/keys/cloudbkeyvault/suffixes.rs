@@ -5,8 +5,9 @@ use crate::outbound::cloudb::Cloud;
 /// `true` if tokens may be sent to vaults with this DNS suffix: it is one of the provider's or the server's
 /// configuration, or is below one.
 pub(super) fn is_trusted(resource: &str, extra: &[String]) -> bool {
-    let own = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
-    own.chain(extra.iter().map(String::as_str))
+    let of_provider = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
+    of_provider
+        .chain(extra.iter().map(String::as_str))
         .any(|suffix| resource.strip_suffix(suffix).is_some_and(|before| before.is_empty() || before.ends_with('.')))
 }
 

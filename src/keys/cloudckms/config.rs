@@ -49,23 +49,23 @@ impl CloudCkmsConfig {
     /// # Errors
     /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
-        self.named(services)?;
+        self.resource_names(services)?;
         self.algorithm()?;
         if generate && self.version() != FIRST_VERSION {
             return Err(Error::invalid("crypto_key_version must be 1 when allow_generate_key is true"));
         }
-        CredentialFile::of(&self.credentials, &services.settings.google).map(drop)
+        CredentialFile::resolve(&self.credentials, &services.settings.google).map(drop)
     }
 
     /// The resource names of the key ring and the key.
-    pub(super) fn named(&self, services: &CloudServices) -> Result<(String, String)> {
+    pub(super) fn resource_names(&self, services: &CloudServices) -> Result<(String, String)> {
         let settings = &services.settings.google;
-        let or = |own: &str, of_environment: &Option<String>| match own {
-            "" => of_environment.clone().unwrap_or_default(),
-            own => own.to_owned(),
+        let or_default = |configured: &str, default: &Option<String>| match configured {
+            "" => default.clone().unwrap_or_default(),
+            configured => configured.to_owned(),
         };
-        let project = or(&self.project, &settings.project);
-        let region = or(&self.region, &settings.region);
+        let project = or_default(&self.project, &settings.project);
+        let region = or_default(&self.region, &settings.region);
         for (name, text) in
             [("crypto_key", &self.crypto_key), ("key_ring", &self.key_ring), ("project", &project), ("region", &region)]
         {
@@ -158,8 +158,10 @@ mod tests {
             ..GoogleSettings::default()
         };
         let config = CloudCkmsConfig { project: String::new(), region: String::new(), ..good() };
-        let (_, key) = config.named(&services(google.clone())).unwrap();
+        let (_, key) = config.resource_names(&services(google.clone())).unwrap();
         assert_eq!(key, "projects/other/locations/global/keyRings/ring/cryptoKeys/key");
-        assert!(good().named(&services(google)).unwrap().1.starts_with("projects/project/locations/europe-west3/"));
+        assert!(
+            good().resource_names(&services(google)).unwrap().1.starts_with("projects/project/locations/europe-west3/")
+        );
     }
 }

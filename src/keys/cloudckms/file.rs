@@ -33,10 +33,12 @@ impl CredentialFile {
     ///
     /// # Errors
     /// `Invalid` for a file that may not be read.
-    pub(super) fn of(credentials: &str, settings: &GoogleSettings) -> Result<Option<Self>> {
+    pub(super) fn resolve(credentials: &str, settings: &GoogleSettings) -> Result<Option<Self>> {
         let named = match (credentials, &settings.credentials) {
-            ("", own) => return Ok(own.clone().map(Self::OfEnvironment)),
-            (named, Some(own)) if Path::new(named) == own => return Ok(Some(Self::OfEnvironment(own.clone()))),
+            ("", of_environment) => return Ok(of_environment.clone().map(Self::OfEnvironment)),
+            (named, Some(of_environment)) if Path::new(named) == of_environment => {
+                return Ok(Some(Self::OfEnvironment(of_environment.clone())));
+            }
             (named, _) => Path::new(named),
         };
         let outside = "credentials: must be the file of the server's environment, or inside its credentials_dir";
@@ -80,16 +82,16 @@ impl CredentialFile {
 
 /// Opens one component after the other, from the folder on, without following symbolic links.
 fn open_inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
-    let own = OFlags::RDONLY | OFlags::CLOEXEC;
-    let mut at = open(folder, own | OFlags::DIRECTORY, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut opened = open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
         let last = names.peek().is_none();
         // Opening a pipe must not block.
         let kind = if last { OFlags::NONBLOCK } else { OFlags::DIRECTORY };
-        at = openat(&at, name.as_os_str(), own | OFlags::NOFOLLOW | kind, Mode::empty())?;
+        opened = openat(&opened, name.as_os_str(), flags | OFlags::NOFOLLOW | kind, Mode::empty())?;
     }
-    Ok(File::from(at))
+    Ok(File::from(opened))
 }
 
 fn unreadable_error() -> Error {
@@ -109,7 +111,7 @@ mod tests {
     }
 
     fn of(path: &Path, settings: &GoogleSettings) -> Result<Option<CredentialFile>> {
-        CredentialFile::of(path.to_str().unwrap(), settings)
+        CredentialFile::resolve(path.to_str().unwrap(), settings)
     }
 
     #[test]
@@ -129,10 +131,10 @@ mod tests {
         symlink(&own, &link).unwrap();
         let environment = GoogleSettings { credentials: Some(link.clone()), ..GoogleSettings::default() };
         for named in ["", link.to_str().unwrap()] {
-            let file = CredentialFile::of(named, &environment).unwrap().unwrap();
+            let file = CredentialFile::resolve(named, &environment).unwrap().unwrap();
             assert!(file.read().unwrap().expose() == b"own");
         }
-        assert_eq!(CredentialFile::of("", &GoogleSettings::default()).unwrap(), None);
+        assert_eq!(CredentialFile::resolve("", &GoogleSettings::default()).unwrap(), None);
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         });
         symlink(&outside, folder.join("link.json")).unwrap();
         symlink(root.path(), folder.join("up")).unwrap();
-        let own = settings(&folder);
+        let settings = settings(&folder);
         for path in [
             outside.clone(),
             folder.join("../outside.json"),
@@ -164,7 +166,7 @@ mod tests {
             PathBuf::from("outside.json"),
             PathBuf::from("/etc/passwd"),
         ] {
-            let error = of(&path, &own).unwrap_err();
+            let error = of(&path, &settings).unwrap_err();
             assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
         }
         // A symbolic link that is created between the check and the opening.
@@ -176,10 +178,10 @@ mod tests {
         drop(File::open(&outside).unwrap());
         writer.join().unwrap();
         for path in ["absent.json", "team"] {
-            assert!(of(&folder.join(path), &own).unwrap().unwrap().read().is_err(), "{path}");
+            assert!(of(&folder.join(path), &settings).unwrap().unwrap().read().is_err(), "{path}");
         }
         std::fs::write(folder.join("large.json"), vec![b' '; 70_000]).unwrap();
-        let error = of(&folder.join("large.json"), &own).unwrap().unwrap().read().map(drop).unwrap_err();
+        let error = of(&folder.join("large.json"), &settings).unwrap().unwrap().read().map(drop).unwrap_err();
         assert_eq!(error.text(), "credentials: the file is larger than 64 KiB");
     }
 }

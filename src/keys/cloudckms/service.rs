@@ -37,7 +37,7 @@ pub(super) struct CkmsKeyClient {
     key: String,
     version: String,
     /// The name of the key within its ring.
-    own: String,
+    key_id: String,
 }
 
 #[derive(Deserialize)]
@@ -79,13 +79,13 @@ struct CkmsErrorStatus {
 
 impl CkmsKeyClient {
     pub(super) fn new(services: Arc<CloudServices>, config: &CloudCkmsConfig) -> Result<Self> {
-        let (ring, key) = config.named(&services)?;
+        let (ring, key) = config.resource_names(&services)?;
         Ok(Self {
             tokens: AccessTokenCache::default(),
-            file: CredentialFile::of(&config.credentials, &services.settings.google)?,
+            file: CredentialFile::resolve(&config.credentials, &services.settings.google)?,
             algorithm: config.algorithm()?,
             version: format!("{key}/cryptoKeyVersions/{}", config.version()),
-            own: config.crypto_key.clone(),
+            key_id: config.crypto_key.clone(),
             services,
             ring,
             key,
@@ -102,13 +102,13 @@ impl CkmsKeyClient {
         self.tokens.send(call, RetryPolicy::FOUR, SERVICE, fetch).await
     }
 
-    /// Returns the version; `None` when the key does not exist.
-    async fn look(&self) -> Result<Option<CkmsKeyVersion>> {
+    /// Looks the configured version up; `None` when the key does not exist.
+    async fn find_version(&self) -> Result<Option<CkmsKeyVersion>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
                 let version: CkmsKeyVersion = reply.read(SERVICE)?;
-                self.is_own(&version.name)?;
+                self.require_own_version(&version.name)?;
                 Ok(Some(version))
             }
             404 => {
@@ -133,7 +133,7 @@ impl CkmsKeyClient {
         match version.state.as_str() {
             "ENABLED" => Ok(()),
             "PENDING_GENERATION" => {
-                Err(Error::new(Kind::Unavailable, format!("{NAME}: the key is being generated, try again shortly")))
+                Err(Error::new(Kind::Unavailable, format!("{NAME}: the key is being generated; retry shortly")))
             }
             state => {
                 let state: String = state.chars().take(64).collect();
@@ -142,7 +142,7 @@ impl CkmsKeyClient {
         }
     }
 
-    fn is_own(&self, name: &str) -> Result<()> {
+    fn require_own_version(&self, name: &str) -> Result<()> {
         if name == self.version { Ok(()) } else { Err(invalid_response("is about another key")) }
     }
 }
@@ -164,14 +164,14 @@ impl CloudKeyService for CkmsKeyClient {
     }
 
     async fn find(&self) -> Result<Option<KeyIdentity>> {
-        let Some(version) = self.look().await? else { return Ok(None) };
+        let Some(version) = self.find_version().await? else { return Ok(None) };
         self.check_version(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
             return Err(rejection_error(&reply));
         }
         let given: CkmsPublicKey = reply.read(SERVICE)?;
-        self.is_own(&given.name)?;
+        self.require_own_version(&given.name)?;
         verify_checksum(given.pem.as_bytes(), &given.pem_crc32c)?;
         let (_, spki) = pem::parse_first_block(&given.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
         let public = PublicKey::parse(&spki)?;
@@ -187,7 +187,7 @@ impl CloudKeyService for CkmsKeyClient {
             "purpose": "ASYMMETRIC_SIGN",
             "versionTemplate": { "protectionLevel": protection, "algorithm": self.algorithm.name },
         });
-        let below = format!("cryptoKeys?cryptoKeyId={}&skipInitialVersionCreation=false", self.own);
+        let below = format!("cryptoKeys?cryptoKeyId={}&skipInitialVersionCreation=false", self.key_id);
         let request = self.request(Method::POST, &format!("{}/{below}", self.ring))?;
         let reply = self.call(request.json(&body)).await?;
         match reply.status() {
@@ -197,7 +197,7 @@ impl CloudKeyService for CkmsKeyClient {
             _ => return Err(rejection_error(&reply)),
         }
         for _ in 0..MAX_GENERATION_CHECKS {
-            match self.look().await? {
+            match self.find_version().await? {
                 Some(version) if version.state == "PENDING_GENERATION" => {
                     tokio::time::sleep(GENERATION_CHECK_PAUSE).await
                 }
@@ -224,7 +224,7 @@ impl CloudKeyService for CkmsKeyClient {
             return Err(rejection_error(&reply));
         }
         let signed: CkmsSignResponse = reply.read(SERVICE)?;
-        self.is_own(&signed.name)?;
+        self.require_own_version(&signed.name)?;
         if !signed.verified_digest_crc32c {
             return Err(invalid_response("is not for the digest that was sent"));
         }
@@ -239,7 +239,7 @@ fn verify_checksum(bytes: &[u8], crc: &str) -> Result<()> {
 }
 
 fn invalid_response(why: &str) -> Error {
-    Error::new(Kind::BadGateway, format!("{SERVICE}: its answer {why}"))
+    Error::new(Kind::BadGateway, format!("{SERVICE}: its response {why}"))
 }
 
 /// The error for a refusal. The message of the service is not passed on.

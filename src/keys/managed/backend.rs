@@ -118,7 +118,7 @@ impl BackendConfig {
     }
 
     /// The location at which a key is generated, equal for all configurations that would generate the same key.
-    /// Different locations may have the same name, such as a label on two tokens; they wait for each other needlessly.
+    /// Different keys may have the same location, such as a label on two tokens; they wait for each other needlessly.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
@@ -132,8 +132,8 @@ impl BackendConfig {
         }
     }
 
-    /// `true` if the library that it names has changed.
-    pub(super) fn is_moved(&self, before: &Devices, now: &Devices) -> bool {
+    /// `true` if the file of the library that the configuration names has changed.
+    pub(super) fn uses_changed_library(&self, before: &Devices, now: &Devices) -> bool {
         match self {
             Self::Pkcs11(settings) => !before.libraries.is_same(&now.libraries, &settings.library),
             Self::CloudAkms(_) | Self::CloudBKeyVault(_) | Self::CloudCkms(_) => false,

@@ -17,8 +17,8 @@ impl ManagedKeys {
     /// again after a conflict with another node.
     ///
     /// # Errors
-    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when this server lacks
-    /// what it names; errors of `change` and of the store.
+    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a library
+    /// that this server does not have; errors of `change` and of the store.
     pub async fn write(
         &self,
         kind: BackendType,
@@ -45,7 +45,7 @@ impl ManagedKeys {
             // Nothing can fail after the commit.
             let entry = ManagedKeyEntry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
-            self.publish(view.with(entry));
+            self.publish(view.with_entry(entry));
             Ok(written)
         };
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await

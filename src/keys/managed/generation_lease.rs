@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct GenerationLeases {
     store: Arc<dyn KeyStore>,
     clock: Clock,
-    patience: Duration,
+    acquire_timeout: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +51,7 @@ struct HeldGenerationLease {
 
 impl GenerationLeases {
     pub(super) fn new(store: Arc<dyn KeyStore>, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { store, clock, patience: ACQUIRE_TIMEOUT })
+        Arc::new(Self { store, clock, acquire_timeout: ACQUIRE_TIMEOUT })
     }
 
     /// Runs `ask`, which may generate the key at `location`, while it holds the lease. Once started, `ask` continues if
@@ -69,8 +69,8 @@ impl GenerationLeases {
         let (answer, answered) = oneshot::channel();
         let ask = QueueCaller::current().must_run().scope(ask);
         tokio::spawn(async move {
-            let outcome = match leases.take(&location).await {
-                Ok(lease) if answer.is_closed() => return leases.give_back(lease).await,
+            let outcome = match leases.acquire(&location).await {
+                Ok(lease) if answer.is_closed() => return leases.release(lease).await,
                 Ok(lease) => leases.run_with_lease(lease, ask).await,
                 Err(error) => Err(error),
             };
@@ -85,20 +85,20 @@ impl GenerationLeases {
         let outcome = ask.await;
         // A call that has timed out may still be generating the key.
         if since.elapsed() < SignerLimits::default().call_timeout {
-            self.give_back(lease).await;
+            self.release(lease).await;
         }
         outcome
     }
 
-    async fn take(&self, location: &str) -> Result<HeldGenerationLease> {
+    async fn acquire(&self, location: &str) -> Result<HeldGenerationLease> {
         // At most 256 documents for any number of locations. Locations that share one wait for each other.
         let name = format!("{:02x}", digest::digest(&digest::SHA256, location.as_bytes()).as_ref()[0]);
         let since = Instant::now();
         loop {
-            if let Some(lease) = self.attempt(&name).await? {
+            if let Some(lease) = self.try_acquire(&name).await? {
                 return Ok(lease);
             }
-            if since.elapsed() >= self.patience {
+            if since.elapsed() >= self.acquire_timeout {
                 let text = "another request or node is generating the managed key; retry shortly";
                 return Err(Error::new(Kind::Unavailable, text));
             }
@@ -106,7 +106,7 @@ impl GenerationLeases {
         }
     }
 
-    async fn attempt(&self, name: &str) -> Result<Option<HeldGenerationLease>> {
+    async fn try_acquire(&self, name: &str) -> Result<Option<HeldGenerationLease>> {
         let stored = self.store.documents(DOCUMENT_KIND).await?.into_iter().find(|document| document.key.name == name);
         let lease =
             stored.as_ref().and_then(|document| serde_json::from_slice::<GenerationLeaseRecord>(&document.body).ok());
@@ -123,7 +123,7 @@ impl GenerationLeases {
         }
     }
 
-    async fn give_back(&self, lease: HeldGenerationLease) {
+    async fn release(&self, lease: HeldGenerationLease) {
         if let Err(error) = self.write(&lease.name, lease.version, 0).await {
             tracing::debug!("the lease of a managed key expires by itself: {error}");
         }
@@ -150,8 +150,8 @@ mod tests {
     }
 
     fn node(store: &Arc<MemoryKeyStore>, clock: &Clock) -> Arc<GenerationLeases> {
-        let patience = Duration::from_millis(200);
-        Arc::new(GenerationLeases { store: store.clone(), clock: clock.clone(), patience })
+        let acquire_timeout = Duration::from_millis(200);
+        Arc::new(GenerationLeases { store: store.clone(), clock: clock.clone(), acquire_timeout })
     }
 
     fn location() -> Option<String> {
@@ -186,19 +186,19 @@ mod tests {
         let clock = clock();
         let one = node(&store, &clock);
         let other = node(&store, &clock);
-        let lost = one.take("place").await.unwrap();
+        let lost = one.acquire("place").await.unwrap();
         let refused = other.run(location(), async { Ok(()) }).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("is generating the managed key"), "{refused}");
         other.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
         other.run(None, async { Ok(()) }).await.unwrap();
         clock.advance(LEASE_LIFETIME - Duration::from_secs(1));
-        assert!(other.attempt(&lost.name).await.unwrap().is_none());
+        assert!(other.try_acquire(&lost.name).await.unwrap().is_none());
         clock.advance(Duration::from_secs(1));
-        let next = other.take("place").await.unwrap();
-        one.give_back(lost).await;
-        assert!(one.attempt(&next.name).await.unwrap().is_none(), "it is not the other's to give back");
-        other.give_back(next).await;
+        let next = other.acquire("place").await.unwrap();
+        one.release(lost).await;
+        assert!(one.try_acquire(&next.name).await.unwrap().is_none(), "a lease of another node is not released");
+        other.release(next).await;
         one.run(location(), async { Ok(()) }).await.unwrap();
     }
 

@@ -38,12 +38,12 @@ impl StoredPendingKeys {
         Self { store, clock }
     }
 
-    async fn stored(&self, key: &DocumentKey) -> Result<Option<Document>> {
+    async fn find_stored(&self, key: &DocumentKey) -> Result<Option<Document>> {
         Ok(self.store.documents(DOCUMENT_KIND).await?.into_iter().find(|document| document.key == *key))
     }
 
     async fn record(&self, key: DocumentKey) -> Result<bool> {
-        let stored = self.stored(&key).await?;
+        let stored = self.find_stored(&key).await?;
         let now = self.clock.now().unix_timestamp();
         let pending =
             stored.as_ref().and_then(|document| serde_json::from_slice::<PendingKeyRecord>(&document.body).ok());
@@ -61,23 +61,23 @@ impl StoredPendingKeys {
     }
 
     async fn remove(&self, key: DocumentKey) -> Result<()> {
-        let Some(stored) = self.stored(&key).await? else { return Ok(()) };
+        let Some(stored) = self.find_stored(&key).await? else { return Ok(()) };
         self.store.commit(vec![DocumentWrite { key, expected: stored.version, body: None }]).await
     }
 }
 
 impl PendingKeys for StoredPendingKeys {
     fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
-        let own = self.clone();
+        let this = self.clone();
         let key = document_key(location);
-        async move { own.record(key).await }.boxed()
+        async move { this.record(key).await }.boxed()
     }
 
     fn end(&self, location: &str) -> BoxFuture<'static, ()> {
-        let own = self.clone();
+        let this = self.clone();
         let key = document_key(location);
         async move {
-            if let Err(error) = own.remove(key).await {
+            if let Err(error) = this.remove(key).await {
                 tracing::debug!("the record of a generated key was not removed; it expires by itself: {error}");
             }
         }

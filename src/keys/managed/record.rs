@@ -45,7 +45,7 @@ impl ManagedKeyRecord {
         Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.name())))
     }
 
-    pub(super) fn of(document: Document) -> Result<Self> {
+    pub(super) fn parse(document: Document) -> Result<Self> {
         let record = document.parse();
         // Zeroizes the body, which contains secrets.
         drop(Secret::new(document.body));
@@ -69,7 +69,7 @@ impl ManagedKeyRecord {
 /// # Errors
 /// `Internal` for a document that cannot be parsed.
 pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
-    let records = documents.into_iter().map(ManagedKeyRecord::of).collect::<Result<Vec<_>>>()?;
+    let records = documents.into_iter().map(ManagedKeyRecord::parse).collect::<Result<Vec<_>>>()?;
     let behind_one = records.into_iter().filter_map(|record| match record.backend {
         BackendConfig::Pkcs11(settings) => Some((record.name, settings.library)),
         _ => None,

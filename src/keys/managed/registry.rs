@@ -68,7 +68,7 @@ impl ManagedKeys {
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
-        let moved = |record: &ManagedKeyRecord| record.backend.is_moved(&before, &now);
+        let moved = |record: &ManagedKeyRecord| record.backend.uses_changed_library(&before, &now);
         self.publish(self.view().with_reopened(moved, &now));
     }
 
@@ -115,7 +115,8 @@ impl ManagedKeys {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
         entry.record.check_usage(ManagedKeyUsage::Verify)?;
-        let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
+        let actor =
+            entry.actor_for_use().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         match entry.record.location() {
             Some(location) if self.may_be_missing(&actor).await? => {
                 let actor = actor.clone();

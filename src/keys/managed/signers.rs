@@ -20,7 +20,7 @@ const MAX_QUOTED_CHARACTERS: usize = 128;
 impl ManagedKeys {
     /// Returns the key if it exists and the mount may use it. `requested` is its name in the error, which does not
     /// reveal which of the two failed.
-    fn granted(
+    fn require_grant(
         &self,
         mount: MountId,
         key: Option<&Arc<ManagedKeyEntry>>,
@@ -35,7 +35,7 @@ impl ManagedKeys {
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
-        let actor = entry.used().map_err(|error| {
+        let actor = entry.actor_for_use().map_err(|error| {
             let text = format!("managed key {:?} cannot be used: {}", entry.record.name, error.text());
             Error::new(Kind::Unavailable, text)
         })?;
@@ -47,15 +47,15 @@ impl Signers for ManagedKeys {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
         let view = self.view();
         let known = view.by_uuid(&key.uuid);
-        if known.is_none() && self.granted(key.mount, view.by_name(&key.name), &key.name).is_ok() {
+        if known.is_none() && self.require_grant(key.mount, view.by_name(&key.name), &key.name).is_ok() {
             let text = "was deleted, and its name now refers to another key; add that key (keys/generate/kms)";
             return Err(Error::invalid(format!("managed key {:?} {text}", key.name)));
         }
-        let (_, actor) = self.granted(key.mount, known, &key.name)?;
-        Ok(actor.signer(key.known()))
+        let (_, actor) = self.require_grant(key.mount, known, &key.name)?;
+        Ok(actor.signer(key.identity()))
     }
 
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+    fn start_use(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         self.find_among(mount, key, &[])
     }
 
@@ -64,9 +64,9 @@ impl Signers for ManagedKeys {
         let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {
                 let name = name.to_ascii_lowercase();
-                self.granted(mount, view.by_name(&name), &name)
+                self.require_grant(mount, view.by_name(&name), &name)
             }
-            ManagedKeyRef::Uuid(uuid) => self.granted(mount, view.by_uuid(uuid), uuid),
+            ManagedKeyRef::Uuid(uuid) => self.require_grant(mount, view.by_uuid(uuid), uuid),
         }?;
         actor.offer(candidates);
         let leases = Arc::clone(&self.leases);

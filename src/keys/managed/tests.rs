@@ -272,7 +272,7 @@ async fn signer_is_returned_only_for_permitted_mounts_and_keys() {
     assert_eq!((ask(1, &uuid), ask(2, &uuid)), (Ok(public.clone()), Ok(public.clone())));
     w.keys.write(BackendType::Pkcs11, "web", |_| Ok((terms("mac", true), backend()))).await.unwrap();
     assert_eq!(ask(1, &uuid), Err("managed key \"web\" does not allow usage sign".to_owned()));
-    let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("x".repeat(10_000))).err().unwrap();
+    let taken = w.keys.start_use(MountId(1), ManagedKeyRef::Name("x".repeat(10_000))).err().unwrap();
     assert!(taken.text().len() < 300, "{taken}");
     w.keys.stop(Duration::from_secs(1)).await;
 }
@@ -290,7 +290,7 @@ async fn key_without_a_library_counts_an_error_when_refused() {
         assert!(page.lines().any(|shown| shown == line), "{line}:\n{page}");
     };
     counted(0);
-    let taken = w.keys.take(MountId(1), ManagedKeyRef::Name("lacking".to_owned())).err().unwrap();
+    let taken = w.keys.start_use(MountId(1), ManagedKeyRef::Name("lacking".to_owned())).err().unwrap();
     assert_eq!(taken.kind(), Kind::Unavailable);
     counted(1);
     let tested = w.keys.test_sign(BackendType::Pkcs11, "lacking", TestSign::default(), &[]).await.unwrap_err();

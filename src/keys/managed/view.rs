@@ -15,7 +15,7 @@ use crate::telemetry;
 pub(super) struct ManagedKeyEntry {
     pub(super) record: Arc<ManagedKeyRecord>,
     pub(super) version: u64,
-    /// `Err` if this server lacks what the configuration names.
+    /// `Err` if the configuration names a library that this server does not have, or breaks a rule.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }
@@ -54,7 +54,7 @@ impl ManagedKeyEntry {
     ///
     /// # Errors
     /// As [`ManagedKeyEntry::actor`].
-    pub(super) fn used(&self) -> Result<&SignerActor> {
+    pub(super) fn actor_for_use(&self) -> Result<&SignerActor> {
         self.actor().inspect_err(|_| unavailable_counter(&self.record.name).increment(1))
     }
 }
@@ -78,7 +78,7 @@ impl ManagedKeysView {
         let mut view = Self::default();
         for document in documents {
             let version = document.version;
-            let record = ManagedKeyRecord::of(document)?;
+            let record = ManagedKeyRecord::parse(document)?;
             let known = earlier.by_uuid(&record.uuid);
             let entry = match known {
                 Some(known) if known.version == version => Arc::clone(known),
@@ -95,7 +95,7 @@ impl ManagedKeysView {
     }
 
     /// A copy in which this entry replaces the one of its name.
-    pub(super) fn with(&self, entry: ManagedKeyEntry) -> Self {
+    pub(super) fn with_entry(&self, entry: ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.insert(Arc::new(entry));
         view

@@ -45,7 +45,7 @@ pub(super) struct KeyBackoff(Mutex<KeyBackoffState>);
 #[derive(Default)]
 struct KeyBackoffState {
     /// The current pause, with the error of the last attempt.
-    rest: Option<(BackoffPause, Error)>,
+    pause: Option<(BackoffPause, Error)>,
     /// `true` if a session could be opened before.
     worked: bool,
 }
@@ -53,20 +53,20 @@ struct KeyBackoffState {
 #[derive(Debug)]
 pub(super) enum BackoffAdmission {
     /// No failure is known.
-    Usual,
-    /// This call tries whether the token is back.
-    Looks,
+    NoBackoff,
+    /// This call checks if the token is back.
+    Retries,
     /// The error of the last attempt.
     Refused(Error),
 }
 
 impl KeyBackoff {
     pub(super) fn admit(&self, now: Instant) -> BackoffAdmission {
-        match &mut lock(&self.0).rest {
-            None => BackoffAdmission::Usual,
-            Some((rest, error)) => {
-                if rest.is_over(now) {
-                    return BackoffAdmission::Looks;
+        match &mut lock(&self.0).pause {
+            None => BackoffAdmission::NoBackoff,
+            Some((pause, error)) => {
+                if pause.is_over(now) {
+                    return BackoffAdmission::Retries;
                 }
                 BackoffAdmission::Refused(error.clone())
             }
@@ -74,15 +74,15 @@ impl KeyBackoff {
     }
 
     /// Records that no session could be opened. Returns `true` for the first failure after a success.
-    pub(super) fn begin(&self, now: Instant, error: &Error) -> bool {
+    pub(super) fn record_failure(&self, now: Instant, error: &Error) -> bool {
         let mut state = lock(&self.0);
-        let rest = state.rest.take().map_or_else(|| BackoffPause::first(now), |(rest, _)| rest);
-        state.rest = Some((rest, error.clone()));
+        let pause = state.pause.take().map_or_else(|| BackoffPause::first(now), |(pause, _)| pause);
+        state.pause = Some((pause, error.clone()));
         std::mem::take(&mut state.worked)
     }
 
-    pub(super) fn end(&self) {
-        *lock(&self.0) = KeyBackoffState { rest: None, worked: true };
+    pub(super) fn record_success(&self) {
+        *lock(&self.0) = KeyBackoffState { pause: None, worked: true };
     }
 }
 
@@ -95,7 +95,7 @@ impl ReinitializationBackoff {
     pub(super) fn admit(&self, now: Instant) -> bool {
         let mut state = lock(&self.0);
         match &mut *state {
-            Some(rest) => rest.is_over(now),
+            Some(pause) => pause.is_over(now),
             none => {
                 *none = Some(BackoffPause::first(now));
                 true
@@ -106,8 +106,8 @@ impl ReinitializationBackoff {
     /// Shortens the pause for a token that has just been lost: it may be back soon, even if other tokens have
     /// been missing for long.
     pub(super) fn retry_now(&self, now: Instant) {
-        if let Some(rest) = &mut *lock(&self.0) {
-            *rest = BackoffPause { until: rest.until.min(now + FIRST_PAUSE), step: FIRST_PAUSE };
+        if let Some(pause) = &mut *lock(&self.0) {
+            *pause = BackoffPause { until: pause.until.min(now + FIRST_PAUSE), step: FIRST_PAUSE };
         }
     }
 }
@@ -120,36 +120,36 @@ mod tests {
         Error::invalid("away")
     }
 
-    fn is_refused(trouble: &KeyBackoff, now: Instant, text: &str) -> bool {
-        matches!(trouble.admit(now), BackoffAdmission::Refused(error) if error.text() == text)
+    fn is_refused(backoff: &KeyBackoff, now: Instant, text: &str) -> bool {
+        matches!(backoff.admit(now), BackoffAdmission::Refused(error) if error.text() == text)
     }
 
     #[test]
     fn one_call_retries_at_intervals_growing_to_30_seconds() {
-        let trouble = KeyBackoff::default();
+        let backoff = KeyBackoff::default();
         let mut now = Instant::now();
-        assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));
+        assert!(matches!(backoff.admit(now), BackoffAdmission::NoBackoff));
         for step in [1, 2, 4, 8, 16, 30, 30] {
-            trouble.begin(now, &away());
-            assert!(is_refused(&trouble, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
+            backoff.record_failure(now, &away());
+            assert!(is_refused(&backoff, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
             now += Duration::from_secs(step);
-            assert!(matches!(trouble.admit(now), BackoffAdmission::Looks), "{step}");
-            assert!(is_refused(&trouble, now, "away"), "{step}");
+            assert!(matches!(backoff.admit(now), BackoffAdmission::Retries), "{step}");
+            assert!(is_refused(&backoff, now, "away"), "{step}");
         }
-        trouble.end();
-        assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));
+        backoff.record_success();
+        assert!(matches!(backoff.admit(now), BackoffAdmission::NoBackoff));
     }
 
     #[test]
     fn refused_caller_gets_the_error_of_the_last_lookup() {
-        let trouble = KeyBackoff::default();
+        let backoff = KeyBackoff::default();
         let now = Instant::now();
-        assert!(!trouble.begin(now, &away()), "it has never worked");
-        trouble.begin(now, &Error::invalid("the key is missing"));
-        assert!(is_refused(&trouble, now, "the key is missing"));
-        trouble.end();
-        assert!(trouble.begin(now, &away()) && !trouble.begin(now, &away()));
-        assert!(is_refused(&trouble, now, "away"));
+        assert!(!backoff.record_failure(now, &away()), "it has never worked");
+        backoff.record_failure(now, &Error::invalid("the key is missing"));
+        assert!(is_refused(&backoff, now, "the key is missing"));
+        backoff.record_success();
+        assert!(backoff.record_failure(now, &away()) && !backoff.record_failure(now, &away()));
+        assert!(is_refused(&backoff, now, "away"));
     }
 
     #[test]

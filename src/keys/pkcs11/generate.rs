@@ -24,7 +24,7 @@ const KEY_ID_BYTES: usize = 20;
 ///
 /// # Errors
 /// `Invalid` when a key may not be generated, or not of this type.
-pub(super) fn key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
+pub(super) fn generate_missing_key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
     let config = &key.config;
     let Some(kind) = config.generate else {
         return Err(Error::invalid("key does not exist in backend and allow_generate_key is false").into());
@@ -36,7 +36,7 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
     };
     check_supported(config.mechanism, kind)?;
     // Prevents another thread of this process from generating the key at the same time.
-    let _turn = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Pkcs11Session::open(key, true)?;
     session.run(|raw| match object::find(raw, config)? {
         Some(_) => Ok(()),
@@ -77,14 +77,14 @@ fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKin
     // Some modules enable every operation of the key type by default.
     let of_public = [Attribute::Encrypt(false), Attribute::Wrap(false)];
     let of_private = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
-    let kept = [Attribute::Extractable(false)];
+    let not_extractable = [Attribute::Extractable(false)];
     // Some modules reject attributes that they do not let the caller choose.
     let attempts = [
-        ([&public[..], &of_public].concat(), [&private[..], &of_private, &kept].concat()),
-        (public.clone(), [&private[..], &kept].concat()),
+        ([&public[..], &of_public].concat(), [&private[..], &of_private, &not_extractable].concat()),
+        (public.clone(), [&private[..], &not_extractable].concat()),
         (public, private),
     ];
-    let mut outcome = Err(Pkcs11Failure::from(Error::internal("a key pair without an attempt")));
+    let mut outcome = Err(Pkcs11Failure::from(Error::internal("no attempt to generate a key pair")));
     for (public, private) in attempts {
         match session.generate_key_pair(&mechanism, &public, &private) {
             Err(error) if is_template_error(&error) => outcome = Err(error.into()),

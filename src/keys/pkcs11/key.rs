@@ -44,7 +44,7 @@ pub struct Pkcs11Key {
     pub(super) library: Arc<Library>,
     pub(super) config: Pkcs11Config,
     pub(super) pin: Pin,
-    pub(super) trouble: KeyBackoff,
+    pub(super) backoff: KeyBackoff,
     candidates: Mutex<Vec<PublicKey>>,
 }
 
@@ -59,7 +59,7 @@ impl Pkcs11Key {
         }
         let library = libraries.get(&config.library)?;
         let pin = Pin::new(config.pin.clone());
-        Ok(Arc::new(Self { library, config, pin, trouble: KeyBackoff::default(), candidates: Mutex::default() }))
+        Ok(Arc::new(Self { library, config, pin, backoff: KeyBackoff::default(), candidates: Mutex::default() }))
     }
 
     pub(super) fn offer(&self, candidates: &[PublicKey]) {

@@ -25,7 +25,7 @@ impl Libraries {
     /// `Invalid` for a duplicate name or one with characters other than letters, digits, `_` and `-`; and for a path
     /// that is not absolute or no regular file.
     pub fn new(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
-        Self::with(stanzas, |path| path.canonicalize())
+        Self::with_path_resolver(stanzas, |path| path.canonicalize())
     }
 
     /// As [`Libraries::new`], but a file may be missing, for example on a file system that is mounted later. Its keys
@@ -34,7 +34,7 @@ impl Libraries {
     /// # Errors
     /// As [`Libraries::new`].
     pub fn new_allowing_missing(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
-        Self::with(stanzas, |path| match path.canonicalize() {
+        Self::with_path_resolver(stanzas, |path| match path.canonicalize() {
             Err(_) if path.is_absolute() => {
                 tracing::warn!(file = %path.display(), "the file of a pkcs11 library does not exist yet");
                 Ok(path.to_owned())
@@ -43,7 +43,7 @@ impl Libraries {
         })
     }
 
-    fn with(
+    fn with_path_resolver(
         stanzas: impl IntoIterator<Item = (String, PathBuf)>,
         real: impl Fn(&Path) -> std::io::Result<PathBuf>,
     ) -> Result<Self> {
@@ -54,7 +54,7 @@ impl Libraries {
             if name.is_empty() || !name.chars().all(allowed) {
                 return Err(Error::invalid(format!("pkcs11 library {name:?}: a name has letters, digits, - and _")));
             }
-            let library = Library::of(&name, &path, &real)?;
+            let library = Library::open(&name, &path, &real)?;
             if libraries.insert(name.clone(), library).is_some() {
                 return Err(Error::invalid(format!("pkcs11 library {name:?}: configured twice")));
             }
@@ -73,8 +73,8 @@ impl Libraries {
     /// `true` if a name refers to the same file in both, or to none.
     pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
         match (self.get(name), other.get(name)) {
-            (Ok(own), Ok(other)) => Arc::ptr_eq(&own, &other),
-            (own, other) => own.is_err() && other.is_err(),
+            (Ok(this), Ok(other)) => Arc::ptr_eq(&this, &other),
+            (this, other) => this.is_err() && other.is_err(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Libraries {
 
 pub(super) struct Library {
     pub(super) module: Module,
-    pub(super) renewals: ReinitializationBackoff,
+    pub(super) reinitializations: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
     /// Labels of all tokens whose information was read.
     seen_labels: Mutex<HashSet<String>>,
@@ -105,7 +105,7 @@ struct TokensBySlot {
 }
 
 impl Library {
-    fn of(name: &str, path: &Path, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<Arc<Self>> {
+    fn open(name: &str, path: &Path, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<Arc<Self>> {
         let wrong = |rule: &str| Error::invalid(format!("pkcs11 library {name:?}: {} {rule}", path.display()));
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path"));
@@ -128,7 +128,7 @@ impl Library {
         }
         let library = Arc::new(Self {
             module: Module::new(real.clone()),
-            renewals: ReinitializationBackoff::default(),
+            reinitializations: ReinitializationBackoff::default(),
             tokens: Mutex::default(),
             seen_labels: Mutex::default(),
             generation: Mutex::default(),

@@ -100,7 +100,7 @@ impl MechanismPlan {
     ///
     /// # Errors
     /// `Invalid`, with the parts that do not match.
-    pub(super) fn of(mechanism: u64, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Self> {
+    pub(super) fn for_signature(mechanism: u64, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Self> {
         let scheme = match algorithm {
             SignatureAlgorithm::RsaPkcs1(_) => Pkcs1,
             SignatureAlgorithm::RsaPss(_) => Pss,
@@ -113,8 +113,8 @@ impl MechanismPlan {
     /// Returns the way in which the key makes a test signature.
     ///
     /// # Errors
-    /// As [`MechanismPlan::of`].
-    pub(super) fn of_test(mechanism: u64, kind: KeyKind, test: TestSign) -> Result<Self> {
+    /// As [`MechanismPlan::for_signature`].
+    pub(super) fn for_test(mechanism: u64, kind: KeyKind, test: TestSign) -> Result<Self> {
         let scheme = match (kind, test.use_pss) {
             (_, None) => None,
             (KeyKind::Rsa { .. }, Some(pss)) => Some(if pss { Pss } else { Pkcs1 }),
@@ -128,13 +128,14 @@ impl MechanismPlan {
             KeyKind::Ec(curve) => curve.hash().into(),
             _ => TestHash::Sha256,
         };
-        let own = MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
-        Self::new(mechanism, kind, scheme, test.hash.or(own).or(Some(usual)))
+        let fixed_hash = MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
+        Self::new(mechanism, kind, scheme, test.hash.or(fixed_hash).or(Some(usual)))
     }
 
     fn new(mechanism: u64, kind: KeyKind, scheme: Option<Pkcs11Scheme>, hash: Option<TestHash>) -> Result<Self> {
         let row = MECHANISMS.iter().find(|row| row.0 == mechanism);
-        let (_, schemes, own) = row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
+        let (_, schemes, fixed_hash) =
+            row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
         let fits = match kind {
             KeyKind::Rsa { .. } => schemes.contains(&Pss) || schemes.contains(&Pkcs1),
             KeyKind::Ec(_) => schemes.contains(&Ecdsa),
@@ -151,18 +152,18 @@ impl MechanismPlan {
             let remedy = if schemes.contains(&Pss) { ": use_pss of the role or request must be true" } else { "" };
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} does not sign with {other}{remedy}")));
         }
-        if own.is_some_and(|own| TestHash::from(own) != hash) {
+        if fixed_hash.is_some_and(|fixed_hash| TestHash::from(fixed_hash) != hash) {
             let word = hash.name();
             return Err(Error::invalid(format!("mechanism {mechanism:#06x} uses a fixed hash that is not {word}")));
         }
-        let call = match (own, scheme) {
+        let call = match (fixed_hash, scheme) {
             (Some(_), _) => mechanism,
             (None, Pkcs1) => RSA_PKCS,
             (None, Pss) => RSA_PSS,
             (None, Ecdsa) => ECDSA,
             (None, Ed25519) => EDDSA,
         };
-        Ok(Self { kind, scheme, hash, call, hashes: own.is_some() || scheme == Ed25519 })
+        Ok(Self { kind, scheme, hash, call, hashes: fixed_hash.is_some() || scheme == Ed25519 })
     }
 
     pub(super) fn wants(&self) -> SigningInputKind {
@@ -189,8 +190,8 @@ impl MechanismPlan {
 
     /// Signs; `input` is of the kind that [`MechanismPlan::wants`] returns. The signature is in the module's encoding.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
-        let input = self.prepared(input);
-        self.with(|mechanism| session.sign(mechanism, key, &input))
+        let input = self.encode_input(input);
+        self.call_with_mechanism(|mechanism| session.sign(mechanism, key, &input))
     }
 
     pub(super) fn verify(
@@ -200,14 +201,14 @@ impl MechanismPlan {
         input: &[u8],
         signature: &[u8],
     ) -> Result<bool, Pkcs11Failure> {
-        let input = self.prepared(input);
-        self.with(|mechanism| match session.verify(mechanism, key, &input, signature) {
+        let input = self.encode_input(input);
+        self.call_with_mechanism(|mechanism| match session.verify(mechanism, key, &input, signature) {
             Err(BindingError::Pkcs11(RvError::SignatureInvalid | RvError::SignatureLenRange, _)) => Ok(false),
             verified => verified.map(|()| true),
         })
     }
 
-    fn prepared(&self, input: &[u8]) -> Vec<u8> {
+    fn encode_input(&self, input: &[u8]) -> Vec<u8> {
         match (self.scheme, self.kind) {
             (Pkcs1, _) if !self.hashes => encode_digest_info(self.hash, input),
             // ECDSA uses only the leftmost bits of a digest (FIPS 186-5 6.4.1), and some modules do not truncate it.
@@ -216,7 +217,10 @@ impl MechanismPlan {
         }
     }
 
-    fn with<T>(&self, call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>) -> Result<T, Pkcs11Failure> {
+    fn call_with_mechanism<T>(
+        &self,
+        call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>,
+    ) -> Result<T, Pkcs11Failure> {
         let number = MechanismType::try_from(self.call as c_ulong)?;
         let (hash, mask) = hash_numbers(self.hash);
         let params = PssParams { hash, mask, salt: self.hash.digest_len() as c_ulong };
@@ -228,7 +232,7 @@ impl MechanismPlan {
     ///
     /// # Errors
     /// `Unavailable` when an ECDSA signature of the module has the wrong length.
-    pub(super) fn finished(&self, signature: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn encode_signature(&self, signature: Vec<u8>) -> Result<Vec<u8>> {
         match self.kind {
             KeyKind::Ec(curve) => {
                 let bytes = curve.coordinate_len();
@@ -289,8 +293,9 @@ mod tests {
 
     #[test]
     fn mechanisms_sign_only_with_their_algorithm() {
-        let wants =
-            |mechanism, kind, algorithm| MechanismPlan::of(mechanism, kind, algorithm).map(|plan| plan.wants()).ok();
+        let wants = |mechanism, kind, algorithm| {
+            MechanismPlan::for_signature(mechanism, kind, algorithm).map(|plan| plan.wants()).ok()
+        };
         assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
         assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
         assert_eq!(wants(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
@@ -302,13 +307,14 @@ mod tests {
         assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
         assert_eq!(wants(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
         assert_eq!(wants(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
-        let text = MechanismPlan::of(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
+        let text = MechanismPlan::for_signature(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
         assert_eq!(text, "unsupported mechanism 0x1087");
     }
 
     #[test]
     fn test_signature_defaults_follow_the_key() {
-        let plan = |mechanism, kind, hash, use_pss| MechanismPlan::of_test(mechanism, kind, TestSign { hash, use_pss });
+        let plan =
+            |mechanism, kind, hash, use_pss| MechanismPlan::for_test(mechanism, kind, TestSign { hash, use_pss });
         let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
         assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
         assert_eq!(of(RSA_PSS, RSA), Some((Pss, TestHash::Sha256)));
@@ -331,8 +337,8 @@ mod tests {
             let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();
             assert_eq!(read, (stripped(&r), stripped(&s)));
         }
-        let plan = MechanismPlan::of(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
-        assert!(plan.finished(vec![1; 63]).is_err() && plan.finished(vec![1; 96]).is_err());
+        let plan = MechanismPlan::for_signature(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
+        assert!(plan.encode_signature(vec![1; 63]).is_err() && plan.encode_signature(vec![1; 96]).is_err());
     }
 
     fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {

@@ -1,7 +1,7 @@
 //! The loaded code of a library, which may be initialized repeatedly.
 //!
 //! Every use holds a [`ModulePass`]; the module is initialized again only while no pass exists. Each initialization
-//! begins another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong
+//! begins another *epoch*. Sessions of an earlier epoch are forgotten and not initializing, because their handles may belong
 //! to other sessions by now.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ static LOADED_FILES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub(super) struct Module {
     path: PathBuf,
     binding: OnceLock<Pkcs11>,
-    gate: Mutex<ModuleState>,
+    state: Mutex<ModuleState>,
     changed: Condvar,
 }
 
@@ -35,11 +35,12 @@ pub(super) struct Module {
 struct ModuleState {
     /// Incremented by every initialization.
     epoch: u64,
+    /// `true` if the module is initialized.
     ready: bool,
     /// Start times of the passes that are held.
-    inside: Vec<Instant>,
+    pass_starts: Vec<Instant>,
     /// `true` while a thread initializes the module, or waits until it can.
-    closed: bool,
+    initializing: bool,
 }
 
 /// Permission to call the module. While one exists, the module is not initialized again.
@@ -52,11 +53,11 @@ pub(super) struct ModulePass<'l> {
 
 impl Drop for ModulePass<'_> {
     fn drop(&mut self) {
-        let mut gate = self.owner.lock();
-        if let Some(own) = gate.inside.iter().position(|since| *since == self.since) {
-            gate.inside.swap_remove(own);
+        let mut state = self.owner.lock();
+        if let Some(index) = state.pass_starts.iter().position(|since| *since == self.since) {
+            state.pass_starts.swap_remove(index);
         }
-        if gate.closed {
+        if state.initializing {
             self.owner.changed.notify_all();
         }
     }
@@ -64,33 +65,33 @@ impl Drop for ModulePass<'_> {
 
 impl Module {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, binding: OnceLock::new(), gate: Mutex::default(), changed: Condvar::new() }
+        Self { path, binding: OnceLock::new(), state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ModuleState> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns permission to call the module. Loads and initializes it first if necessary.
-    pub(super) fn enter(&self) -> Result<ModulePass<'_>, Pkcs11Failure> {
+    pub(super) fn acquire_pass(&self) -> Result<ModulePass<'_>, Pkcs11Failure> {
         let mut since = Instant::now();
         let until = since + INITIALIZATION_TIMEOUT;
-        let mut gate = self.lock();
+        let mut state = self.lock();
         loop {
-            if gate.closed {
-                gate = self.wait_while(gate, until, |gate| gate.closed)?;
+            if state.initializing {
+                state = self.wait_while(state, until, |state| state.initializing)?;
                 since = Instant::now();
             }
             match self.binding.get() {
-                Some(module) if gate.ready => {
-                    gate.inside.push(since);
-                    return Ok(ModulePass { owner: self, since, module, epoch: gate.epoch });
+                Some(module) if state.ready => {
+                    state.pass_starts.push(since);
+                    return Ok(ModulePass { owner: self, since, module, epoch: state.epoch });
                 }
                 _ => {
-                    let epoch = gate.epoch;
-                    drop(gate);
-                    self.renew(epoch)?;
-                    gate = self.lock();
+                    let epoch = state.epoch;
+                    drop(state);
+                    self.reinitialize(epoch)?;
+                    state = self.lock();
                     since = Instant::now();
                 }
             }
@@ -98,49 +99,50 @@ impl Module {
     }
 
     /// Initializes the module again if `epoch` is still current. The caller must not hold a pass.
-    pub(super) fn renew(&self, epoch: u64) -> Result<(), Pkcs11Failure> {
-        let mut gate = self.wait_while(self.lock(), Instant::now() + INITIALIZATION_TIMEOUT, |gate| gate.closed)?;
-        if gate.epoch != epoch {
+    pub(super) fn reinitialize(&self, epoch: u64) -> Result<(), Pkcs11Failure> {
+        let mut state =
+            self.wait_while(self.lock(), Instant::now() + INITIALIZATION_TIMEOUT, |state| state.initializing)?;
+        if state.epoch != epoch {
             return Ok(());
         }
-        gate.closed = true;
+        state.initializing = true;
         // Fails immediately if a call has been running for too long already, so that no other call is blocked.
-        let until = gate.inside.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN_TIMEOUT);
-        let drained = match self.wait_while(gate, until, |gate| !gate.inside.is_empty()) {
-            Ok(gate) => {
-                let again = gate.ready;
-                drop(gate);
+        let until = state.pass_starts.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN_TIMEOUT);
+        let drained = match self.wait_while(state, until, |state| !state.pass_starts.is_empty()) {
+            Ok(state) => {
+                let again = state.ready;
+                drop(state);
                 self.initialize(again)
             }
             Err(failure) => Err(failure),
         };
-        let mut gate = self.lock();
-        gate.closed = false;
+        let mut state = self.lock();
+        state.initializing = false;
         if drained.is_ok() {
-            (gate.epoch, gate.ready) = (gate.epoch + 1, true);
+            (state.epoch, state.ready) = (state.epoch + 1, true);
         }
-        drop(gate);
+        drop(state);
         self.changed.notify_all();
         drained
     }
 
     fn wait_while<'g>(
         &self,
-        mut gate: MutexGuard<'g, ModuleState>,
+        mut state: MutexGuard<'g, ModuleState>,
         until: Instant,
         condition: impl Fn(&ModuleState) -> bool,
     ) -> Result<MutexGuard<'g, ModuleState>, Pkcs11Failure> {
-        while condition(&gate) {
+        while condition(&state) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Pkcs11Failure::new(
                     Pkcs11FailureCause::Token,
-                    "pkcs11 module: hangs in a call, or is being initialised again",
+                    "pkcs11 module: hangs in a call, or is being initialized again; retry later",
                 ));
             }
-            gate = self.changed.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(gate)
+        Ok(state)
     }
 
     /// Loads the file. It may have been missing before, and may be loaded under another path already.
@@ -181,12 +183,12 @@ impl Module {
 
     /// Finalizes the module, unless a call has been running for too long.
     pub(super) fn finalize(&self) {
-        let gate = self.lock();
-        let (Some(module), true) = (self.binding.get(), gate.ready) else { return };
-        let is_used = |gate: &ModuleState| !gate.inside.is_empty() || gate.closed;
-        let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN_TIMEOUT, is_used) else { return };
+        let state = self.lock();
+        let (Some(module), true) = (self.binding.get(), state.ready) else { return };
+        let is_used = |state: &ModuleState| !state.pass_starts.is_empty() || state.initializing;
+        let Ok(mut state) = self.wait_while(state, Instant::now() + DRAIN_TIMEOUT, is_used) else { return };
         // A later call initializes it again.
-        gate.ready = false;
+        state.ready = false;
         let _ = module.clone().finalize();
     }
 }

@@ -24,15 +24,15 @@ pub(super) struct Pkcs11KeyPair {
 pub(super) struct LocatedKey {
     pub(super) private: ObjectHandle,
     pub(super) public: Option<PublicKey>,
-    own: Pkcs11Attributes,
+    attributes: Pkcs11Attributes,
 }
 
 impl LocatedKey {
     /// The public key of an RSA key without a known exponent, on the assumption of 65537, which nearly all keys have.
-    pub(super) fn assumed(&self) -> Option<PublicKey> {
+    pub(super) fn assume_usual_exponent(&self) -> Option<PublicKey> {
         let usual = Pkcs11Attributes {
-            key_type: self.own.key_type,
-            modulus: self.own.modulus.clone(),
+            key_type: self.attributes.key_type,
+            modulus: self.attributes.modulus.clone(),
             ..Pkcs11Attributes::default()
         };
         Pkcs11Attributes { exponent: USUAL_EXPONENT.to_vec(), ..usual }.public_key().ok().flatten()
@@ -40,9 +40,9 @@ impl LocatedKey {
 
     /// `true` if a public key may belong to this private key, according to its attributes.
     pub(super) fn may_have(&self, public: &PublicKey) -> bool {
-        match (self.own.key_type, public.kind()) {
+        match (self.attributes.key_type, public.kind()) {
             (Some(KeyType::EC), KeyKind::Ec(of_public)) => {
-                self.own.curve.is_empty() || curve(&self.own.curve) == Some(of_public)
+                self.attributes.curve.is_empty() || parse_curve(&self.attributes.curve) == Some(of_public)
             }
             (Some(KeyType::RSA), KeyKind::Rsa { .. }) | (Some(KeyType::EC_EDWARDS), KeyKind::Ed25519) => true,
             (None, _) => true,
@@ -57,25 +57,26 @@ impl LocatedKey {
 /// `Invalid` when there are several, and for an unsupported key: RSA below 2048 bits, an unknown curve, or a key that
 /// needs a login for each signature.
 pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
-    let Some(private) = find_unique(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")?
+    let Some(private) =
+        find_unique(session, &search_template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")?
     else {
         return Ok(None);
     };
-    let own = Pkcs11Attributes::of(session, private)?;
-    if own.always_authenticate {
+    let attributes = Pkcs11Attributes::read(session, private)?;
+    if attributes.always_authenticate {
         return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
     }
-    let other = match own.sibling() {
+    let other = match attributes.public_key_template() {
         Some(template) => match find_unique(session, &template, "the public part of the key is ambiguous")? {
-            Some(public) => Some(Pkcs11Attributes::of(session, public)?),
+            Some(public) => Some(Pkcs11Attributes::read(session, public)?),
             None => None,
         },
         None => None,
     };
-    let public = other.and_then(|other| other.public_key().transpose()).or_else(|| own.public_key().transpose());
+    let public = other.and_then(|other| other.public_key().transpose()).or_else(|| attributes.public_key().transpose());
     let public = public.transpose()?;
     public.as_ref().map_or(Ok(()), check_size)?;
-    Ok(Some(LocatedKey { private, public, own }))
+    Ok(Some(LocatedKey { private, public, attributes }))
 }
 
 /// Rejects short RSA keys.
@@ -93,13 +94,13 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
 
 /// Finds the object of the public key, with which the module can verify.
 pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
-    match Pkcs11Attributes::of(session, private)?.sibling() {
+    match Pkcs11Attributes::read(session, private)?.public_key_template() {
         Some(template) => find_unique(session, &template, "the public part of the key is ambiguous"),
         None => Ok(None),
     }
 }
 
-pub(super) fn template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribute> {
+pub(super) fn search_template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribute> {
     let mut template = vec![Attribute::Class(class), Attribute::Token(true)];
     template.extend(config.key_label.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
     template.extend(config.key_id.clone().map(Attribute::Id));
@@ -132,10 +133,10 @@ struct Pkcs11Attributes {
 }
 
 impl Pkcs11Attributes {
-    fn of(session: &Session, object: ObjectHandle) -> Result<Self, Pkcs11Failure> {
+    fn read(session: &Session, object: ObjectHandle) -> Result<Self, Pkcs11Failure> {
         use AttributeType as T;
         let all = [T::KeyType, T::Id, T::Label, T::AlwaysAuthenticate, T::Modulus, T::PublicExponent, T::EcParams];
-        let mut own = Self::default();
+        let mut attributes = Self::default();
         // One at a time: some modules return nothing if they do not know one of several attributes.
         for wanted in all.into_iter().chain([T::EcPoint, T::PublicKeyInfo]) {
             let given = match session.get_attributes(object, &[wanted]) {
@@ -145,24 +146,24 @@ impl Pkcs11Attributes {
             };
             for attribute in given {
                 match attribute {
-                    Attribute::KeyType(key_type) => own.key_type = Some(key_type),
-                    Attribute::Id(id) => own.id = id,
-                    Attribute::Label(label) => own.label = label,
-                    Attribute::AlwaysAuthenticate(always) => own.always_authenticate = always,
-                    Attribute::Modulus(bytes) => own.modulus = bytes,
-                    Attribute::PublicExponent(bytes) => own.exponent = bytes,
-                    Attribute::EcParams(der) => own.curve = der,
-                    Attribute::EcPoint(bytes) => own.point = bytes,
-                    Attribute::PublicKeyInfo(der) => own.public_key_info = der,
+                    Attribute::KeyType(key_type) => attributes.key_type = Some(key_type),
+                    Attribute::Id(id) => attributes.id = id,
+                    Attribute::Label(label) => attributes.label = label,
+                    Attribute::AlwaysAuthenticate(always) => attributes.always_authenticate = always,
+                    Attribute::Modulus(bytes) => attributes.modulus = bytes,
+                    Attribute::PublicExponent(bytes) => attributes.exponent = bytes,
+                    Attribute::EcParams(der) => attributes.curve = der,
+                    Attribute::EcPoint(bytes) => attributes.point = bytes,
+                    Attribute::PublicKeyInfo(der) => attributes.public_key_info = der,
                     _ => {}
                 }
             }
         }
-        Ok(own)
+        Ok(attributes)
     }
 
     /// The template that finds the public key of this private key: by identifier, or else by label.
-    fn sibling(&self) -> Option<Vec<Attribute>> {
+    fn public_key_template(&self) -> Option<Vec<Attribute>> {
         let same = match (&self.id[..], &self.label[..]) {
             ([], []) => return None,
             ([], label) => Attribute::Label(label.to_vec()),
@@ -181,7 +182,8 @@ impl Pkcs11Attributes {
                 PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits)
             }
             Some(KeyType::EC) if !self.point.is_empty() => {
-                let curve = curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
+                let curve =
+                    parse_curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
                 PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.coordinate_len()))
             }
             Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
@@ -202,7 +204,7 @@ fn is_unreadable_attribute(error: &cryptoki::error::Error) -> bool {
 }
 
 /// Parses `CKA_EC_PARAMS`: an object identifier, or the curve name as a PrintableString.
-fn curve(parameters: &[u8]) -> Option<Curve> {
+fn parse_curve(parameters: &[u8]) -> Option<Curve> {
     let value = DerReader::new(parameters).any().ok()?;
     if value.tag == OID {
         return Curve::from_oid(value.content);

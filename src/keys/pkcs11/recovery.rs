@@ -42,7 +42,7 @@ pub(super) enum RecoveryScope {
 pub(super) struct RecoveryRule {
     pub(super) cause: Pkcs11FailureCause,
     /// The metric label; empty if nothing is rebuilt, or if another cause was counted.
-    pub(super) word: &'static str,
+    pub(super) metric_label: &'static str,
     codes: &'static [Code],
     pub(super) rebuild: RecoveryScope,
     /// Maximum number of repetitions for this cause.
@@ -52,13 +52,13 @@ pub(super) struct RecoveryRule {
 
 const fn recovery_rule(
     cause: Pkcs11FailureCause,
-    word: &'static str,
+    metric_label: &'static str,
     rebuild: RecoveryScope,
     repeats: usize,
     answer: Kind,
     codes: &'static [Code],
 ) -> RecoveryRule {
-    RecoveryRule { cause, word, codes, rebuild, repeats, answer }
+    RecoveryRule { cause, metric_label, codes, rebuild, repeats, answer }
 }
 
 #[rustfmt::skip]
@@ -146,7 +146,7 @@ impl From<BindingError> for Pkcs11Failure {
             }
             other => Self {
                 cause: Pkcs11FailureCause::Device,
-                error: Error::unavailable("pkcs11 module: gave an answer that cannot be read", other),
+                error: Error::unavailable("pkcs11 module: returned a value that cannot be parsed", other),
             },
         }
     }
@@ -186,7 +186,7 @@ mod tests {
         for row in &RECOVERY_RULES {
             assert_eq!(row.repeats > 0, row.rebuild != RecoveryScope::Nothing, "{:?}", row.cause);
             let counts = row.repeats > 0 && row.cause != Pkcs11FailureCause::Ended;
-            assert_eq!(counts, !row.word.is_empty(), "{:?}", row.cause);
+            assert_eq!(counts, !row.metric_label.is_empty(), "{:?}", row.cause);
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::library::Libraries;
 use super::mechanism::RSA_OAEP;
-use super::object::{find_unique, template};
+use super::object::{find_unique, search_template};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause, RecoveryScope, rule_for};
 use super::session::Pkcs11Session;
 use super::token::TokenAddress;
@@ -131,7 +131,7 @@ impl Pkcs11SealDevice {
 
 /// Repeats `work` in another session, according to the table of recovery actions.
 fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure>) -> Result<T> {
-    let mut healed = Vec::new();
+    let mut repeated_causes = Vec::new();
     loop {
         let mut session = None;
         let attempt =
@@ -141,25 +141,25 @@ fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> R
             Err(failure) => failure,
         };
         let row = rule_for(failure.cause);
-        if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+        if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
             return Err(failure.error.within("seal"));
         }
-        healed.push(failure.cause);
+        repeated_causes.push(failure.cause);
         match row.rebuild {
             RecoveryScope::Nothing | RecoveryScope::Session => {}
             RecoveryScope::Token => session.iter().for_each(Pkcs11Session::lose_token),
             RecoveryScope::Module => {
                 drop(session);
                 let module = &key.library.module;
-                let epoch = module.enter().map(|pass| pass.epoch);
-                epoch.and_then(|epoch| module.renew(epoch)).map_err(|failure| failure.error.within("seal"))?;
+                let epoch = module.acquire_pass().map(|pass| pass.epoch);
+                epoch.and_then(|epoch| module.reinitialize(epoch)).map_err(|failure| failure.error.within("seal"))?;
             }
         }
     }
 }
 
 fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
-    let wanted: Vec<Attribute> = template(class, config);
+    let wanted: Vec<Attribute> = search_template(class, config);
     let found = find_unique(raw, &wanted, "there are several keys with this label or id on the token")?;
     // A lost login looks the same.
     found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "there is no such key on the token"))

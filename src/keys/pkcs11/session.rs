@@ -15,7 +15,7 @@ const MAX_OPEN_ATTEMPTS: usize = 3;
 /// An open session of one epoch of its library. It ends when the token is lost.
 pub(super) struct Pkcs11Session {
     raw: Option<Raw>,
-    seat: SessionPermit,
+    permit: SessionPermit,
     library: Arc<Library>,
     epoch: u64,
 }
@@ -23,16 +23,16 @@ pub(super) struct Pkcs11Session {
 impl Pkcs11Session {
     pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Pkcs11Failure> {
         let library = &key.library;
-        let mut left_with = ended_error();
+        let mut last_failure = ended_error();
         for _ in 0..MAX_OPEN_ATTEMPTS {
             let (token, epoch) = {
-                let pass = library.module.enter()?;
+                let pass = library.module.acquire_pass()?;
                 (library.token(&pass, &key.config.token)?, pass.epoch)
             };
-            let seat = token.reserve_session(&key.pin)?;
-            let pass = library.module.enter()?;
-            if pass.epoch != epoch || !seat.is_current() {
-                left_with = ended_error();
+            let permit = token.reserve_session(&key.pin)?;
+            let pass = library.module.acquire_pass()?;
+            if pass.epoch != epoch || !permit.is_current() {
+                last_failure = ended_error();
                 continue;
             }
             // Not closed by the binding on drop, because its handle may belong to another session by then.
@@ -43,7 +43,7 @@ impl Pkcs11Session {
             };
             let failure = match opened {
                 Ok(raw) => {
-                    let session = Self { raw: Some(raw), seat, library: Arc::clone(library), epoch };
+                    let session = Self { raw: Some(raw), permit, library: Arc::clone(library), epoch };
                     let login = session.raw().and_then(|raw| token.login(&pass, raw, &key.pin));
                     drop(pass);
                     return login.map(|()| session);
@@ -53,14 +53,15 @@ impl Pkcs11Session {
             if failure.cause != Pkcs11FailureCause::Capacity || !token.is_full() {
                 return Err(failure);
             }
-            left_with = Pkcs11Failure::new(Pkcs11FailureCause::Capacity, "pkcs11 token: all its sessions are in use");
+            last_failure =
+                Pkcs11Failure::new(Pkcs11FailureCause::Capacity, "pkcs11 token: all its sessions are in use");
         }
-        Err(left_with)
+        Err(last_failure)
     }
 
     pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Pkcs11Failure>) -> Result<T, Pkcs11Failure> {
-        let pass = self.library.module.enter()?;
-        if pass.epoch != self.epoch || !self.seat.is_current() {
+        let pass = self.library.module.acquire_pass()?;
+        if pass.epoch != self.epoch || !self.permit.is_current() {
             return Err(ended_error());
         }
         call(self.raw()?)
@@ -69,11 +70,11 @@ impl Pkcs11Session {
     /// `true` if the token is still present. In some modules, sessions of a removed token find no objects
     /// and return no error.
     pub(super) fn has_token(&self) -> Result<bool, Pkcs11Failure> {
-        let pass = self.library.module.enter()?;
+        let pass = self.library.module.acquire_pass()?;
         if pass.epoch != self.epoch {
             return Err(ended_error());
         }
-        token::is_token_present(&pass, self.seat.token.slot)
+        token::is_token_present(&pass, self.permit.token.slot)
     }
 
     fn raw(&self) -> Result<&Raw, Pkcs11Failure> {
@@ -86,12 +87,12 @@ impl Pkcs11Session {
 
     /// `true` if another key waits for a session of this token.
     pub(super) fn is_awaited(&self) -> bool {
-        self.seat.token.is_awaited()
+        self.permit.token.is_awaited()
     }
 
     pub(super) fn lose_token(&self) {
-        if self.seat.is_current() {
-            self.seat.token.invalidate();
+        if self.permit.is_current() {
+            self.permit.token.invalidate();
         }
     }
 }
@@ -104,9 +105,9 @@ impl Drop for Pkcs11Session {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         // A session of an earlier epoch, or of a lost token, has ended already.
-        if let Ok(pass) = self.library.module.enter()
+        if let Ok(pass) = self.library.module.acquire_pass()
             && pass.epoch == self.epoch
-            && self.seat.is_current()
+            && self.permit.is_current()
         {
             let _ = raw.close();
         }

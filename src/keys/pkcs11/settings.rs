@@ -156,9 +156,9 @@ impl Pkcs11Settings {
         if self.key_label.is_empty() && self.key_id.is_empty() {
             return Err(Error::invalid("either key_label or key_id is required"));
         }
-        self.id()?;
+        self.key_id_bytes()?;
         Self::parse_public_key(&self.public_key)?;
-        let mechanism = self.number()?;
+        let mechanism = self.require_mechanism()?;
         if self.pin.expose().is_empty() {
             return Err(Error::invalid("pin is required"));
         }
@@ -186,27 +186,27 @@ impl Pkcs11Settings {
             Some(number) => TokenAddress::Slot(number),
             None => TokenAddress::Label(self.token_label.clone()),
         };
-        let mechanism = self.number()?;
+        let mechanism = self.require_mechanism()?;
         Ok(Pkcs11Config {
             name: name.to_owned(),
             library: self.library.clone(),
             token,
             key_label: Some(self.key_label.clone()).filter(|label| !label.is_empty()),
-            key_id: self.id()?,
+            key_id: self.key_id_bytes()?,
             mechanism,
             pin: self.pin.clone(),
             force_rw_session: self.force_rw_session,
-            generate: allow_generate_key.then(|| self.made(mechanism)),
+            generate: allow_generate_key.then(|| self.generated_kind(mechanism)),
             public: Self::parse_public_key(&self.public_key)?,
         })
     }
 
-    fn number(&self) -> Result<u64> {
+    fn require_mechanism(&self) -> Result<u64> {
         self.mechanism.ok_or_else(|| Error::invalid("missing mechanism"))
     }
 
     /// The type of a generated key. An impossible type is rejected only when the key is generated.
-    fn made(&self, mechanism: u64) -> KeyKind {
+    fn generated_kind(&self, mechanism: u64) -> KeyKind {
         let curve = CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
         let rsa = KeyKind::Rsa { bits: self.key_bits };
         match mechanism::key_family(mechanism) {
@@ -220,7 +220,7 @@ impl Pkcs11Settings {
     ///
     /// # Errors
     /// `Invalid`.
-    pub(crate) fn id(&self) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn key_id_bytes(&self) -> Result<Option<Vec<u8>>> {
         if self.key_id.is_empty() {
             return Ok(None);
         }

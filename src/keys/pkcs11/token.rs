@@ -81,8 +81,8 @@ impl Drop for SessionPermit {
 
 impl Pkcs11TokenState {
     /// `true` if sessions are open that were logged in with another PIN.
-    fn is_of_another(&self, own: &PinFingerprint) -> bool {
-        self.open > 0 && self.login.is_some_and(|login| login != *own)
+    fn is_of_another(&self, fingerprint: &PinFingerprint) -> bool {
+        self.open > 0 && self.login.is_some_and(|login| login != *fingerprint)
     }
 }
 
@@ -122,7 +122,7 @@ impl TokenAddress {
     fn in_slot(pass: &ModulePass<'_>, number: u64) -> Result<TokenSlot, Pkcs11Failure> {
         let slot = pass.module.get_slots_with_token()?.into_iter().find(|slot| slot.id() == number);
         let slot = slot.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT))?;
-        let info = info(pass, slot)?;
+        let info = read_token_info(pass, slot)?;
         // Some modules still list the slot of a removed token.
         if info.is_none() && !is_token_present(pass, slot)? {
             return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT));
@@ -187,7 +187,7 @@ impl TokenAddress {
 
 /// Reads the token information; `None` if that fails. Some modules report an invalid time, and a slot that does not
 /// respond may belong to another key.
-fn info(pass: &ModulePass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Pkcs11Failure> {
+fn read_token_info(pass: &ModulePass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Pkcs11Failure> {
     match pass.module.get_token_info(slot).map_err(Pkcs11Failure::from) {
         Err(failure) if failure.cause == Pkcs11FailureCause::Module => Err(failure),
         info => Ok(info.ok()),
@@ -224,12 +224,12 @@ impl Pkcs11Token {
     /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
     /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
     pub(super) fn reserve_session(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
-        let own = pin.fingerprint(&self.salt);
+        let fingerprint = pin.fingerprint(&self.salt);
         let since = Instant::now();
         let mut state = self.lock();
         loop {
             let is_full = state.limit.is_some_and(|limit| state.open >= limit);
-            let (longest, failure) = if state.is_of_another(&own) {
+            let (max_wait, failure) = if state.is_of_another(&fingerprint) {
                 (LOGIN_WAIT, other_pin_error())
             } else if is_full {
                 (
@@ -239,15 +239,15 @@ impl Pkcs11Token {
             } else {
                 break;
             };
-            let left = longest.saturating_sub(since.elapsed());
+            let left = max_wait.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(failure);
             }
             // Counts only for lack of a session: sessions are not closed for another PIN.
-            let wants = usize::from(is_full);
-            state.waiting += wants;
+            let waiting = usize::from(is_full);
+            state.waiting += waiting;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            state.waiting -= wants;
+            state.waiting -= waiting;
         }
         state.open += 1;
         let generation = self.generation.load(Ordering::Acquire);
@@ -277,23 +277,27 @@ impl Pkcs11Token {
     }
 
     pub(super) fn login(&self, pass: &ModulePass<'_>, session: &Session, pin: &Pin) -> Result<(), Pkcs11Failure> {
-        let own = pin.fingerprint(&self.salt);
+        let fingerprint = pin.fingerprint(&self.salt);
         let is_in = matches!(session.get_session_info()?.session_state(), SessionState::RoUser | SessionState::RwUser);
         let mut state = self.lock();
         if is_in {
-            return if *state.login.get_or_insert(own) == own { Ok(()) } else { Err(other_pin_error()) };
+            return if *state.login.get_or_insert(fingerprint) == fingerprint {
+                Ok(())
+            } else {
+                Err(other_pin_error())
+            };
         }
-        let refused_at = state.refused.and_then(|(pin, at)| (pin == own).then_some(at));
+        let refused_at = state.refused.and_then(|(pin, at)| (pin == fingerprint).then_some(at));
         if !pin.may_be_tried(refused_at) {
             return Err(Error::new(Kind::BadGateway, PIN_NOT_RETRIED).into());
         }
-        if info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
+        if read_token_info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
             let text = "the token accepts at most one more pin attempt; log in with the vendor's tools first";
             return Err(Error::new(Kind::BadGateway, text).into());
         }
         match session.login_with_raw(cryptoki::session::UserType::User, &pin.raw()) {
             Ok(()) => {
-                (state.login, state.refused) = (Some(own), None);
+                (state.login, state.refused) = (Some(fingerprint), None);
                 Ok(())
             }
             // Another component of this process logged in with an unknown PIN.
@@ -301,7 +305,7 @@ impl Pkcs11Token {
             Err(error) => {
                 let failure = Pkcs11Failure::from(error);
                 if failure.cause == Pkcs11FailureCause::Pin {
-                    state.refused = Some((own, next_event()));
+                    state.refused = Some((fingerprint, next_event()));
                     pin.refuse();
                 }
                 Err(failure)

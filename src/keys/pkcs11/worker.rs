@@ -41,7 +41,7 @@ impl ProbeSignature {
 /// A session, which is opened on demand.
 pub(super) struct Pkcs11Worker {
     key: Arc<Pkcs11Key>,
-    meter: KeyMetrics,
+    key_metrics: KeyMetrics,
     session: Option<Pkcs11Session>,
     /// The key, with its handle in `session`.
     found: Option<Pkcs11KeyPair>,
@@ -54,31 +54,31 @@ impl BackendSession for Pkcs11Worker {
             // An operator requests test signatures: the PIN may be tried again, and the token is looked for.
             self.key.pin.permit();
         }
-        let mut healed = Vec::new();
+        let mut repeated_causes = Vec::new();
         let answer = loop {
             let (failure, is_out_of_reach) = match self.prepare(request, is_test) {
                 Err(failure) => (failure, true),
-                Ok(()) => match self.answer(request) {
+                Ok(()) => match self.process(request) {
                     Ok(answer) => break answer,
                     Err(failure) => (failure, false),
                 },
             };
             let row = rule_for(failure.cause);
-            let rebuilt = self.give_up(row.rebuild);
-            if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+            let rebuilt = self.discard(row.rebuild);
+            if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
                 if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::Missing) {
                     self.mark_unreachable(&failure);
                 }
                 return Err(failure.error);
             }
-            if row.word.is_empty() {
+            if row.metric_label.is_empty() {
                 tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
             } else {
                 let what = format!("managed key {:?}: its session is opened again", self.key.config.name);
                 outage::warn_recurring_failure(&what, &failure.error);
-                self.meter.count_recovery(row.word);
+                self.key_metrics.count_recovery(row.metric_label);
             }
-            healed.push(failure.cause);
+            repeated_causes.push(failure.cause);
             rebuilt?;
         };
         if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
@@ -95,8 +95,8 @@ impl BackendSession for Pkcs11Worker {
 }
 
 impl Pkcs11Worker {
-    pub(super) fn new(key: Arc<Pkcs11Key>, meter: KeyMetrics) -> Self {
-        Self { key, meter, session: None, found: None }
+    pub(super) fn new(key: Arc<Pkcs11Key>, key_metrics: KeyMetrics) -> Self {
+        Self { key, key_metrics, session: None, found: None }
     }
 
     fn close(&mut self) {
@@ -104,7 +104,7 @@ impl Pkcs11Worker {
         self.session = None;
     }
 
-    fn give_up(&mut self, rebuild: RecoveryScope) -> Result<()> {
+    fn discard(&mut self, rebuild: RecoveryScope) -> Result<()> {
         let epoch = self.session.as_ref().map(Pkcs11Session::epoch);
         match rebuild {
             RecoveryScope::Nothing => return Ok(()),
@@ -114,27 +114,27 @@ impl Pkcs11Worker {
         self.close();
         match (rebuild, epoch) {
             (RecoveryScope::Module, Some(epoch)) => {
-                self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+                self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
             }
             // The failure occurred while a session was being opened.
-            (RecoveryScope::Module, None) => self.renew(),
+            (RecoveryScope::Module, None) => self.reinitialize_module(),
             _ => Ok(()),
         }
     }
 
-    fn renew(&self) -> Result<()> {
-        let epoch = match self.key.library.module.enter() {
+    fn reinitialize_module(&self) -> Result<()> {
+        let epoch = match self.key.library.module.acquire_pass() {
             Ok(pass) => pass.epoch,
             Err(failure) => return Err(failure.error),
         };
-        self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+        self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
     }
 
     /// Rejects calls from now on, except for occasional attempts.
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
-        if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
-            self.key.library.renewals.retry_now(now);
+        if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_of_token() {
+            self.key.library.reinitializations.retry_now(now);
         }
     }
 
@@ -148,34 +148,34 @@ impl Pkcs11Worker {
             return Ok(());
         }
         let now = Instant::now();
-        let looks = match self.key.trouble.admit(now) {
-            BackoffAdmission::Usual => false,
+        let retries = match self.key.backoff.admit(now) {
+            BackoffAdmission::NoBackoff => false,
             // An error without recovery, because recovery has failed already.
             BackoffAdmission::Refused(error) if !is_test => return Err(error.into()),
-            BackoffAdmission::Looks | BackoffAdmission::Refused(_) => true,
+            BackoffAdmission::Retries | BackoffAdmission::Refused(_) => true,
         };
         let key = match request {
             BackendRequest::Sign { key, .. } => Some(&key.public),
             BackendRequest::Find { .. } | BackendRequest::TestSign(_) => None,
         };
-        let mut reached = self.reach(key);
-        if looks
+        let mut reached = self.open_and_find(key);
+        if retries
             && matches!(&reached, Err(failure) if failure.cause.is_of_token())
-            && self.key.library.renewals.admit(now)
+            && self.key.library.reinitializations.admit(now)
         {
             self.close();
             // If another call hangs in the module, the first result is returned.
-            if self.renew().is_ok() {
-                reached = self.reach(key);
+            if self.reinitialize_module().is_ok() {
+                reached = self.open_and_find(key);
             }
         }
         if reached.is_ok() {
-            self.key.trouble.end();
+            self.key.backoff.record_success();
         }
         reached
     }
 
-    fn reach(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
+    fn open_and_find(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
         if self.session.is_none() {
             self.session = Some(Pkcs11Session::open(&self.key, false)?);
         }
@@ -183,16 +183,16 @@ impl Pkcs11Worker {
             // The key existed when the signer was created. A lost login looks the same.
             let missing =
                 || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key is not in its backend any more");
-            self.found = Some(self.look(key)?.ok_or_else(missing)?);
+            self.found = Some(self.look_up(key)?.ok_or_else(missing)?);
         }
         Ok(())
     }
 
-    fn answer(&mut self, request: &BackendRequest) -> Result<BackendResponse, Pkcs11Failure> {
+    fn process(&mut self, request: &BackendRequest) -> Result<BackendResponse, Pkcs11Failure> {
         match request {
             BackendRequest::Find { create } => self.find(*create).map(|public| BackendResponse::Key(public.into())),
             BackendRequest::Sign { algorithm, input, key } => self.sign(*algorithm, input, &key.public),
-            BackendRequest::TestSign(test) => self.test(*test),
+            BackendRequest::TestSign(test) => self.make_test_signature(*test),
         }
     }
 
@@ -203,11 +203,11 @@ impl Pkcs11Worker {
     /// Looks the key up now, and generates it if `create` allows that.
     fn find(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
         self.found = None;
-        let mut found = self.look(None)?;
+        let mut found = self.look_up(None)?;
         if found.is_none() {
             if create {
-                generate::key(&self.key)?;
-                found = self.look(None)?;
+                generate::generate_missing_key(&self.key)?;
+                found = self.look_up(None)?;
             } else {
                 return Err(Error::invalid("key does not exist in backend").into());
             }
@@ -219,7 +219,7 @@ impl Pkcs11Worker {
     }
 
     /// Looks the key up. `key` is the public key for which a signature is requested.
-    fn look(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
+    fn look_up(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
         let session = self.session()?;
         let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
             if !session.has_token()? {
@@ -242,12 +242,12 @@ impl Pkcs11Worker {
     fn identify_public_key(&self, located: &LocatedKey, key: Option<&PublicKey>) -> Result<PublicKey, Pkcs11Failure> {
         let mut candidates = self.key.candidates();
         candidates.extend(key.cloned());
-        candidates.extend(located.assumed());
+        candidates.extend(located.assume_usual_exponent());
         candidates.retain(|candidate| located.may_have(candidate) && object::check_size(candidate).is_ok());
         let kinds: HashSet<KeyKind> = candidates.iter().map(PublicKey::kind).collect();
         for kind in kinds {
             let of_kind = |candidate: &&PublicKey| candidate.kind() == kind;
-            let Some(signed) = self.sample(located, kind)? else { continue };
+            let Some(signed) = self.sign_probe(located, kind)? else { continue };
             if let Some(public) = candidates.iter().filter(of_kind).find(|candidate| signed.verifies(candidate)) {
                 return Ok(public.clone());
             }
@@ -256,9 +256,9 @@ impl Pkcs11Worker {
     }
 
     /// Signs random bytes with a key that is assumed to be of this type; `None` if the module refuses.
-    fn sample(&self, located: &LocatedKey, kind: KeyKind) -> Result<Option<ProbeSignature>, Pkcs11Failure> {
+    fn sign_probe(&self, located: &LocatedKey, kind: KeyKind) -> Result<Option<ProbeSignature>, Pkcs11Failure> {
         let plan = |algorithm| {
-            MechanismPlan::of(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan))
+            MechanismPlan::for_signature(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan))
         };
         let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>().to_vec();
@@ -267,9 +267,11 @@ impl Pkcs11Worker {
             _ => message.clone(),
         };
         match self.session()?.run(|raw| plan.sign(raw, located.private, &input)) {
-            Ok(signature) => {
-                Ok(plan.finished(signature).ok().map(|signature| ProbeSignature { algorithm, message, signature }))
-            }
+            Ok(signature) => Ok(plan.encode_signature(signature).ok().map(|signature| ProbeSignature {
+                algorithm,
+                message,
+                signature,
+            })),
             Err(failure) if failure.cause == Pkcs11FailureCause::Request => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -286,16 +288,16 @@ impl Pkcs11Worker {
             self.found = None;
             return Ok(BackendResponse::Changed);
         }
-        let plan = MechanismPlan::of(self.key.config.mechanism, key.kind(), algorithm)?;
+        let plan = MechanismPlan::for_signature(self.key.config.mechanism, key.kind(), algorithm)?;
         let (SigningInput::Digest(input) | SigningInput::Message(input)) = input;
         let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
-        Ok(BackendResponse::Signature(plan.finished(signature)?))
+        Ok(BackendResponse::Signature(plan.encode_signature(signature)?))
     }
 
-    fn test(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
+    fn make_test_signature(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
         let public = self.find(true)?;
         let Some(found) = &self.found else { return Ok(BackendResponse::Wrong) };
-        let plan = MechanismPlan::of_test(self.key.config.mechanism, public.kind(), test)?;
+        let plan = MechanismPlan::for_test(self.key.config.mechanism, public.kind(), test)?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
         let digest = plan.hash.digest(&message);
         let input = if plan.wants() == SigningInputKind::Message { &message[..] } else { &digest };
@@ -303,7 +305,7 @@ impl Pkcs11Worker {
         let verifies = match (public.kind(), plan.verifier(&digest)) {
             (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
             (_, Some((algorithm, digest))) => {
-                public.verify_digest(algorithm, &digest, &plan.finished(signature)?).is_ok()
+                public.verify_digest(algorithm, &digest, &plan.encode_signature(signature)?).is_ok()
             }
             (_, None) => self.verify(&plan, found, input, &signature)?,
         };

@@ -1,15 +1,12 @@
-//! Queues for key generation: a lane per class of key sizes, served round-robin by mount and then by caller.
+//! Lanes of key generation: a queue and a thread per class of key sizes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{CallerId, FairQueue};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::x509::algorithm::KeyKind;
 
@@ -18,20 +15,17 @@ use crate::x509::algorithm::KeyKind;
 pub(super) enum PoolLane {
     /// Up to 2048 bits: tens of milliseconds.
     Small,
-    /// Up to 4096 bits: most of a second.
-    Medium,
-    /// Beyond: ten seconds, often more.
+    /// Beyond: most of a second for 4096 bits, ten seconds and more for 8192.
     Large,
 }
 
 impl PoolLane {
-    pub(super) const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
+    pub(super) const ALL: [Self; 2] = [Self::Small, Self::Large];
 
     /// The lane of a key; `None` for keys that are cheap to generate.
     pub(super) fn of(kind: KeyKind) -> Option<Self> {
         match kind {
             KeyKind::Rsa { bits: ..=2048 } => Some(Self::Small),
-            KeyKind::Rsa { bits: ..=4096 } => Some(Self::Medium),
             KeyKind::Rsa { .. } => Some(Self::Large),
             KeyKind::Ec(_) | KeyKind::Ed25519 => None,
         }
@@ -40,17 +34,7 @@ impl PoolLane {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
-            Self::Medium => "medium",
             Self::Large => "large",
-        }
-    }
-
-    /// Maximum number of queued jobs of one caller.
-    pub(super) fn max_queued_per_caller(self) -> usize {
-        match self {
-            Self::Small => 64,
-            Self::Medium => 32,
-            Self::Large => 4,
         }
     }
 
@@ -58,8 +42,15 @@ impl PoolLane {
     pub(super) fn max_queued(self) -> usize {
         match self {
             Self::Small => 1024,
-            Self::Medium => 128,
-            Self::Large => 8,
+            Self::Large => 64,
+        }
+    }
+
+    /// Maximum number of queued jobs of one caller.
+    pub(super) fn max_queued_per_caller(self) -> usize {
+        match self {
+            Self::Small => 64,
+            Self::Large => 16,
         }
     }
 }
@@ -117,112 +108,26 @@ impl CallerWatch {
 
 pub(super) struct KeyGenerationJob {
     pub(super) spec: KeySpec,
-    pub(super) mount: MountId,
-    pub(super) caller_id: CallerId,
     pub(super) caller: CallerWatch,
     pub(super) queued_at: Instant,
     pub(super) answer: oneshot::Sender<Result<PrivateKey>>,
 }
 
 impl KeyGenerationJob {
-    fn is_void(&self) -> bool {
+    /// `true` if the caller no longer waits for the key.
+    pub(super) fn is_void(&self) -> bool {
         self.answer.is_closed() || self.caller.has_ended()
     }
 
-    fn refuse(self, kind: Kind, text: &'static str) {
-        let _ = self.answer.send(Err(Error::new(kind, text)));
-    }
-
-    fn cancel(self) {
+    pub(super) fn cancel(self) {
         self.refuse(Kind::Unavailable, "key generation cancelled: the caller has disconnected");
     }
 
     pub(super) fn reject_busy(self) {
         self.refuse(Kind::Busy, "too many RSA keys of this size are being generated; retry shortly");
     }
-}
 
-/// The jobs of a lane, served round-robin by mount and, within a mount, by caller.
-#[derive(Default)]
-pub(super) struct LaneQueue {
-    mounts: VecDeque<(MountId, FairQueue<KeyGenerationJob>)>,
-}
-
-impl LaneQueue {
-    pub(super) fn len(&self) -> usize {
-        self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
-    }
-
-    /// Queues a job. If the lane holds `max_queued` jobs, or `max_queued_per_caller` of this caller, returns the job
-    /// that is rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer
-    /// jobs displaces the latest job of the busiest.
-    pub(super) fn push(
-        &mut self,
-        job: KeyGenerationJob,
-        max_queued: usize,
-        max_queued_per_caller: usize,
-    ) -> Option<KeyGenerationJob> {
-        let is_full = |line: &Self| line.len() >= max_queued || line.waiting_of(&job) >= max_queued_per_caller;
-        if is_full(self) {
-            self.cancel_disconnected();
-        }
-        if self.waiting_of(&job) >= max_queued_per_caller {
-            return Some(job);
-        }
-        let mut rejected = None;
-        if self.len() >= max_queued {
-            rejected = self.take_excess(&job);
-            if rejected.is_none() {
-                return Some(job);
-            }
-        }
-        match self.mounts.iter_mut().find(|(mount, _)| *mount == job.mount) {
-            Some((_, jobs)) => jobs.push(job.caller_id, job),
-            None => {
-                let mut jobs = FairQueue::new(1, 1);
-                let mount = job.mount;
-                jobs.push(job.caller_id, job);
-                self.mounts.push_back((mount, jobs));
-            }
-        }
-        rejected
-    }
-
-    pub(super) fn next(&mut self) -> Option<KeyGenerationJob> {
-        while let Some((mount, mut jobs)) = self.mounts.pop_front() {
-            let job = jobs.take_next();
-            if jobs.waiting() > 0 {
-                self.mounts.push_back((mount, jobs));
-            }
-            match job {
-                Some(job) if job.is_void() => job.cancel(),
-                Some(job) => return Some(job),
-                None => {}
-            }
-        }
-        None
-    }
-
-    fn waiting_of(&self, job: &KeyGenerationJob) -> usize {
-        self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.caller_id))
-    }
-
-    /// Removes a job in favor of `job`: one of a busier caller of the same mount if that mount has the most jobs,
-    /// otherwise one of the mount with the most jobs.
-    fn take_excess(&mut self, job: &KeyGenerationJob) -> Option<KeyGenerationJob> {
-        let own = self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting());
-        let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;
-        match *mount == job.mount {
-            true => jobs.take_excess(job.caller_id),
-            false if jobs.waiting() > own + 1 => jobs.evict_newest(),
-            false => None,
-        }
-    }
-
-    fn cancel_disconnected(&mut self) {
-        for (_, jobs) in &mut self.mounts {
-            jobs.remove_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::cancel);
-        }
-        self.mounts.retain(|(_, jobs)| jobs.waiting() > 0);
+    fn refuse(self, kind: Kind, text: &'static str) {
+        let _ = self.answer.send(Err(Error::new(kind, text)));
     }
 }

@@ -1,5 +1,5 @@
 //! RSA keys that are generated before they are requested. The pool's threads fill the stock to its configured sizes
-//! while no requests arrive and [`Pace`](super::stock_throttle::StockThrottle) allows it.
+//! while no requests arrive.
 //!
 //! A key is in memory only and goes to one caller. A caller that finds no key waits for a new one. The crypto library,
 //! which alone holds the key material, zeroizes dropped keys.
@@ -38,18 +38,11 @@ impl StockSizes {
 #[derive(Default)]
 pub(super) struct Stock([KeySizeStock; STOCKED_SPECS.len()]);
 
+/// Keys of one size.
 #[derive(Default)]
 struct KeySizeStock {
     ready: VecDeque<PrivateKey>,
-    /// Keys that threads are generating.
-    making: usize,
     wanted: usize,
-}
-
-impl KeySizeStock {
-    fn is_full(&self) -> bool {
-        self.ready.len() + self.making >= self.wanted
-    }
 }
 
 impl Stock {
@@ -67,7 +60,7 @@ impl Stock {
 
     /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
     pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
-        let n = STOCKED_SPECS.iter().position(|kept| *kept == spec).filter(|n| self.0[*n].wanted > 0)?;
+        let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec).filter(|n| self.0[*n].wanted > 0)?;
         let key = self.take_queued(spec);
         let counter = if key.is_some() { telemetry::RSA_KEY_STOCK_HITS } else { telemetry::RSA_KEY_STOCK_MISSES };
         metrics::counter!(counter, "bits" => SIZE_LABELS[n]).increment(1);
@@ -76,44 +69,30 @@ impl Stock {
 
     /// As [`Stock::take`], for a queued caller that was counted as a miss.
     pub(super) fn take_queued(&mut self, spec: KeySpec) -> Option<PrivateKey> {
-        let n = STOCKED_SPECS.iter().position(|kept| *kept == spec)?;
+        let n = STOCKED_SPECS.iter().position(|stocked| *stocked == spec)?;
         let key = self.0[n].ready.pop_front()?;
         self.measure(n);
         Some(key)
     }
 
-    /// `true` if ready keys and keys in progress reach the configured number.
-    pub(super) fn has_all(&self, spec: KeySpec) -> bool {
-        STOCKED_SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
-    }
-
-    pub(super) fn generating(&self) -> usize {
-        self.0.iter().map(|shelf| shelf.making).sum()
-    }
-
-    /// Returns the next key for a thread that fills these lanes, small keys first.
-    pub(super) fn missing(&self, lanes: &[PoolLane]) -> Option<KeySpec> {
+    /// Returns the next missing key of a lane, small keys first.
+    pub(super) fn missing(&self, lane: PoolLane) -> Option<KeySpec> {
         let mut specs = STOCKED_SPECS.into_iter().zip(&self.0);
-        let fills = |spec: KeySpec| PoolLane::of(spec.kind()).is_some_and(|lane| lanes.contains(&lane));
-        specs.find(|(spec, shelf)| !shelf.is_full() && fills(*spec)).map(|(spec, _)| spec)
+        let is_missing = |(spec, shelf): &(KeySpec, &KeySizeStock)| {
+            shelf.ready.len() < shelf.wanted && PoolLane::of(spec.kind()) == Some(lane)
+        };
+        specs.find(is_missing).map(|(spec, _)| spec)
     }
 
-    pub(super) fn begin(&mut self, spec: KeySpec) {
-        if let Some(n) = STOCKED_SPECS.iter().position(|kept| *kept == spec) {
-            self.0[n].making += 1;
-        }
-    }
-
-    /// Ends a generation and stores its key, if it succeeded. Returns a surplus key.
+    /// Stores a key. Returns a surplus key, which the caller drops outside the lock.
     #[must_use]
-    pub(super) fn end(&mut self, spec: KeySpec, key: Option<PrivateKey>) -> Option<PrivateKey> {
-        let Some(n) = STOCKED_SPECS.iter().position(|kept| *kept == spec) else { return key };
+    pub(super) fn put(&mut self, spec: KeySpec, key: PrivateKey) -> Option<PrivateKey> {
+        let Some(n) = STOCKED_SPECS.iter().position(|stocked| *stocked == spec) else { return Some(key) };
         let shelf = &mut self.0[n];
-        shelf.making = shelf.making.saturating_sub(1);
         if shelf.ready.len() >= shelf.wanted {
-            return key;
+            return Some(key);
         }
-        shelf.ready.extend(key);
+        shelf.ready.push_back(key);
         self.measure(n);
         None
     }

@@ -8,9 +8,6 @@ use futures_util::FutureExt;
 use super::*;
 use crate::error::Kind;
 
-const HERE: MountId = MountId(1);
-const THERE: MountId = MountId(2);
-
 fn rsa(bits: i64) -> KeySpec {
     KeySpec::new("rsa", bits).unwrap()
 }
@@ -23,16 +20,16 @@ fn cheap(_: KeySpec) -> Result<PrivateKey> {
 type Call<'p> = Pin<Box<dyn Future<Output = Result<PrivateKey>> + 'p>>;
 
 /// Returns a queued call, or the error of a rejected one.
-fn call(pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
+fn call(pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     static CALLERS: AtomicU64 = AtomicU64::new(0);
-    call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits, mount)
+    call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits)
 }
 
 /// As `call`, for this caller; `call` uses a new caller each time.
-fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
+fn call_of(caller: u64, pool: &KeyPool, bits: i64) -> std::result::Result<Call<'_>, Error> {
     const ALWAYS: &CallerWatch = &CallerWatch::ALWAYS;
     let caller = QueueCaller::with_token(&caller);
-    let mut call: Call<'_> = Box::pin(caller.scope(pool.generate(rsa(bits), mount, ALWAYS)));
+    let mut call: Call<'_> = Box::pin(caller.scope(pool.generate(rsa(bits), ALWAYS)));
     match (&mut call).now_or_never() {
         Some(Err(error)) => Err(error),
         Some(Ok(key)) => Ok(Box::pin(std::future::ready(Ok(key)))),
@@ -41,197 +38,121 @@ fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::resul
 }
 
 fn queued(pool: &KeyPool, lane: PoolLane) -> usize {
-    pool.0.0.lock().lines[lane as usize].len()
+    pool.0.0.lock().queues[lane as usize].waiting()
 }
 
-/// Removes the next job of a lane and returns its mount. The caller of the job gets an error.
-fn next(pool: &KeyPool, lane: PoolLane) -> Option<MountId> {
-    pool.0.0.lock().lines[lane as usize].next().map(|job| job.mount)
+/// Creates a pool without threads.
+fn idle() -> KeyPool {
+    KeyPool::without_threads(traffic::idle_time)
+}
+
+/// Removes the next job of a lane. The caller of the job gets an error.
+fn next(pool: &KeyPool, lane: PoolLane) -> Option<KeyGenerationJob> {
+    pool.0.0.lock().next_job(lane)
 }
 
 async fn soon(call: Call<'_>) -> Result<PrivateKey> {
     tokio::time::timeout(Duration::from_secs(60), call).await.expect("held up")
 }
 
-#[test]
-fn working_thread_has_cpu_time() {
-    let before = processor_time();
-    while processor_time() == before {
-        std::hint::black_box(before);
-    }
-}
-
 #[tokio::test]
 async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
     let pool = KeyPool::start();
-    let (a, b) = tokio::join!(soon(call(&pool, 2048, HERE).unwrap()), soon(call(&pool, 2048, HERE).unwrap()));
+    let (a, b) = tokio::join!(soon(call(&pool, 2048).unwrap()), soon(call(&pool, 2048).unwrap()));
     assert!(a.unwrap().public() != b.unwrap().public());
-    let idle = KeyPool::idle();
+    let pool = idle();
     for (key_type, bits) in [("ec", 224), ("ec", 256), ("ed25519", 0)] {
         let spec = KeySpec::new(key_type, bits).unwrap();
-        let key = idle.generate(spec, HERE, &CallerWatch::default()).await.unwrap();
+        let key = pool.generate(spec, &CallerWatch::default()).await.unwrap();
         assert_eq!(key.kind().name(), key_type);
     }
 }
 
-/// Large keys never finish; all others finish immediately.
+/// Large keys never finish; small ones finish immediately.
 #[tokio::test]
-async fn forty_abandoned_rsa_8192_calls_do_not_delay_other_keys() {
-    let pool = KeyPool::idle();
+async fn abandoned_large_keys_do_not_delay_small_ones() {
+    let pool = idle();
     let (begin, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let ended = Arc::new(Mutex::new(ended));
     pool.start_threads(move |spec| {
-        if spec.kind().bits() == 8192 {
+        if spec.kind().bits() > 2048 {
             begin.send(()).unwrap();
             let _ = ended.lock().unwrap().recv();
         }
         cheap(spec)
     });
-    let first = call(&pool, 8192, HERE).unwrap();
+    let first = call(&pool, 8192).unwrap();
     begun.recv().unwrap();
-    let rest: Vec<_> = (1..40).map(|_| call(&pool, 8192, HERE)).collect();
+    let calls = PoolLane::Large.max_queued() + 7;
+    let rest: Vec<_> = [3072, 4096, 8192].into_iter().cycle().take(calls).map(|bits| call(&pool, bits)).collect();
     let busy: Vec<_> = rest.iter().filter_map(|call| call.as_ref().err()).collect();
-    assert_eq!(busy.len(), 39 - PoolLane::Large.max_queued());
+    assert_eq!(busy.len(), 7);
     assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("retry")));
-    for bits in [2048, 3072, 4096] {
-        for _ in 0..5 {
-            soon(call(&pool, bits, HERE).unwrap()).await.unwrap();
-        }
+    for _ in 0..5 {
+        soon(call(&pool, 2048).unwrap()).await.unwrap();
     }
     drop((first, rest));
-    // Callers that left occupy no slot, and no other thread has started their jobs.
-    assert!(call(&pool, 8192, HERE).is_ok());
+    // Callers that left occupy no slot, and the other thread has not started their jobs.
+    assert!(call(&pool, 8192).is_ok());
     assert_eq!(queued(&pool, PoolLane::Large), 1);
     assert!(begun.try_recv().is_err());
     drop(end);
 }
 
-/// Medium keys never finish.
-#[tokio::test]
-async fn keys_of_4096_bits_hold_up_no_smaller_one() {
-    let pool = KeyPool::idle();
-    let (end, ended) = mpsc::channel::<()>();
-    let ended = Arc::new(Mutex::new(ended));
-    let (begin, begun) = mpsc::channel();
-    pool.start_threads(move |spec| {
-        if spec.kind().bits() == 4096 {
-            begin.send(()).unwrap();
-            let _ = ended.lock().unwrap().recv();
-        }
-        cheap(spec)
-    });
-    let calls: Vec<_> = (0..40).map(|_| call(&pool, 4096, HERE).unwrap()).collect();
-    begun.recv().unwrap();
-    begun.recv().unwrap();
-    for _ in 0..5 {
-        soon(call(&pool, 2048, HERE).unwrap()).await.unwrap();
-    }
-    assert_eq!(queued(&pool, PoolLane::Medium), 38);
-    drop((calls, end));
-}
-
 #[test]
-fn every_lane_has_a_thread_that_alternates_its_lanes() {
-    assert_eq!(THREAD_LANES[0], [PoolLane::Small]);
-    assert!(!THREAD_LANES[1].contains(&PoolLane::Large));
-    assert_eq!(THREAD_LANES.iter().filter(|lanes| lanes.contains(&PoolLane::Large)).count(), 1);
-    assert_eq!(THREAD_LANES.iter().filter(|lanes| lanes.contains(&PoolLane::Small)).count(), 2);
-    let pool = KeyPool::idle();
-    let calls = [2048, 2048, 2048, 3072, 4096].map(|bits| call(&pool, bits, HERE).unwrap());
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&order);
-    let queue = Arc::clone(&pool.0.0);
-    let make = move |spec: KeySpec| {
-        let mut seen = seen.lock().unwrap();
-        seen.push(spec.kind().bits());
-        queue.lock().closed = seen.len() == 5;
-        cheap(spec)
-    };
-    pool.0.0.work(THREAD_LANES[1], &[], make, false);
-    assert_eq!(*order.lock().unwrap(), [2048, 3072, 2048, 4096, 2048]);
-    assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
-}
-
-#[test]
-fn mounts_alternate_in_a_lane() {
-    let pool = KeyPool::idle();
-    let mounts = [HERE, HERE, HERE, THERE, MountId(3), THERE];
-    let _calls = mounts.map(|mount| call(&pool, 2048, mount).unwrap());
-    let order: Vec<i64> = std::iter::from_fn(|| next(&pool, PoolLane::Small)).map(|mount| mount.0).collect();
-    assert_eq!(order, [1, 2, 3, 1, 2, 1]);
-}
-
-#[test]
-fn callers_of_a_mount_alternate_with_short_queues() {
-    let pool = KeyPool::idle();
-    let max = PoolLane::Small.max_queued_per_caller();
-    let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
-    assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
-    let other = call_of(2, &pool, 2048, HERE).unwrap();
-    let next_caller = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.caller_id);
-    let [one, two] = [1_u64, 2].map(|caller| Some(QueueCaller::with_token(&caller).caller_id()));
-    assert_eq!([next_caller(), next_caller(), next_caller()], [one, two, one]);
+fn callers_of_a_lane_alternate_with_short_queues() {
+    let pool = idle();
+    let max = PoolLane::Large.max_queued_per_caller();
+    let mut calls: Vec<_> = (0..max).map(|_| call_of(1, &pool, 8192).unwrap()).collect();
+    assert_eq!(call_of(1, &pool, 8192).err().unwrap().kind(), Kind::Busy);
+    let other = call_of(2, &pool, 3072).unwrap();
+    let next_bits = || next(&pool, PoolLane::Large).map(|job| job.spec.kind().bits());
+    assert_eq!([next_bits(), next_bits(), next_bits()], [8192, 3072, 8192].map(Some));
     calls.truncate(3);
-    assert_eq!((next_caller(), next_caller()), (one, None), "callers that have left get no key");
+    assert_eq!((next_bits(), next_bits()), (Some(8192), None), "callers that have left get no key");
     drop(other);
 }
 
 #[test]
 fn full_lane_drops_the_latest_job_of_its_largest_caller() {
-    let pool = KeyPool::idle();
+    let pool = idle();
     let of_caller = PoolLane::Large.max_queued_per_caller();
-    let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
-    let mut first = of(1);
-    let mut second = of(2);
+    let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192).unwrap()).collect::<Vec<_>>();
+    let mut all: Vec<_> = (0..PoolLane::Large.max_queued() / of_caller).flat_map(|caller| of(caller as u64)).collect();
     assert_eq!(queued(&pool, PoolLane::Large), PoolLane::Large.max_queued());
-    let _third = call_of(3, &pool, 8192, HERE).unwrap();
-    let refused = first.iter_mut().chain(&mut second).filter_map(|call| call.now_or_never()).count();
+    let _late = call_of(99, &pool, 8192).unwrap();
+    let refused = all.iter_mut().filter_map(|call| call.now_or_never()).count();
     assert_eq!((refused, queued(&pool, PoolLane::Large)), (1, PoolLane::Large.max_queued()));
 }
 
 #[test]
-fn full_lane_drops_the_latest_jobs_of_its_largest_mount() {
-    let pool = KeyPool::idle();
-    let max_queued = PoolLane::Large.max_queued();
-    let mut first: Vec<_> = (0..max_queued).map(|_| call(&pool, 8192, HERE).unwrap()).collect();
-    assert_eq!(call(&pool, 8192, HERE).err().unwrap().kind(), Kind::Busy);
-    let others: Vec<_> = (0..max_queued / 2).map(|_| call(&pool, 8192, THERE).unwrap()).collect();
-    assert_eq!(call(&pool, 8192, THERE).err().unwrap().kind(), Kind::Busy);
-    assert_eq!((queued(&pool, PoolLane::Large), others.len()), (max_queued, max_queued / 2));
-    for (n, call) in first.iter_mut().enumerate() {
-        let refused = call.now_or_never().map(|outcome| outcome.err().unwrap().kind());
-        assert_eq!(refused, (n >= max_queued / 2).then_some(Kind::Busy), "{n}");
-    }
-}
-
-#[test]
 fn full_lane_is_busy_immediately_and_others_stay_open() {
-    let pool = KeyPool::idle();
-    for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Medium, 3072), (PoolLane::Large, 8192)] {
-        let mut calls: Vec<_> = (0..lane.max_queued()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
-        assert_eq!(call(&pool, bits, HERE).err().unwrap().kind(), Kind::Busy);
+    let pool = idle();
+    for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Large, 8192)] {
+        let mut calls: Vec<_> = (0..lane.max_queued()).map(|_| call(&pool, bits).unwrap()).collect();
+        assert_eq!(call(&pool, bits).err().unwrap().kind(), Kind::Busy);
         calls.truncate(lane.max_queued() - 2);
-        let again = [call(&pool, bits, HERE), call(&pool, bits, HERE)];
+        let again = [call(&pool, bits), call(&pool, bits)];
         assert!(again.iter().all(std::result::Result::is_ok), "callers that left hold no slot");
-        assert!(call(&pool, bits, HERE).is_err());
+        assert!(call(&pool, bits).is_err());
     }
 }
 
 #[test]
 fn job_of_a_disconnected_caller_is_not_started() {
-    let pool = KeyPool::idle();
+    let pool = idle();
     let presence = CallerGuard::default();
     let watch = presence.watch();
-    let mut watched = Box::pin(pool.generate(rsa(2048), HERE, &watch));
+    let mut watched = Box::pin(pool.generate(rsa(2048), &watch));
     assert!((&mut watched).now_or_never().is_none());
-    let left = call(&pool, 2048, HERE).unwrap();
-    let stays = call(&pool, 2048, THERE).unwrap();
+    let left = call(&pool, 2048).unwrap();
+    let stays = call(&pool, 2048).unwrap();
     drop(left);
     // The caller has left, although the future that waits for the key still exists.
     drop(presence);
-    assert_eq!(next(&pool, PoolLane::Small), Some(THERE));
-    assert_eq!(next(&pool, PoolLane::Small), None);
+    assert!(next(&pool, PoolLane::Small).is_some());
+    assert!(next(&pool, PoolLane::Small).is_none());
     assert_eq!(watched.now_or_never().unwrap().err().unwrap().kind(), Kind::Unavailable);
     drop(stays);
 }

@@ -30,8 +30,8 @@ pub(crate) struct CloudbTokenRequest<'c> {
     /// Base URL of the API that the token is for.
     pub(crate) resource: &'c str,
     pub(crate) tries: RetryPolicy,
-    /// The subject of errors.
-    pub(crate) who: &'static str,
+    /// The beginning of errors.
+    pub(crate) error_prefix: &'static str,
 }
 
 impl CloudbTokenRequest<'_> {
@@ -40,11 +40,15 @@ impl CloudbTokenRequest<'_> {
     /// # Errors
     /// `BadGateway` when the credential is rejected, `Unavailable` when the service does not respond.
     pub(crate) async fn fetch(&self) -> Result<AccessToken> {
-        if self.client_secret.expose().is_empty() { self.own().await } else { self.granted().await }
+        if self.client_secret.expose().is_empty() {
+            self.fetch_for_machine().await
+        } else {
+            self.fetch_for_application().await
+        }
     }
 
     /// Fetches a token for the application.
-    async fn granted(&self) -> Result<AccessToken> {
+    async fn fetch_for_application(&self) -> Result<AccessToken> {
         let url = format!("{}/{}/oauth2/v2.0/token", self.authority.trim_end_matches('/'), self.tenant);
         let form = Serializer::new(String::new())
             .append_pair("grant_type", "client_credentials")
@@ -54,19 +58,19 @@ impl CloudbTokenRequest<'_> {
             .finish();
         // Overwritten when the last copy of the request is dropped.
         let form = Bytes::from_owner(Zeroizing::new(form.into_bytes()));
-        let who = format!("{}: the directory", self.who);
+        let service = format!("{}: the directory", self.error_prefix);
         let call = self.outbound.call(Method::POST, &url)?.form(form);
-        AccessToken::read(&call.send(self.tries, &who).await?, &who)
+        AccessToken::read(&call.send(self.tries, &service).await?, &service)
     }
 
     /// Fetches a token for the managed identity.
-    async fn own(&self) -> Result<AccessToken> {
+    async fn fetch_for_machine(&self) -> Result<AccessToken> {
         let client_id = Some(("client_id", self.client_id)).filter(|(_, id)| !id.is_empty());
         let pairs = [("api-version", IMDS_VERSION), ("resource", self.resource)].into_iter().chain(client_id);
         let query = Serializer::new(String::new()).extend_pairs(pairs).finish();
         let url = format!("{}/metadata/identity/oauth2/token?{query}", self.imds.trim_end_matches('/'));
-        let who = format!("{}: the machine's identity service", self.who);
+        let service = format!("{}: the machine's identity service", self.error_prefix);
         let call = self.outbound.call(Method::GET, &url)?.header("Metadata", "true");
-        AccessToken::read(&call.send(self.tries, &who).await?, &who)
+        AccessToken::read(&call.send(self.tries, &service).await?, &service)
     }
 }

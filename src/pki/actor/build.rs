@@ -55,10 +55,11 @@ impl Drop for PendingRevocation {
 #[derive(Default)]
 pub(super) struct BuildThrottle {
     arrivals: PendingRevocations,
-    last: Option<(Instant, Duration)>,
-    /// Arrival of the first and of the latest waiting request.
-    first: Option<Instant>,
-    came: Option<Instant>,
+    /// End and duration of the last build.
+    last_build: Option<(Instant, Duration)>,
+    /// Arrival of the first waiting request.
+    first_request: Option<Instant>,
+    latest_request: Option<Instant>,
 }
 
 impl BuildThrottle {
@@ -66,26 +67,26 @@ impl BuildThrottle {
         Self { arrivals, ..Self::default() }
     }
 
-    pub(super) fn ended(&mut self, now: Instant, took: Duration) {
-        self.last = Some((now, took.min(MAX_COUNTED_BUILD_DURATION)));
+    pub(super) fn record_end(&mut self, now: Instant, took: Duration) {
+        self.last_build = Some((now, took.min(MAX_COUNTED_BUILD_DURATION)));
     }
 
-    pub(super) fn request_arrived(&mut self, now: Instant) {
-        self.first.get_or_insert(now);
-        self.came = Some(now);
+    pub(super) fn record_request(&mut self, now: Instant) {
+        self.first_request.get_or_insert(now);
+        self.latest_request = Some(now);
     }
 
     pub(super) fn record_start(&mut self) {
-        self.first = None;
+        self.first_request = None;
     }
 
     /// Returns the remaining pause, or `None` when a build may start.
-    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        let (ended, took) = self.last?;
+    pub(super) fn remaining_pause(&self, now: Instant) -> Option<Duration> {
+        let (ended, took) = self.last_build?;
         let from = if self.arrivals.any() {
-            self.first.map_or(ended, |first| first.max(ended)) + took
+            self.first_request.map_or(ended, |first| first.max(ended)) + took
         } else {
-            let quiet = self.came.map_or(ended, |came| came + took / QUIET_PAUSE_DIVISOR);
+            let quiet = self.latest_request.map_or(ended, |came| came + took / QUIET_PAUSE_DIVISOR);
             quiet.clamp(ended + took / MIN_PAUSE_DIVISOR, ended + took)
         };
         Some(from.saturating_duration_since(now)).filter(|left| !left.is_zero())
@@ -137,45 +138,45 @@ mod tests {
     fn crl_build_waits_for_new_requests_up_to_the_last_duration() {
         let now = Instant::now();
         let ms = Duration::from_millis;
-        let mut pace = BuildThrottle::default();
-        pace.request_arrived(now);
-        assert_eq!(pace.wait(now), None, "the first one begins at once");
-        pace.ended(now, ms(40));
-        assert_eq!(pace.wait(now), Some(ms(10)));
-        pace.request_arrived(now + ms(4));
-        assert_eq!(pace.wait(now + ms(4)), Some(ms(6)), "no later request");
-        assert_eq!(pace.wait(now + ms(10)), None);
-        pace.request_arrived(now + ms(9));
-        assert_eq!(pace.wait(now + ms(10)), Some(ms(4)));
-        pace.request_arrived(now + ms(38));
-        assert_eq!(pace.wait(now + ms(39)), Some(ms(1)), "they have waited enough");
-        assert_eq!(pace.wait(now + ms(40)), None);
-        pace.request_arrived(now + ms(1000));
-        assert_eq!(pace.wait(now + ms(1000)), None, "a single request");
-        pace.ended(now, ms(4000));
-        assert_eq!(pace.wait(now), Some(MAX_COUNTED_BUILD_DURATION));
+        let mut throttle = BuildThrottle::default();
+        throttle.record_request(now);
+        assert_eq!(throttle.remaining_pause(now), None, "the first one begins at once");
+        throttle.record_end(now, ms(40));
+        assert_eq!(throttle.remaining_pause(now), Some(ms(10)));
+        throttle.record_request(now + ms(4));
+        assert_eq!(throttle.remaining_pause(now + ms(4)), Some(ms(6)), "no later request");
+        assert_eq!(throttle.remaining_pause(now + ms(10)), None);
+        throttle.record_request(now + ms(9));
+        assert_eq!(throttle.remaining_pause(now + ms(10)), Some(ms(4)));
+        throttle.record_request(now + ms(38));
+        assert_eq!(throttle.remaining_pause(now + ms(39)), Some(ms(1)), "the longest pause is over");
+        assert_eq!(throttle.remaining_pause(now + ms(40)), None);
+        throttle.record_request(now + ms(1000));
+        assert_eq!(throttle.remaining_pause(now + ms(1000)), None, "a single request");
+        throttle.record_end(now, ms(4000));
+        assert_eq!(throttle.remaining_pause(now), Some(MAX_COUNTED_BUILD_DURATION));
     }
 
     #[test]
     fn crl_build_waits_for_revocations_up_to_the_last_duration() {
         let now = Instant::now();
         let ms = Duration::from_millis;
-        let mut pace = BuildThrottle::default();
-        let one = pace.arrivals.announce();
-        let other = pace.arrivals.announce();
-        pace.request_arrived(now);
-        assert_eq!(pace.wait(now), None, "there was no build before");
-        pace.record_start();
-        pace.ended(now, ms(40));
-        pace.request_arrived(now + ms(5));
+        let mut throttle = BuildThrottle::default();
+        let one = throttle.arrivals.announce();
+        let other = throttle.arrivals.announce();
+        throttle.record_request(now);
+        assert_eq!(throttle.remaining_pause(now), None, "there was no build before");
+        throttle.record_start();
+        throttle.record_end(now, ms(40));
+        throttle.record_request(now + ms(5));
         drop(one);
-        assert_eq!(pace.wait(now + ms(20)), Some(ms(25)));
-        assert_eq!(pace.wait(now + ms(45)), None, "they have waited enough");
+        assert_eq!(throttle.remaining_pause(now + ms(20)), Some(ms(25)));
+        assert_eq!(throttle.remaining_pause(now + ms(45)), None, "the longest pause is over");
         drop(other);
-        assert_eq!(pace.wait(now + ms(20)), None, "all are there");
-        let _late = pace.arrivals.announce();
-        pace.record_start();
-        pace.request_arrived(now + ms(1000));
-        assert_eq!(pace.wait(now + ms(1000)), Some(ms(40)), "long after the last build, too");
+        assert_eq!(throttle.remaining_pause(now + ms(20)), None, "all are there");
+        let _late = throttle.arrivals.announce();
+        throttle.record_start();
+        throttle.record_request(now + ms(1000));
+        assert_eq!(throttle.remaining_pause(now + ms(1000)), Some(ms(40)), "long after the last build, too");
     }
 }

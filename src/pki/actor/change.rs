@@ -92,128 +92,40 @@ async fn load_stored_view(store: &dyn PkiStore, published: &Arc<MountView>) -> R
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::BoxFuture;
-
     use super::*;
-    use crate::documents::{Document, MountId};
-    use crate::pki::store::{
-        CrlRow, KnownSerial, LeaseRange, LeaseRow, MetadataRow, PkiWrite, RecordedResponseRow, RemovableRevocations,
-        SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
-    };
-    use crate::x509::serial::Serial;
+    use crate::documents::MountId;
+    use crate::pki::mount::settings::crl::CrlConfig;
+    use crate::pki::store::testing::TestStore;
+
+    const MOUNT: MountId = MountId(7);
 
     #[tokio::test]
     async fn panic_in_a_plan_is_an_error_and_publishes_nothing() {
-        let view = Arc::new(MountView::empty(MountId(1)));
-        let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
-        assert!(matches!(changed, ChangeOutcome::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
-    }
+        let store = TestStore::with_mount(MOUNT).await;
+        let pki = store.storage.pki();
+        let view = Arc::new(MountView::empty(MOUNT));
+        let run = |plan: ChangePlan| run_change(plan, Arc::clone(&view), false, Arc::clone(&pki));
+        let panics = || run(Box::new(|_| panic!("a defect")));
+        let writes = || {
+            run(Box::new(|view| {
+                let mut next = view.clone();
+                let writes = vec![next.set_crl_config(CrlConfig::default())];
+                Ok(PlannedChange { view: next, writes, crls: false })
+            }))
+        };
+        let is_defect = |changed: ChangeOutcome| matches!(changed, ChangeOutcome::Failed { reloaded: None, error } if error.kind() == Kind::Internal);
 
-    struct NoStore;
-
-    impl PkiStore for NoStore {
-        fn status(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<SerialStatus>> {
-            unreachable!("nothing is read")
-        }
-
-        fn known(&self, _: MountId, _: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn certificates(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn ending(&self, _: MountId, _: i64, _: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn unlisted(&self, _: MountId, _: i64, _: RemovableRevocations) -> BoxFuture<'static, Result<bool>> {
-            unreachable!("nothing is read")
-        }
-
-        fn tidy(&self, _: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn commit(&self, _: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
-            unreachable!("nothing is written")
-        }
-
-        fn require_capacity(&self) -> Result<()> {
-            unreachable!("nothing is written")
-        }
-
-        fn has_mount(&self, _: MountId) -> BoxFuture<'static, Result<bool>> {
-            unreachable!("nothing is read")
-        }
-
-        fn documents(&self, _: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn documents_of_kind(&self, _: MountId, _: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn certificate(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<StoredCertificate>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn revoked_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn revocations(&self, _: MountId, _: u64, _: u32) -> BoxFuture<'static, Result<Vec<StoredRevocation>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn crls(&self, _: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
-            unreachable!("nothing is read")
-        }
-
-        fn counts(&self, _: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-            unreachable!("nothing is read")
-        }
-
-        fn lease(&self, _: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn lease_ids(&self, _: LeaseRange, _: u32) -> BoxFuture<'static, Result<Vec<String>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn ending_leases(&self, _: String, _: String, _: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn mark_ended(&self, _: u32) -> BoxFuture<'static, Result<u32>> {
-            unreachable!("nothing is written")
-        }
-
-        fn sweep_leases(&self, _: i64, _: u32) -> BoxFuture<'static, Result<u32>> {
-            unreachable!("nothing is written")
-        }
-
-        fn answered(&self, _: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn metadata(&self, _: MountId, _: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {
-            unreachable!("nothing is read")
-        }
-
-        fn metadata_serials(&self, _: MountId, _: Option<Serial>, _: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
-            unreachable!("nothing is read")
-        }
+        let commits = store.storage.commits();
+        assert!(is_defect(panics().await));
+        assert_eq!(store.storage.commits(), commits, "nothing is written");
+        assert!(pki.documents(MOUNT).await.unwrap().is_empty());
+        // The next change is stored.
+        assert!(matches!(writes().await, ChangeOutcome::Stored { crls: false, .. }));
+        assert_eq!(store.storage.commits(), commits + 1);
+        assert_eq!(pki.documents(MOUNT).await.unwrap().len(), 1);
+        // A closed store fails every read and write, so a panic with the same outcome used neither.
+        store.storage.shutdown().await.unwrap();
+        assert!(is_defect(panics().await));
+        assert!(matches!(writes().await, ChangeOutcome::Unknown { .. }));
     }
 }

@@ -95,7 +95,7 @@ impl CaBundle {
 /// As [`CaBundle::parse`]; `Invalid` also for any other block.
 pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
     let mut blocks = parse_pem_blocks(field, text, MIN_KEY_TEXT_BYTES)?;
-    blocks.retain(|(label, _)| label != "EC PARAMETERS");
+    blocks.retain(|(label, _)| !is_skipped(label));
     match blocks.as_slice() {
         [(label, content)] if pem::is_private_key(label) => {
             read_key(label, content).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))

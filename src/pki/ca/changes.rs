@@ -21,10 +21,6 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiWrite;
 use crate::x509::extension;
 
-fn change_without_crls(view: MountView, writes: Vec<PkiWrite>) -> PlannedChange {
-    PlannedChange { view, writes, crls: false }
-}
-
 /// Writes a role; returns it as stored, with warnings. `merge` receives the existing role of that name, if any.
 ///
 /// # Errors
@@ -64,7 +60,7 @@ pub async fn write_role(
             // Only a warning, because `sign-verbatim` uses fewer fields of the role.
             let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
-            Ok((change_without_crls(next, writes), (role, warnings)))
+            Ok((PlannedChange { view: next, writes, crls: false }, (role, warnings)))
         })
         .await
 }
@@ -89,7 +85,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
         .change(move |view| {
             let mut next = view.clone();
             let writes = next.remove_role(&name).into_iter().collect();
-            Ok((change_without_crls(next, writes), ()))
+            Ok((PlannedChange { view: next, writes, crls: false }, ()))
         })
         .await
 }
@@ -105,7 +101,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
         .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
             let Some(signer) = view.signer(&reference) else {
-                return Ok((change_without_crls(next, Vec::new()), Warnings::default()));
+                return Ok((PlannedChange { view: next, writes: Vec::new(), crls: false }, Warnings::default()));
             };
             let record = &signer.issuer.record;
             let mut warnings = Warnings::default();
@@ -196,7 +192,7 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
             }
             let mut next = view.clone();
             let writes = vec![next.set_keys_config(config)];
-            Ok((change_without_crls(next, writes), ()))
+            Ok((PlannedChange { view: next, writes, crls: false }, ()))
         })
         .await
 }
@@ -223,7 +219,7 @@ pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> R
             let renamed = MountKey { name: name.clone(), ..MountKey::clone(key) };
             let mut next = view.clone();
             let writes = vec![next.put_key(renamed)?];
-            Ok((change_without_crls(next, writes), id))
+            Ok((PlannedChange { view: next, writes, crls: false }, id))
         })
         .await
 }
@@ -238,7 +234,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
         .change(move |view| {
             let mut next = view.clone();
             let Some(key) = view.key(&reference) else {
-                return Ok((change_without_crls(next, Vec::new()), Warnings::default()));
+                return Ok((PlannedChange { view: next, writes: Vec::new(), crls: false }, Warnings::default()));
             };
             let users: Vec<&str> = view
                 .signers()
@@ -254,7 +250,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.add("the deleted key was the default: this mount has no default key now");
             }
-            Ok((change_without_crls(next, writes), warnings))
+            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
         })
         .await
 }
@@ -274,7 +270,7 @@ pub async fn write_urls(
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
             let warnings = url_warnings(&next);
-            Ok((change_without_crls(next, writes), warnings))
+            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
         })
         .await
 }
@@ -293,7 +289,7 @@ pub async fn write_cluster(
             let mut next = view.clone();
             let writes = vec![next.set_cluster(cluster)];
             let warnings = url_warnings(&next);
-            Ok((change_without_crls(next, writes), warnings))
+            Ok((PlannedChange { view: next, writes, crls: false }, warnings))
         })
         .await
 }
@@ -306,7 +302,7 @@ pub async fn write_crl_config(
     authority: &Authority,
     merge: impl Fn(&CrlConfig) -> Result<CrlConfig> + Send + 'static,
 ) -> Result<Warnings> {
-    let ((), warnings) = authority
+    authority
         .change_with_crl_warnings(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
@@ -321,8 +317,8 @@ pub async fn write_crl_config(
             let writes = vec![next.set_crl_config(config)];
             Ok((PlannedChange { view: next, writes, crls }, ()))
         })
-        .await?;
-    Ok(warnings)
+        .await
+        .map(|((), warnings)| warnings)
 }
 
 /// Writes `config/external-policy`. Does not call the engine.
@@ -340,8 +336,8 @@ pub async fn write_external_policy(
             let merged = merge(&view.external_policy.value)?;
             let config =
                 external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
-            if !config.url.is_empty() {
-                reach.url("external_service_url", &config.url)?;
+            if !config.external_service_url.is_empty() {
+                reach.url("external_service_url", &config.external_service_url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];

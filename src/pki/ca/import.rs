@@ -35,6 +35,7 @@ use crate::x509::certificate::Certificate;
 use crate::x509::foreign_crl::ForeignCrl;
 
 /// Result of an import: ids in text order.
+#[derive(Default)]
 pub struct ImportedBundle {
     /// New issuers.
     pub imported_issuers: Vec<String>,
@@ -120,19 +121,19 @@ async fn import_bundle(
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // One import of a mount at a time, since each is checked against the result of the previous one.
-    let turn = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
+    let import_lock = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let view = authority.view();
     let tools = Arc::clone(&signers);
-    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, turn));
-    let ((incoming, to_be), turn) = cpu::run(rehearse).await??;
+    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, import_lock));
+    let ((incoming, after_import), import_lock) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
-        skipped = check_crls(accompanying, field, Arc::new(to_be), lists, rules.invalid_crls).await?;
+        skipped = check_crls(accompanying, field, Arc::new(after_import), lists, rules.invalid_crls).await?;
     }
     let listed = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
         .change_with_crl_warnings(move |view| {
-            let _ends_with_the_change = &turn;
+            let _until_the_change_ends = &import_lock;
             let mut import = BundleImport::new(view, &*signers, now);
             import.listed.clone_from(&listed);
             import.take(&incoming)?;
@@ -165,14 +166,14 @@ async fn import_bundle(
 async fn check_crls(
     accompanying: &mut AccompanyingCrls,
     field: &'static str,
-    to_be: Arc<MountView>,
+    after_import: Arc<MountView>,
     lists: Vec<BundledCrl>,
     refused: InvalidCrlHandling,
 ) -> Result<Warnings> {
     let mut skipped = Warnings::default();
     for BundledCrl { block, der } in lists {
         let added = match cpu::run(move || ForeignCrl::read(der)).await? {
-            Ok(list) => accompanying.add(&to_be, list).await,
+            Ok(list) => accompanying.add(&after_import, list).await,
             Err(error) => Err(error),
         };
         match added {
@@ -254,7 +255,7 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
             let mut import = BundleImport::new(view, &*signers, now);
             let public = key.public().clone();
             import.key(Arc::clone(&key), &name)?;
-            let known = !import.existing_keys.is_empty();
+            let known = !import.result.existing_keys.is_empty();
             let stored = import.next.key_of(&public).ok_or_else(|| Error::internal("an imported key is there"))?;
             let id = stored.id.clone();
             let name = stored.name.clone();
@@ -315,15 +316,11 @@ struct BundleImport<'a> {
     signers: &'a dyn Signers,
     now: i64,
     writes: Vec<PkiWrite>,
-    imported_issuers: Vec<String>,
-    existing_issuers: Vec<String>,
-    imported_keys: Vec<String>,
-    existing_keys: Vec<String>,
+    result: ImportedBundle,
     /// Existing issuers that are now linked to their key.
     linked: Vec<String>,
     /// Issuers whose CRL is imported next; no CRL is built before that.
     listed: HashSet<String>,
-    warnings: Warnings,
 }
 
 impl<'a> BundleImport<'a> {
@@ -335,13 +332,9 @@ impl<'a> BundleImport<'a> {
             signers,
             now,
             writes: Vec::new(),
-            imported_issuers: Vec::new(),
-            existing_issuers: Vec::new(),
-            imported_keys: Vec::new(),
-            existing_keys: Vec::new(),
+            result: ImportedBundle::default(),
             linked: Vec::new(),
             listed: HashSet::new(),
-            warnings: Warnings::default(),
         }
     }
 
@@ -357,7 +350,7 @@ impl<'a> BundleImport<'a> {
         let signing = SigningKey::Local(private);
         let key = MountKey { id, name: name.to_owned(), version: 0, signing };
         let put = put_key(&mut self.next, key, self.signers, self.now)?;
-        let keys = if put.known { &mut self.existing_keys } else { &mut self.imported_keys };
+        let keys = if put.known { &mut self.result.existing_keys } else { &mut self.result.imported_keys };
         keys.push(put.key.id.clone());
         self.writes.extend(put.writes);
         self.linked.extend(put.linked);
@@ -368,7 +361,7 @@ impl<'a> BundleImport<'a> {
         let IssuerCandidate { id, certificate, revoked_at, signatures } = candidate;
         let field = incoming.field;
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
-            self.existing_issuers.push(known.record.id.clone());
+            self.result.existing_issuers.push(known.record.id.clone());
             return Ok(());
         }
         for issuer in self.next.issuers() {
@@ -381,12 +374,13 @@ impl<'a> BundleImport<'a> {
         let crl = may_sign_crls(certificate);
         if !crl {
             let serial = certificate.serial();
-            self.warnings
+            self.result
+                .warnings
                 .add(format!("the issuer with serial number {serial} may not sign CRLs: no cRLSign in its keyUsage"));
         }
         if revoked_at.is_some() {
             let serial = certificate.serial();
-            self.warnings.add(format!("the issuer with serial number {serial} remains revoked in this mount"));
+            self.result.warnings.add(format!("the issuer with serial number {serial} remains revoked in this mount"));
         }
         let record = IssuerRecord {
             id: id.clone(),
@@ -405,7 +399,7 @@ impl<'a> BundleImport<'a> {
             signatures: signatures.clone(),
             authority: None,
         };
-        self.imported_issuers.push(record.id.clone());
+        self.result.imported_issuers.push(record.id.clone());
         self.next.check_issuer_limits(certificate).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
         self.writes.push(self.next.put_issuer(record)?);
         Ok(())
@@ -416,17 +410,19 @@ impl<'a> BundleImport<'a> {
     fn check_readable(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
         let IssuerCandidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
-        let to_come =
+        let other_candidates =
             incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
-        let others = here.chain(to_come.map(|other| (&other.id, &other.certificate)));
+        let others = here.chain(other_candidates.map(|other| (&other.id, &other.certificate)));
         let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
-        let told = match ca_profile::check(certificate, others) {
+        let problems = match ca_profile::check(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; certificates below it may not verify", error.text())],
             Ok(unusual) => unusual,
         };
         let serial = certificate.serial();
-        self.warnings.extend(told.into_iter().map(|text| format!("the issuer with serial number {serial}: {text}")));
+        self.result
+            .warnings
+            .extend(problems.into_iter().map(|text| format!("the issuer with serial number {serial}: {text}")));
         Ok(())
     }
 
@@ -446,35 +442,26 @@ impl<'a> BundleImport<'a> {
         }
         self.warn_of_shared_crls();
         self.warn_of_chains(before);
-        let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
-        let mapping =
-            issuers.filter_map(|id| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()))).collect();
-        let changes = !self.imported_issuers.is_empty() || !self.linked.is_empty();
+        let issuers = self.result.imported_issuers.iter().chain(&self.result.existing_issuers);
+        let key_of = |id: &String| Some((id.clone(), self.next.signer(id)?.issuer.record.key_id.clone()));
+        self.result.mapping = issuers.filter_map(key_of).collect();
+        let changes = !self.result.imported_issuers.is_empty() || !self.linked.is_empty();
         // The import of the CRLs builds them, with their entries and numbers.
         let crls = changes && self.listed.is_empty();
-        let imported = ImportedBundle {
-            imported_issuers: self.imported_issuers,
-            imported_keys: self.imported_keys,
-            existing_issuers: self.existing_issuers,
-            existing_keys: self.existing_keys,
-            mapping,
-            lists: Vec::new(),
-            warnings: self.warnings,
-        };
-        Ok((PlannedChange { view: self.next, writes: self.writes, crls }, imported))
+        Ok((PlannedChange { view: self.next, writes: self.writes, crls }, self.result))
     }
 
     /// Chooses a default issuer if there is none: the first new issuer with a key, or else the first newly linked one.
     /// A mount that follows the latest issuer adopts it if the import adds exactly one.
     fn choose_default(&mut self) {
         let has_key = |id: &&String| self.next.signer(id).is_some_and(|s| s.key.is_some());
-        let new: Vec<&String> = self.imported_issuers.iter().filter(has_key).collect();
+        let new: Vec<&String> = self.result.imported_issuers.iter().filter(has_key).collect();
         let mut config = self.next.issuers_config.value.clone();
         let chosen = match (new.as_slice(), config.default.is_empty(), config.default_follows_latest_issuer) {
             (_, true, _) => new.first().copied().or_else(|| self.linked.first()),
             ([only], false, true) => Some(*only),
             ([_, _, ..], false, true) => {
-                self.warnings.add("several issuers imported: the default issuer is unchanged".to_owned());
+                self.result.warnings.add("several issuers imported: the default issuer is unchanged".to_owned());
                 None
             }
             _ => None,
@@ -488,14 +475,14 @@ impl<'a> BundleImport<'a> {
     fn warn_of_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
         let here = here.map(|signer| signer.issuer.authority_id());
-        let mut told: HashSet<String> = here.chain(published.iter().cloned()).collect();
-        for id in self.imported_issuers.iter().chain(&self.linked) {
+        let mut named: HashSet<String> = here.chain(published.iter().cloned()).collect();
+        for id in self.result.imported_issuers.iter().chain(&self.linked) {
             let Some(signer) = self.next.signer(id).filter(|s| s.key.is_some() && s.issuer.record.usage.crl) else {
                 continue;
             };
             let has_list = self.listed.contains(id);
-            if signer.issuer.record.crl_number == 0 && !has_list && told.insert(signer.issuer.authority_id()) {
-                self.warnings.add(format!(
+            if signer.issuer.record.crl_number == 0 && !has_list && named.insert(signer.issuer.authority_id()) {
+                self.result.warnings.add(format!(
                     "the CRLs of issuer {id} start at number 1 without entries: if it published CRLs elsewhere, import \
                      the last one (issuers/import/crl) before clients fetch CRLs from here"
                 ));
@@ -505,12 +492,12 @@ impl<'a> BundleImport<'a> {
 
     /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can name only one.
     fn warn_of_shared_crls(&mut self) {
-        for id in &self.imported_issuers {
+        for id in &self.result.imported_issuers {
             let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
             let is_twin =
                 |other: &&Arc<Issuer>| other.is_same_authority(new) && issuer_key_id(other) != issuer_key_id(new);
             if let Some(twin) = self.next.issuers().find(is_twin) {
-                self.warnings.add(format!(
+                self.result.warnings.add(format!(
                     "issuers {id} and {} have the same subject and key but different subjectKeyIdentifiers: they share \
                      one CRL, which has the identifier of the issuer that signs it, and verifiers may reject it for \
                      certificates of the other",
@@ -522,25 +509,25 @@ impl<'a> BundleImport<'a> {
 
     /// Warns of issuers without a verifiable chain, if they had one before or are new.
     fn warn_of_chains(&mut self, before: &MountView) {
-        let stood = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
+        let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
         for signer in self.next.signers() {
             let id = &signer.issuer.record.id;
-            if let Some(refusal) = signer.paths.refusal().filter(|_| stood(id)) {
+            if let Some(refusal) = signer.paths.refusal().filter(|_| could_issue(id)) {
                 let refusal = refusal.trim_start_matches("issuer_ref: ");
-                self.warnings.add(format!("issuer {id} cannot issue certificates: {refusal}"));
+                self.result.warnings.add(format!("issuer {id} cannot issue certificates: {refusal}"));
             }
         }
     }
 
     fn warn(&mut self, before: &MountView) {
-        if self.imported_issuers.is_empty() {
+        if self.result.imported_issuers.is_empty() {
             return;
         }
         if self.next.signer("default").is_some_and(|s| s.key.is_none()) {
-            self.warnings.add("the default issuer has no private key in this mount".to_owned());
+            self.result.warnings.add("the default issuer has no private key in this mount".to_owned());
         }
         if before.urls.value.is_empty() {
-            self.warnings.add(NO_URLS_WARNING.to_owned());
+            self.result.warnings.add(NO_URLS_WARNING.to_owned());
         }
     }
 }

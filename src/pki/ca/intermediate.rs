@@ -48,7 +48,7 @@ pub struct GeneratedCsr {
 pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<GeneratedCsr> {
     let CsrRequest { key, names, subject, key_usage, add_basic_constraints, signature } = request;
     let mut warnings = Warnings::default();
-    let order = CaKeySource::new(key, &authority.view(), &mut warnings)?;
+    let key_source = CaKeySource::new(key, &authority.view(), &mut warnings)?;
     let (names, more) = names::collect_for_ca(&names)?;
     warnings.extend(more);
     let subject = ca_request::encode_ca_subject(&subject, &names.common_name, &names.serial_number)?;
@@ -61,7 +61,7 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
         extensions.extend(&extension::basic_constraints(true, None));
     }
     extensions.extend(&extension::subject_alt_name(&subject_alt_names(&names)?, false));
-    let key = order.obtain(authority).await?;
+    let key = key_source.obtain(authority).await?;
     authority.tools().compromised.refuse("key", key.key.public())?;
     let algorithm = signature.algorithm(&key.key.signing, &*authority.tools().signers)?;
     let info = request_info(&subject, key.key.public().spki(), &extensions);

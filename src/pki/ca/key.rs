@@ -134,8 +134,7 @@ impl CaKeySource {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
                 let pool = &authority.tools().pool;
-                let mount = authority.mount();
-                let key = pool.generate(spec, mount, &CallerWatch::ALWAYS).await?;
+                let key = pool.generate(spec, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
             Self::Managed { named, name } => {
@@ -219,6 +218,6 @@ impl CaKey {
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<(CaKeyInfo, Warnings)> {
-    let order = CaKeySource::new(request, &authority.view(), &mut Warnings::default())?;
-    order.obtain(authority).await?.store(authority).await
+    let source = CaKeySource::new(request, &authority.view(), &mut Warnings::default())?;
+    source.obtain(authority).await?.store(authority).await
 }

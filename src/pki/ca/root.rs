@@ -100,21 +100,21 @@ pub async fn generate(
     let view = authority.view();
     let mut warnings = Warnings::default();
     let key = CaKeySource::new(request.key.clone(), &view, &mut warnings)?;
-    let mut order = RootDraft::new(request, limits, authority)?;
-    warnings.extend(std::mem::take(&mut order.warnings));
-    order.warnings = warnings;
+    let mut draft = RootDraft::new(request, limits, authority)?;
+    warnings.extend(std::mem::take(&mut draft.warnings));
+    draft.warnings = warnings;
     // Checked before the expensive key generation, and again in the change.
-    order.check_name_free(&view)?;
+    draft.check_name_free(&view)?;
     if let Some(stand_in) = key.stand_in() {
-        order.check_with_placeholder(&view, &stand_in)?;
+        draft.check_with_placeholder(&view, &stand_in)?;
     }
     let key = key.obtain(authority).await?;
     authority.tools().compromised.refuse("key", key.key.public())?;
-    let root = order.sign(authority, &key).await?;
+    let root = draft.sign(authority, &key).await?;
     let signers = Arc::clone(&authority.tools().signers);
     let now = authority.tools().clock.now().unix_timestamp();
     let requester = requester.to_owned();
-    let plan = move |view: &MountView| order.clone().plan(view, &key, &root, &*signers, now, &requester);
+    let plan = move |view: &MountView| draft.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)

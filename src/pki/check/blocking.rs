@@ -1,6 +1,5 @@
-//! Long work, such as building a CRL, that may wait for a signer in between. It runs on a blocking thread. While it
-//! waits [outside](SignatureWaiter) it holds neither thread nor permit, so that a hanging signer does not block other
-//! work.
+//! Long work, such as building a CRL, that may wait for a signer. It runs on a blocking thread. While it waits for a
+//! [signature](SignatureWaiter) it holds neither thread nor permit, so that a hanging signer does not block other work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::keys::signing::SignatureFuture;
 /// A signature to wait for, and the channel for its result.
 type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);
 
-/// Releases the thread during a wait.
+/// Waits for signatures without occupying the thread of the work.
 pub struct SignatureWaiter(mpsc::UnboundedSender<PendingSignature>);
 
 impl SignatureWaiter {
@@ -31,14 +30,14 @@ impl SignatureWaiter {
     }
 }
 
-/// Result of running the work on a thread until it ends or must wait.
+/// Result of running the work on a thread until it ends or waits for a signature.
 enum BlockingProgress<W, T> {
     Done(T),
     Suspended(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
 }
 
 /// Runs work to completion on blocking threads, each with a permit of `permits`, or in the CPU queue if `permits` is
-/// `None`. Other waits than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from
+/// `None`. Waits other than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from
 /// storage.
 ///
 /// # Errors
@@ -48,34 +47,35 @@ where
     W: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
-    let (outside, mut errands) = mpsc::unbounded_channel();
-    let mut work = Box::pin(work(SignatureWaiter(outside)));
+    let (requests, mut pending) = mpsc::unbounded_channel();
+    let mut work = Box::pin(work(SignatureWaiter(requests)));
     loop {
         let permit = match &permits {
             Some(permits) => Some(Arc::clone(permits).acquire_owned().await),
             None => None,
         };
         let handle = Handle::current();
-        let turn = move || {
+        let step = move || {
             let _permit = permit;
             handle.block_on(async move {
-                let errand = tokio::select! {
+                let signature = tokio::select! {
                     biased;
                     done = &mut work => return BlockingProgress::Done(done),
-                    Some(errand) = errands.recv() => errand,
+                    Some(signature) = pending.recv() => signature,
                 };
-                BlockingProgress::Suspended(work, errands, errand)
+                BlockingProgress::Suspended(work, pending, signature)
             })
         };
         let done = match &permits {
-            Some(_) => tokio::task::spawn_blocking(turn).await.map_err(Error::internal)?,
-            None => cpu::run(turn).await?,
+            Some(_) => tokio::task::spawn_blocking(step).await.map_err(Error::internal)?,
+            None => cpu::run(step).await?,
         };
         match done {
             BlockingProgress::Done(done) => return Ok(done),
             BlockingProgress::Suspended(back, more, (signature, reply)) => {
                 let _ = reply.send(signature.await);
-                (work, errands) = (back, more);
+                work = back;
+                pending = more;
             }
         }
     }
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn outside_wait_releases_the_permit_to_other_work() {
+    async fn wait_for_a_signature_releases_the_permit_to_other_work() {
         let permits = Arc::new(Semaphore::new(1));
         let (answer, signature) = oneshot::channel();
         let signature = signature.map(|answer: Result<Vec<u8>, _>| answer.map_err(Error::internal)).boxed();
-        let waits = run(Some(Arc::clone(&permits)), |outside| async move { outside.wait(signature).await });
+        let waits = run(Some(Arc::clone(&permits)), |waiter| async move { waiter.wait(signature).await });
         let waits = tokio::spawn(waits);
         for n in 0..20 {
             let done = run(Some(Arc::clone(&permits)), |_| async move { n });
@@ -110,10 +110,10 @@ mod tests {
     #[tokio::test]
     async fn work_waits_several_times_and_a_panic_is_an_error() {
         let signature = |n: u8| async move { Ok(vec![n]) }.boxed();
-        let work = move |outside: SignatureWaiter| async move {
+        let work = move |waiter: SignatureWaiter| async move {
             let mut all = Vec::new();
             for n in 0..3 {
-                all.extend(outside.wait(signature(n)).await?);
+                all.extend(waiter.wait(signature(n)).await?);
             }
             Ok::<_, Error>(all)
         };

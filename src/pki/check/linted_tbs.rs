@@ -22,12 +22,12 @@ use crate::x509::tbs::encode_signed;
 /// Largest RSA key that a worker may sign with; a 2048-bit signature takes 283 µs.
 const MAX_INLINE_RSA_BITS: u32 = 2048;
 
-/// Checked bytes with key and algorithm.
+/// Checked bytes to be signed, with the key and algorithm that sign them.
 pub(crate) struct LintedTbs {
     tbs: Vec<u8>,
     key: SigningKey,
     algorithm: SignatureAlgorithm,
-    /// `true` for low priority at the signer's queue.
+    /// `true` for low priority in the signer's queue.
     low_priority: bool,
 }
 
@@ -128,7 +128,7 @@ async fn sign_with_managed_key(
     caller: &CallerWatch,
 ) -> Result<Vec<u8>> {
     let LintedTbs { tbs, algorithm, low_priority, .. } = prepared;
-    let requested = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
+    let requested = key.request_signature(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(client_disconnected_error()),
@@ -162,10 +162,12 @@ impl<'a> LintedCrlTbs<'a> {
     ///
     /// # Errors
     /// As [`LintedTbs::sign`].
-    pub(crate) async fn sign(self, signers: &dyn Signers, outside: &SignatureWaiter) -> Result<Vec<u8>> {
+    pub(crate) async fn sign(self, signers: &dyn Signers, waiter: &SignatureWaiter) -> Result<Vec<u8>> {
         match self.key {
             SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
-            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces(), false)?).await,
+            SigningKey::Managed(key) => {
+                waiter.wait(key.request_signature(signers, self.algorithm, self.tbs.pieces(), false)?).await
+            }
         }
     }
 }

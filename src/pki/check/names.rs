@@ -1,8 +1,8 @@
 //! Names of a certificate: collects them from request and CSR, and checks them against the role. [`ValidatedNames`] can
 //! only be created here and is immutable, so no unchecked name reaches a certificate.
 //!
-//! Entry points: [`collect_for_issue`], [`collect_for_sign`], and [`collect_for_ca`] for CA certificates, whose names
-//! the operator decides. All check the syntax. [`CollectedNames::validate`] checks the role, which can take
+//! Entry points: [`collect_for_leaf`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
+//! Both check the syntax. [`CollectedNames::validate`] checks the role, which can take
 //! [long](CollectedNames::is_long). Submodules: `policy` (rules of the role), `hostname` (syntax and IDNA), `sans`
 //! (other kinds of names).
 
@@ -22,8 +22,10 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{CompiledRole, Role, SerialNumberSource};
 use crate::pki::values::escape_for_message;
 use crate::pki::values::glob::PatternList;
+use crate::x509::csr::{Csr, CsrSans, OtherValue};
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::general_name;
+use crate::x509::name::Attribute;
 use crate::x509::profile;
 use crate::x509::reader::{DerError, DerResult};
 
@@ -57,6 +59,33 @@ pub struct CsrNames {
     pub other: Vec<(String, Option<String>)>,
     /// A kind of name in the CSR that no role permits, if there is one.
     pub unruled: Option<&'static str>,
+}
+
+impl CsrNames {
+    /// Reads the names of a CSR.
+    ///
+    /// # Errors
+    /// `Invalid` for an attribute that cannot be read.
+    pub(crate) fn of(csr: &Csr) -> Result<Self> {
+        let CsrSans { dns, emails, ips, uris, other, unruled } = csr.sans()?;
+        // Of several values the last counts, as in certificate parsers.
+        let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
+        let other_name = |(oid, value): (Vec<u8>, OtherValue)| {
+            let text = if let OtherValue::Text(text) = value { Some(text) } else { None };
+            (extension::oid_text(&oid), text)
+        };
+        Ok(Self {
+            common_name: last(Attribute::CommonName)?,
+            serial_number: last(Attribute::SerialNumber)?,
+            user_ids: csr.subject_values(Attribute::UserId)?,
+            dns,
+            emails,
+            ips,
+            uris,
+            other: other.into_iter().map(other_name).collect(),
+            unruled,
+        })
+    }
 }
 
 /// Names of a certificate, in encoding order.
@@ -96,40 +125,30 @@ impl Deref for ValidatedNames {
     }
 }
 
-/// Collects the names of an `issue` request.
+/// Collects the names of a leaf: from the request or, with a CSR, from either as the role says.
 ///
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
-pub fn collect_for_issue(request: &RequestedNames) -> Result<CollectedNames> {
-    let mut collected = CollectedNames::new(&request.common_name);
-    collected.collect_request_sans(request, ALT_NAMES_REMEDY)?;
-    collected.set.user_ids.clone_from(&request.user_ids);
-    collected.set.serial_number.clone_from(&request.serial_number);
-    collected.bounded()
-}
-
-/// Collects the names of a `sign` request, from the CSR or the request as the role says.
-///
-/// # Errors
-/// As [`collect_for_issue`].
-pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result<CollectedNames> {
-    let csr_common_name = csr.common_name.trim();
+pub fn collect_for_leaf(role: &Role, request: &RequestedNames, csr: Option<&CsrNames>) -> Result<CollectedNames> {
+    let csr_common_name = csr.map_or("", |csr| csr.common_name.trim());
     let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
     let mut collected = CollectedNames::new(if from_csr { csr_common_name } else { &request.common_name });
     if from_csr && !request.common_name.is_empty() {
         collected.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
     }
-    if role.use_csr_sans {
-        collected.collect_csr_sans(request, csr)?;
-    } else {
-        collected.collect_request_sans(request, ALT_NAMES_REMEDY)?;
+    match csr.filter(|_| role.use_csr_sans) {
+        Some(csr) => collected.collect_csr_sans(request, csr)?,
+        None => collected.collect_request_sans(request, ALT_NAMES_REMEDY)?,
     }
-    let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
-    collected.set.serial_number = match role.serial_number_source {
-        SerialNumberSource::Json => request.serial_number.clone(),
-        SerialNumberSource::JsonCsr => or_csr(&request.serial_number, &csr.serial_number),
+    let from_csr = csr.filter(|_| role.serial_number_source == SerialNumberSource::JsonCsr);
+    collected.set.serial_number = match from_csr {
+        Some(csr) if request.serial_number.is_empty() => csr.serial_number.trim().to_owned(),
+        _ => request.serial_number.clone(),
     };
-    let user_ids = if request.user_ids.is_empty() { &csr.user_ids } else { &request.user_ids };
+    let user_ids = match csr {
+        Some(csr) if request.user_ids.is_empty() => &csr.user_ids,
+        _ => &request.user_ids,
+    };
     collected.set.user_ids = user_ids.iter().filter(|id| !id.is_empty()).cloned().collect();
     collected.bounded()
 }

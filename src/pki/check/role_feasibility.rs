@@ -71,10 +71,10 @@ mod tests {
     use crate::pki::mount::role::{NotAfterBound, Role};
     use crate::pki::values::original_text::Rfc3339Text;
 
-    fn tried(change: impl FnOnce(&mut Role)) -> Result<()> {
-        let mut written = Role::default();
-        change(&mut written);
-        check_role_feasible(&RoleEntry::new(written.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
+    fn check_changed_role(change: impl FnOnce(&mut Role)) -> Result<()> {
+        let mut role = Role::default();
+        change(&mut role);
+        check_role_feasible(&RoleEntry::new(role.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
     }
 
     fn texts(list: &[&str]) -> Vec<String> {
@@ -88,13 +88,13 @@ mod tests {
             (&["DigitalSignature", "KeyUsageCertSign"], "keyCertSign needs cA TRUE"),
             (&["EncipherOnly"], "encipherOnly and decipherOnly need keyAgreement"),
         ] {
-            let error = tried(|role| role.key_usage = texts(usages)).unwrap_err();
+            let error = check_changed_role(|role| role.key_usage = texts(usages)).unwrap_err();
             assert!(error.text().starts_with("role: ") && error.text().contains(rule), "{error}");
         }
         let many: Vec<String> = (0..60).map(|i| format!("{i:0>900}")).collect();
-        let error = tried(|role| role.ou = many.clone()).unwrap_err();
+        let error = check_changed_role(|role| role.ou = many.clone()).unwrap_err();
         assert!(error.text().contains("46 KiB"), "{error}");
-        tried(|role| role.ou = many[..40].to_vec()).unwrap();
+        check_changed_role(|role| role.ou = many[..40].to_vec()).unwrap();
     }
 
     #[test]
@@ -116,43 +116,45 @@ mod tests {
             (at(near), None, "ttl-limited", None),
             (None, at(near), "forbid", None),
         ] {
-            let tried = tried(|role| {
+            let checked = check_changed_role(|role| {
                 (role.not_before, role.not_after, role.not_after_bound) = (start, end, until(bound));
             });
-            let text = tried.err().map(|error| error.text().to_owned());
+            let text = checked.err().map(|error| error.text().to_owned());
             assert_eq!(text.is_some(), rule.is_some(), "{text:?}");
             assert!(rule.is_none_or(|rule| text.unwrap().contains(rule)), "{rule:?}");
         }
         let short = |role: &mut Role| (role.not_before, role.max_ttl) = (at(far), 3600);
-        assert!(tried(short).unwrap_err().text().ends_with("not_before: must be before not_after"));
+        assert!(check_changed_role(short).unwrap_err().text().ends_with("not_before: must be before not_after"));
     }
 
     #[test]
     fn signing_only_key_requires_a_signing_usage() {
         let of = |usages: &[&str]| {
-            tried(|role| (role.keys, role.key_usage) = (RoleKeys::new("ed25519", 0).unwrap(), texts(usages)))
+            check_changed_role(|role| {
+                (role.keys, role.key_usage) = (RoleKeys::new("ed25519", 0).unwrap(), texts(usages))
+            })
         };
-        for useless in [&["KeyAgreement"][..], &["KeyEncipherment", "DataEncipherment"]] {
-            assert!(of(useless).unwrap_err().text().contains("(RFC 9295 3)"), "{useless:?}");
+        for usages in [&["KeyAgreement"][..], &["KeyEncipherment", "DataEncipherment"]] {
+            assert!(of(usages).unwrap_err().text().contains("(RFC 9295 3)"), "{usages:?}");
         }
         for usages in [&[][..], &["DigitalSignature", "KeyAgreement"], &["NonRepudiation"], &["CRLSign"]] {
             of(usages).unwrap();
         }
-        tried(|role| (role.keys, role.key_usage) = (RoleKeys::Any, texts(&["KeyAgreement"]))).unwrap();
+        check_changed_role(|role| (role.keys, role.key_usage) = (RoleKeys::Any, texts(&["KeyAgreement"]))).unwrap();
     }
 
     #[test]
     fn feasible_role_passes() {
-        tried(|_| ()).unwrap();
+        check_changed_role(|_| ()).unwrap();
         for usages in [&[][..], &["CRLSign"], &["EncipherOnly", "KeyAgreement"], &["ContentCommitment"]] {
-            tried(|role| role.key_usage = texts(usages)).unwrap();
+            check_changed_role(|role| role.key_usage = texts(usages)).unwrap();
         }
-        tried(|role| role.keys = RoleKeys::Any).unwrap();
+        check_changed_role(|role| role.keys = RoleKeys::Any).unwrap();
         let subject = |role: &mut Role| {
             for list in [&mut role.ou, &mut role.country, &mut role.postal_code] {
                 *list = texts(&["DE"]);
             }
         };
-        tried(subject).unwrap();
+        check_changed_role(subject).unwrap();
     }
 }

@@ -77,7 +77,7 @@ enum CertificatePart<'a> {
     Rest,
 }
 
-/// Expected issuer data, and the sources for error messages.
+/// Issuer data that a certificate or list must have, and the sources for error messages.
 pub(crate) struct ExpectedIssuer<'a> {
     /// Algorithm that will sign.
     pub(crate) algorithm: SignatureAlgorithm,
@@ -161,8 +161,8 @@ impl<'a> ParsedExtensions<'a> {
 
     /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
     fn check_no_duplicates(&self) -> DerResult<()> {
-        let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
-        ensure(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
+        let is_repeated = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
+        ensure(!self.0.iter().enumerate().any(is_repeated), "an extension appears twice (RFC 5280 4.2)")
     }
 
     /// X.690 11.5: default values must not be encoded.
@@ -213,7 +213,7 @@ impl<'a> ParsedCertificateTbs<'a> {
         matches!(self.shape, CertificateKind::Authority | CertificateKind::TemplateAuthority)
     }
 
-    /// `true` if the key can only sign (Ed25519) and the certificate is not `Kept`.
+    /// `true` if the key can only sign (Ed25519). Not for certificates created elsewhere, which are signed unchanged.
     fn has_signing_only_key(&self) -> bool {
         let of_ed25519 = |spki| {
             DerReader::only(spki, SEQUENCE)
@@ -320,7 +320,7 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(named, "it has no name: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
-/// New certificates must not have them; those of `Kept` certificates must be BIT STRINGs.
+/// New certificates must not have unique identifiers. Those of certificates created elsewhere must be BIT STRINGs.
 fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
         ensure(c.shape == CertificateKind::CrossSigned, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
@@ -341,8 +341,8 @@ fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> Der
 }
 
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
-    let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
-    ensure(there || c.shape == CertificateKind::CrossSigned, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
+    let has_key_id = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
+    ensure(has_key_id || c.shape == CertificateKind::CrossSigned, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
 }
 
 fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -414,8 +414,8 @@ struct ParsedCrlTbs<'a> {
 impl<'a> ParsedCrlTbs<'a> {
     fn read(tbs: &'a EncodedCrlTbs, expected: &'a ExpectedIssuer<'a>) -> DerResult<Self> {
         let (len, mut fields) = DerReader::open(tbs.head(), SEQUENCE)?;
-        let there = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
-        ensure(len == there, "the encoded length of the CRL is wrong (X.690 8.1.3)")?;
+        let encoded_len = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
+        ensure(len == encoded_len, "the encoded length of the CRL is wrong (X.690 8.1.3)")?;
         let version = fields.expect(INTEGER)?.content;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;

@@ -48,9 +48,9 @@ impl MountLifetimes {
         if requested.ttl.is_none() && requested.not_after.is_none() {
             let whose = own.default_source();
             let lifetime = format_lifetime(own.mount_default.as_secs());
-            let makes = format!("ttl: not set, {whose} applies ({lifetime})");
+            let applied = format!("ttl: not set, {whose} applies ({lifetime})");
             if own.mount_default > own.mount_max {
-                warnings.add(format!("{makes}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
+                warnings.add(format!("{applied}; to change it, set ttl or max_lease_ttl (sys/mounts/…/tune)"));
             } else if own.mount_default <= self.mount_default {
                 // Lifetimes up to the maximum need no change of settings.
                 let remedy = if own.mount_default == own.mount_max {
@@ -61,8 +61,9 @@ impl MountLifetimes {
                         format_lifetime(own.mount_max.as_secs())
                     )
                 };
-                warnings
-                    .add(format!("{makes}: certificates with the mount's default lifetime outlive this CA; {remedy}"));
+                warnings.add(format!(
+                    "{applied}: certificates with the mount's default lifetime outlive this CA; {remedy}"
+                ));
             }
         }
         (own, warnings)
@@ -179,7 +180,7 @@ impl LeafValidityBuilder<'_> {
         if self.requested.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
             return Err(ttl_and_not_after_error());
         }
-        let ResolvedLifetime { seconds: ttl, by, cut } = self.ttl()?;
+        let ResolvedLifetime { seconds: ttl, by, cap_warning } = self.ttl()?;
         let latest = add_seconds(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
@@ -193,7 +194,7 @@ impl LeafValidityBuilder<'_> {
                 (requested, "the request's not_after")
             }
             (None, None) => {
-                self.warnings.extend(cut);
+                self.warnings.extend(cap_warning);
                 (latest, by)
             }
         };
@@ -215,7 +216,7 @@ impl LeafValidityBuilder<'_> {
         };
         if let Some(ttl) = self.requested.ttl.map(|ttl| ttl.as_secs()) {
             if ttl <= limit {
-                return Ok(ResolvedLifetime { seconds: ttl, by: "the request's ttl", cut: None });
+                return Ok(ResolvedLifetime { seconds: ttl, by: "the request's ttl", cap_warning: None });
             }
             let above = format!("ttl: {} is above {whose}, {}", format_lifetime(ttl), format_lifetime(limit));
             return match self.requested.excessive_ttl {
@@ -223,7 +224,7 @@ impl LeafValidityBuilder<'_> {
                 ExcessiveTtl::Capped => Ok(ResolvedLifetime {
                     seconds: limit,
                     by: whose,
-                    cut: Some(format!("{above}: {} was used", format_lifetime(limit))),
+                    cap_warning: Some(format!("{above}: {} was used", format_lifetime(limit))),
                 }),
             };
         }
@@ -235,10 +236,11 @@ impl LeafValidityBuilder<'_> {
         };
         // The default for CAs may exceed the mount's maximum.
         if ttl <= limit || (role.ttl, role.max_ttl) == (0, 0) {
-            return Ok(ResolvedLifetime { seconds: ttl, by, cut: None });
+            return Ok(ResolvedLifetime { seconds: ttl, by, cap_warning: None });
         }
-        let cut = format!("ttl: {by}, {}, is above {whose}: {} was used", format_lifetime(ttl), format_lifetime(limit));
-        Ok(ResolvedLifetime { seconds: limit, by: whose, cut: Some(cut) })
+        let cap_warning =
+            format!("ttl: {by}, {}, is above {whose}: {} was used", format_lifetime(ttl), format_lifetime(limit));
+        Ok(ResolvedLifetime { seconds: limit, by: whose, cap_warning: Some(cap_warning) })
     }
 
     /// Checks a requested end against the role. Without the first rule, clients could bypass `max_ttl` by sending a
@@ -286,7 +288,7 @@ struct ResolvedLifetime {
     /// Setting or field that it comes from.
     by: &'static str,
     /// Warning if a limit shortened it.
-    cut: Option<String>,
+    cap_warning: Option<String>,
 }
 
 /// Applies the issuer's setting to an end (epoch seconds) beyond the issuer's own end. `by` is the source of the
@@ -398,6 +400,7 @@ mod tests {
     use super::*;
     use crate::clock::{parse_duration, parse_rfc3339};
     use crate::pki::mount::role::parse_role;
+    use crate::pki::values::Keyword as _;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use time::macros::datetime;
@@ -657,8 +660,11 @@ mod tests {
                 assert!(text.contains(setting), "{text}");
             }
         }
-        let cut = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap().2;
-        assert!(cut[0].starts_with("ttl: the mount's max_lease_ttl, 768h, is above the role's max_ttl: 8h"), "{cut:?}");
+        let cap_warning = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap().2;
+        assert!(
+            cap_warning[0].starts_with("ttl: the mount's max_lease_ttl, 768h, is above the role's max_ttl: 8h"),
+            "{cap_warning:?}"
+        );
     }
 
     #[test]

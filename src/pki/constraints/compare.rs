@@ -251,25 +251,27 @@ fn is_in_network(address: &[u8], base: &[u8]) -> bool {
 /// A directory name in comparable forms; `None` if it cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ComparableDirectoryName {
-    ascii: Option<Vec<ComparableRdn>>,
-    every: Option<Vec<ComparableRdn>>,
+    /// Ignores the case of ASCII letters.
+    ascii_form: Option<Vec<ComparableRdn>>,
+    /// Ignores the case of all letters.
+    unicode_form: Option<Vec<ComparableRdn>>,
 }
 
 impl ComparableDirectoryName {
     fn new(content: &[u8]) -> Self {
         let form = |letters| name::to_comparable(content, letters).ok();
-        Self { ascii: form(CaseFolding::Ascii), every: form(CaseFolding::Unicode) }
+        Self { ascii_form: form(CaseFolding::Ascii), unicode_form: form(CaseFolding::Unicode) }
     }
 
     /// `true` if the name begins with the RDNs of the base.
     fn is_within(&self, base: &Self) -> bool {
-        matches!((&self.ascii, &base.ascii), (Some(name), Some(base)) if name.starts_with(base))
+        matches!((&self.ascii_form, &base.ascii_form), (Some(name), Some(base)) if name.starts_with(base))
     }
 
     /// Like [`ComparableDirectoryName::is_within`], but ignores the case of all letters; also `true` if a name cannot
     /// be parsed.
     fn may_match(&self, base: &Self) -> bool {
-        match (&self.every, &base.every) {
+        match (&self.unicode_form, &base.unicode_form) {
             (Some(name), Some(base)) => name.starts_with(base),
             _ => true,
         }

@@ -7,7 +7,6 @@
 
 use std::cmp::Ordering;
 
-use super::item::{CertificateEnd, EncodedEntry};
 use crate::pki::store::RevocationRow;
 use crate::x509::crl::{CrlEntryWriter, first_entry};
 use crate::x509::serial::Serial;
@@ -24,6 +23,17 @@ const SPLIT_PARTS: usize = 4;
 const ENTRIES_PER_SAMPLE: usize = 64;
 /// Number of entries up to which comparison sorting is used alone.
 const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
+
+/// End of a certificate's validity, epoch seconds; saturates in 2106.
+pub(super) type CertificateEnd = u32;
+
+/// A list entry on its way from a batch into [entries](super::entries).
+#[derive(Clone, Copy)]
+pub(super) struct EncodedEntry<'a> {
+    pub(super) serial: &'a [u8],
+    pub(super) encoded: &'a [u8],
+    pub(super) end: CertificateEnd,
+}
 
 /// Encoded entries in arrival order.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::drafts::{SignedCrlDraft, delta_group_id, draft_crl, rebuild_stored_crl};
+use self::drafts::{crl_row, delta_group_id, draft_crl, rebuild_stored_crl};
 use super::batch::CrlEntryBatch;
 use super::entries::CrlEntries;
 use super::groups::{GroupLayout, IssuerGroup, issuer_groups};
@@ -172,7 +172,7 @@ impl CrlBuilder {
             self.begin_again();
         }
         let groups = issuer_groups(view);
-        self.adopt(GroupLayout::new(view, &groups), &groups);
+        self.adopt_layout(GroupLayout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
             self.forget(wanted.moved);
         }
@@ -190,14 +190,14 @@ impl CrlBuilder {
                     built.failure = Some(error);
                 }
             }
-            self.report(view, group, &mut built);
+            self.report_group(view, group, &mut built);
         }
         let could_be_made = groups.iter().filter(|group| !lacking.contains(&group.id));
         if view.crl_config.value.disable || !self.has_unlisted_revocations(could_be_made) {
             built.crls.loaded_sequence = self.loaded;
             self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
         }
-        (built.crls.covers, built.crls.listed) = (self.covers, self.listed(view, &groups));
+        (built.crls.covers, built.crls.listed) = (self.covers, self.removable_revocations(view, &groups));
         built.crls.lacking =
             (!lacking.is_empty()).then(|| FailedGroups { layout: Arc::clone(&self.layout), groups: lacking });
         Ok(built)
@@ -206,17 +206,20 @@ impl CrlBuilder {
     fn has_unlisted_revocations<'g>(&self, mut groups: impl Iterator<Item = &'g IssuerGroup>) -> bool {
         groups.any(|group| {
             let state = self.states.get(&group.id);
-            group.signer.is_some() && state.is_some_and(|state| !state.fresh.is_empty())
+            group.signer.is_some() && state.is_some_and(|state| !state.new_entries.is_empty())
         })
     }
 
     /// Adopts a new layout. If it moves entries to other lists, all revocations are read again.
-    fn adopt(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
+    fn adopt_layout(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.is_compatible_with(&self.layout, self.orphans) {
             self.forget(true);
             // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
-            self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = CrlEntries::default());
+            self.states
+                .iter_mut()
+                .filter(|(id, _)| gone(id))
+                .for_each(|(_, s)| s.complete_entries = CrlEntries::default());
         }
         self.layout = Arc::new(layout);
     }
@@ -224,14 +227,14 @@ impl CrlBuilder {
     /// Reads new revocations; the first time, and with `follow`, also the stored lists.
     async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
-        let (mut stored, rewound) = self.newer(groups, rows);
+        let (mut stored, rewound) = self.find_newer_lists(groups, rows);
         let limits = |group: &str| {
             let lists = stored.get(group)?;
             Some(RevocationsByList::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
         };
         let mut incoming: HashMap<String, RevocationsByList> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
-        self.read(&mut incoming, &rewound).await?;
+        self.read_revocations(&mut incoming, &rewound).await?;
         // Missing revocations were removed, so everything that a published list covers counts as read.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
@@ -241,7 +244,7 @@ impl CrlBuilder {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
             match (stored.remove(&group.id), &group.rebuild_issuer) {
                 (Some(lists), Some(signer)) => self.take_over(view, group, signer, lists, sorted),
-                _ => self.add(group, sorted),
+                _ => self.add_revocations(group, sorted),
             }
         }
         self.restored = true;
@@ -250,7 +253,7 @@ impl CrlBuilder {
 
     /// Returns the stored lists that are newer and can be rebuilt, and the groups to read again: those of which more
     /// was read than the newer list covers, with the sequence to start from.
-    fn newer(
+    fn find_newer_lists(
         &self,
         groups: &[IssuerGroup],
         rows: Vec<CrlRow>,
@@ -273,8 +276,8 @@ impl CrlBuilder {
                 }
                 let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
                 let covered = delta.as_ref().filter(|_| same).map_or(complete.covers, |row| row.covers);
-                if state.unlisted_last > covered {
-                    rewound.insert(group.id.clone(), state.listed_to());
+                if state.last_sequence > covered {
+                    rewound.insert(group.id.clone(), state.read_up_to());
                 }
             }
             newer.insert(group.id.clone(), StoredGroupCrls { complete, delta });
@@ -284,7 +287,7 @@ impl CrlBuilder {
 
     /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while one is
     /// encoded. The state changes only if all reads succeed.
-    async fn read(
+    async fn read_revocations(
         &mut self,
         incoming: &mut HashMap<String, RevocationsByList>,
         rewound: &HashMap<String, u64>,
@@ -318,10 +321,10 @@ impl CrlBuilder {
     }
 
     /// Adds revocations to a group that keeps its own lists.
-    fn add(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
+    fn add_revocations(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
-        state.fresh = state.fresh.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
-        state.unlisted_last = state.unlisted_last.max(sorted.last);
+        state.new_entries = state.new_entries.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
+        state.last_sequence = state.last_sequence.max(sorted.last);
         if self.restored {
             let both = state.waiting_since.into_iter().chain(sorted.oldest);
             state.waiting_since = both.min();
@@ -348,9 +351,9 @@ impl CrlBuilder {
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
             // Only the delta CRL is new. Dropped entries have been read again.
             state.entries = state.entries.and(&sorted.complete);
-            fresh = state.fresh.and(&fresh);
+            fresh = state.new_entries.and(&fresh);
         } else {
-            let entries = state.entries.and(&state.fresh).and(&sorted.complete).with(issuers);
+            let entries = state.entries.and(&state.new_entries).and(&sorted.complete).with(issuers);
             let listed = none_if_disabled(&entries);
             // A list from before a restore or an import may have successors that are not stored here.
             let is_last = row.number > floor;
@@ -366,28 +369,28 @@ impl CrlBuilder {
                     );
                 }
                 (state.stale, state.unreproducible_number) = (true, number);
-                return self.add(group, sorted);
+                return self.add_revocations(group, sorted);
             };
             state.complete = Some(complete);
             state.covers = row.covers;
             state.entries = entries;
-            state.listed = listed;
+            state.complete_entries = listed;
             state.rebuilt = false;
             state.moved = false;
         }
         state.delta = delta
             .and_then(|delta| rebuild_stored_crl(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
-        state.delta_last = delta_last;
+        state.delta_last_sequence = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
-        state.fresh = fresh.and(&sorted.later);
-        state.unlisted_last = state.unlisted_last.max(sorted.last);
+        state.new_entries = fresh.and(&sorted.later);
+        state.last_sequence = state.last_sequence.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 
     /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
     fn unlisted_revoked_issuers(&self, group: &IssuerGroup, newer: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
-        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(newer.iter().copied());
+        let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.new_entries]).chain(newer.iter().copied());
         let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
             if !lists().any(|entries| entries.has(&row.serial)) {
@@ -448,7 +451,7 @@ impl CrlBuilder {
         for _ in 0..MAX_NUMBER_ATTEMPTS {
             let issuers = self.unlisted_revoked_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
-            let entries = state.entries.and(&state.fresh).with(issuers);
+            let entries = state.entries.and(&state.new_entries).with(issuers);
             let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
             guard::check_entry_limit(config, &listed)?;
             let now = self.clock.synchronized_now()?.unix_timestamp();
@@ -460,13 +463,13 @@ impl CrlBuilder {
                 None if floor == 0 => None,
                 _ => Some(now),
             };
-            let frame =
+            let header =
                 CrlHeader::new(number, None, now, config.expiry().as_secs(), listed.latest_revocation().max(last));
-            let complete = draft_crl(view, signer, &listed, frame)?;
-            let delta = draft_crl(view, signer, &CrlEntries::default(), CrlHeader { base: Some(number), ..frame })?;
-            let complete = SignedCrlDraft::new(complete, signer, &*self.signers, outside).await?;
-            let delta = SignedCrlDraft::new(delta, signer, &*self.signers, outside).await?;
-            let rows = [complete.row(self.mount, group, self.loaded), delta.row(self.mount, group, self.loaded)];
+            let complete = draft_crl(view, signer, &listed, header)?;
+            let delta = draft_crl(view, signer, &CrlEntries::default(), CrlHeader { base: Some(number), ..header })?;
+            let complete = complete.sign(signer, &*self.signers, outside).await?;
+            let delta = delta.sign(signer, &*self.signers, outside).await?;
+            let rows = [&complete, &delta].map(|signed| crl_row(signed, self.mount, group, self.loaded));
             match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
                 Ok(_) => {
                     state.publish(complete.finish(), delta.finish(), entries, listed, self.loaded);
@@ -475,10 +478,14 @@ impl CrlBuilder {
                 }
                 // Another node was first: the next CRL must include the revocations on its list.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    match self.next_number_after_conflict(view, group, number, e).await? {
-                        Some(next) => number = next,
-                        None => return Ok(()),
+                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
+                    let state = self.states.entry(group.id.clone()).or_default();
+                    if !state.stale && state.new_entries.is_empty() && state.number() >= stored {
+                        state.record_publish_delay(self.clock.now());
+                        return Ok(());
                     }
+                    // The adopted list may be newer than `stored`.
+                    number = stored.max(state.number()) + 1;
                 }
                 Err(e) => return Err(e),
             }
@@ -500,24 +507,21 @@ impl CrlBuilder {
             let Some(base) = state.complete.clone() else { return Ok(()) };
             let now = self.clock.synchronized_now()?.unix_timestamp();
             // thisUpdate must not precede that of the base CRL.
-            let latest = state.fresh.latest_revocation().max(Some(base.this_update));
-            let frame = CrlHeader::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
-            let delta = draft_crl(view, signer, &state.fresh, frame)?;
-            let delta = SignedCrlDraft::new(delta, signer, &*self.signers, outside).await?;
-            match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
+            let latest = state.new_entries.latest_revocation().max(Some(base.this_update));
+            let header = CrlHeader::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
+            let delta = draft_crl(view, signer, &state.new_entries, header)?;
+            let delta = delta.sign(signer, &*self.signers, outside).await?;
+            let row = crl_row(&delta, self.mount, group, self.loaded);
+            match self.store.commit(vec![PkiWrite::Crl(row)]).await {
                 Ok(_) => {
                     state.delta = Some(Arc::new(delta.finish()));
-                    state.delta_last = state.unlisted_last;
+                    state.delta_last_sequence = state.last_sequence;
                     state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
                 // Another node published; its lists may suffice.
                 Err(e) if e.kind() == Kind::Conflict => {
-                    let stored = self.stored_number(group).await?;
-                    if stored < number {
-                        return Err(e);
-                    }
-                    self.load(view, &issuer_groups(view), true).await?;
+                    let stored = self.adopt_newer_lists(view, group, number, e).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if state.stale {
                         return self.publish_complete(view, group, signer, outside).await;
@@ -533,27 +537,24 @@ impl CrlBuilder {
         Err(number_conflict_error())
     }
 
-    /// Returns the next number after another node was first; `None` if its lists were adopted and are complete.
-    async fn next_number_after_conflict(
+    /// Adopts the lists of the node that took `number` first; returns the highest stored number of the group.
+    ///
+    /// # Errors
+    /// `error` when no other node took the number; those of the store.
+    async fn adopt_newer_lists(
         &mut self,
         view: &MountView,
         group: &IssuerGroup,
         number: u64,
         error: Error,
-    ) -> Result<Option<u64>> {
+    ) -> Result<u64> {
         let stored = self.stored_number(group).await?;
         if stored < number {
             // Not a number conflict: the mount is gone, or the list would cover less than the stored one.
             return Err(error);
         }
         self.load(view, &issuer_groups(view), true).await?;
-        let state = self.states.entry(group.id.clone()).or_default();
-        let as_good = !state.stale && state.fresh.is_empty() && state.number() >= stored;
-        if as_good {
-            state.record_publish_delay(self.clock.now());
-        }
-        // The adopted list may be newer than `stored`.
-        Ok((!as_good).then_some(stored.max(state.number()) + 1))
+        Ok(stored)
     }
 
     async fn stored_number(&self, group: &IssuerGroup) -> Result<u64> {
@@ -563,7 +564,7 @@ impl CrlBuilder {
         Ok(numbers.max().unwrap_or(0))
     }
 
-    fn report(&self, view: &MountView, group: &IssuerGroup, built: &mut CrlBuildResult) {
+    fn report_group(&self, view: &MountView, group: &IssuerGroup, built: &mut CrlBuildResult) {
         let state = self.states.get(&group.id);
         let has_entries =
             || state.is_some_and(CrlGroupState::has_entries) || self.layout.revoked_issuers(&group.id).next().is_some();

@@ -8,8 +8,7 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::batch::{CrlEntryBatch, SortedBucket};
-use super::item::{CertificateEnd, EncodedEntry};
+use super::batch::{CertificateEnd, CrlEntryBatch, EncodedEntry, SortedBucket};
 use crate::x509::crl::{first_entry, iter_entries};
 use crate::x509::serial::Serial;
 
@@ -141,20 +140,20 @@ impl CrlEntries {
         next: Option<&[u8]>,
     ) {
         let mut building = ChunkBuilder::new(chunk.encoded.len() + MAX_CHUNK_BYTES / 8);
-        let mut there = ChunkCursor { chunk, octets: 0, entries: 0 };
+        let mut cursor = ChunkCursor { chunk, octets: 0, entries: 0 };
         while let Some(item) = items.next_if(|item| next.is_none_or(|next| item.serial < next)) {
-            let octets = there.octets;
-            let entries = there.entries;
-            let found = there.seek(item.serial);
-            building.append(&chunk.encoded[octets..there.octets], &chunk.ends[entries..there.entries]);
+            let octets = cursor.octets;
+            let entries = cursor.entries;
+            let found = cursor.seek(item.serial);
+            building.append(&chunk.encoded[octets..cursor.octets], &chunk.ends[entries..cursor.entries]);
             building.append(item.encoded, &[item.end]);
             if found {
-                there.pass();
+                cursor.skip();
             }
-            building.cut(self);
+            building.split(self);
         }
-        building.append(&chunk.encoded[there.octets..], &chunk.ends[there.entries..]);
-        building.cut(self);
+        building.append(&chunk.encoded[cursor.octets..], &chunk.ends[cursor.entries..]);
+        building.split(self);
         building.finish(self);
     }
 
@@ -210,7 +209,8 @@ impl ChunkCursor<'_> {
         false
     }
 
-    fn pass(&mut self) {
+    /// Advances beyond the current entry.
+    fn skip(&mut self) {
         if let Some((_, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             self.octets += len;
             self.entries += 1;
@@ -253,7 +253,7 @@ impl ChunkBuilder {
     }
 
     /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
-    fn cut(&mut self, list: &mut CrlEntries) {
+    fn split(&mut self, list: &mut CrlEntries) {
         while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
             let mut octets = 0;
             let mut entries = 0;

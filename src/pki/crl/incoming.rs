@@ -16,18 +16,18 @@ impl CrlEntriesBuilder {
     fn add(&mut self, revocation: &StoredRevocation) {
         self.batch.add(&revocation.row);
         if self.batch.len() >= CrlEntryBatch::MAX_ENTRIES {
-            self.settle();
+            self.sort_batch();
         }
     }
 
-    fn settle(&mut self) {
+    fn sort_batch(&mut self) {
         if !self.batch.is_empty() {
             self.entries = self.entries.with(std::mem::take(&mut self.batch));
         }
     }
 
     fn finish(mut self) -> CrlEntries {
-        self.settle();
+        self.sort_batch();
         self.entries
     }
 }

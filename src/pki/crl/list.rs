@@ -39,11 +39,11 @@ pub struct PublishedCrl {
 }
 
 impl PublishedCrl {
-    fn new(frame: CrlHeader, entries: usize, pieces: Vec<Bytes>) -> Self {
+    fn new(header: CrlHeader, entries: usize, pieces: Vec<Bytes>) -> Self {
         let ends = [pieces.first(), pieces.last()];
         let tag = hex(Hash::Sha256.digest_pieces(ends.into_iter().flatten().map(|end| &end[..])).as_ref());
         let len = pieces.iter().map(Bytes::len).sum();
-        let CrlHeader { number, base, made_at, this_update, next_update } = frame;
+        let CrlHeader { number, base, made_at, this_update, next_update } = header;
         Self { number, base, made_at, this_update, next_update, entries, len, tag, pieces }
     }
 
@@ -79,12 +79,12 @@ pub(crate) struct CrlHeader {
 pub(crate) struct CrlDraft {
     algorithm: SignatureAlgorithm,
     tbs: EncodedCrlTbs,
-    frame: CrlHeader,
+    header: CrlHeader,
     entries: usize,
 }
 
 impl CrlHeader {
-    /// Creates the frame of a list made at `made_at` for `lifetime` seconds; `latest` is its latest revocation time.
+    /// Creates the header of a list made at `made_at` for `lifetime` seconds; `latest` is its latest revocation time.
     pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, lifetime: u64, latest: Option<i64>) -> Self {
         let this_update = this_update(made_at, latest);
         // The clock may have been set back behind `latest`.
@@ -98,42 +98,39 @@ impl CrlDraft {
     pub(crate) fn new(
         signer: &IssuerSigner,
         entries: &CrlEntries,
-        frame: CrlHeader,
+        header: CrlHeader,
         extensions: &Extensions,
     ) -> Result<Self> {
         let issuer = &signer.issuer;
         let algorithm = revocation_algorithm(signer)?;
         let key_id = extension::authority_key_id(&issuer_key_id(issuer));
-        let number = extension::crl_number(frame.number);
-        let base = frame.base.map(extension::delta_crl_indicator).unwrap_or_default();
+        let number = extension::crl_number(header.number);
+        let base = header.base.map(extension::delta_crl_indicator).unwrap_or_default();
         let tbs = CrlTbs {
             algorithm,
             issuer: issuer.certificate.subject(),
-            this_update: frame.this_update,
-            next_update: frame.next_update,
+            this_update: header.this_update,
+            next_update: header.next_update,
             extensions: &[&key_id, &number, &base, extensions],
         }
         .encode(entries.pieces());
-        Ok(Self { algorithm, tbs, frame, entries: entries.len() })
+        Ok(Self { algorithm, tbs, header, entries: entries.len() })
     }
 
     /// Checks and signs the list. Takes time proportional to its length, so it never runs on a worker.
     pub(crate) async fn sign(
-        &self,
+        self,
         signer: &IssuerSigner,
         signers: &dyn Signers,
         outside: &SignatureWaiter,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<SignedCrlDraft> {
         let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
         let sources = &FieldSources::all("crl");
         let expected = ExpectedIssuer { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
-        LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
-    }
-
-    pub(crate) fn frame(&self) -> CrlHeader {
-        self.frame
+        let signature = LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await?;
+        Ok(SignedCrlDraft { draft: self, signature })
     }
 
     /// Returns `true` if `signature` verifies for this list.
@@ -144,6 +141,27 @@ impl CrlDraft {
 
     /// Returns the signed list.
     pub(crate) fn finish(self, signature: &[u8]) -> PublishedCrl {
-        PublishedCrl::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
+        PublishedCrl::new(self.header, self.entries, self.tbs.signed(self.algorithm, signature))
+    }
+}
+
+/// A list and its signature.
+pub(crate) struct SignedCrlDraft {
+    draft: CrlDraft,
+    signature: Vec<u8>,
+}
+
+impl SignedCrlDraft {
+    pub(crate) fn header(&self) -> CrlHeader {
+        self.draft.header
+    }
+
+    pub(crate) fn signature(&self) -> &[u8] {
+        &self.signature
+    }
+
+    /// Returns the signed list.
+    pub(crate) fn finish(self) -> PublishedCrl {
+        self.draft.finish(&self.signature)
     }
 }

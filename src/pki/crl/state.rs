@@ -23,16 +23,18 @@ const MAX_CLOCK_AHEAD_SECONDS: i64 = 120;
 pub(super) struct CrlGroupState {
     /// Entries of the next complete CRL up to `covers`.
     pub(super) entries: CrlEntries,
-    pub(super) fresh: CrlEntries,
-    pub(super) unlisted_last: u64,
+    /// Entries that are not on the complete CRL.
+    pub(super) new_entries: CrlEntries,
+    /// Highest sequence that was read for the group.
+    pub(super) last_sequence: u64,
     /// Time of the first revocation that is on no list yet.
     pub(super) waiting_since: Option<Time>,
     pub(super) complete: Option<Arc<PublishedCrl>>,
     pub(super) delta: Option<Arc<PublishedCrl>>,
     /// Highest sequence on the delta CRL or on the complete CRL that it extends.
-    pub(super) delta_last: u64,
+    pub(super) delta_last_sequence: u64,
     /// Entries of the published complete CRL.
-    pub(super) listed: CrlEntries,
+    pub(super) complete_entries: CrlEntries,
     pub(super) covers: u64,
     /// The published CRL no longer matches the state, so a new one is due under any settings.
     pub(super) stale: bool,
@@ -53,42 +55,40 @@ impl CrlGroupState {
 
     /// Returns `true` if any revocation belongs on the lists.
     pub(super) fn has_entries(&self) -> bool {
-        !self.entries.is_empty() || !self.fresh.is_empty()
+        !self.entries.is_empty() || !self.new_entries.is_empty()
     }
 
     /// Drops all entries, which are then read again.
     pub(super) fn forget(&mut self, moved: bool) {
         self.entries = CrlEntries::default();
-        self.fresh = CrlEntries::default();
-        self.unlisted_last = 0;
+        self.new_entries = CrlEntries::default();
+        self.last_sequence = 0;
         self.waiting_since = None;
         self.stale = true;
         self.rebuilt = true;
         self.moved |= moved;
     }
-}
 
-impl CrlGroupState {
-    /// Returns the sequence up to which entries were read, without the fresh ones.
-    pub(super) fn listed_to(&self) -> u64 {
-        // Dropped entries are read again from the beginning and then count as fresh.
+    /// Returns the sequence up to which entries were read, without the new entries.
+    pub(super) fn read_up_to(&self) -> u64 {
+        // Dropped entries are read again from the beginning and then count as new.
         if self.rebuilt { 0 } else { self.covers }
     }
 
-    /// Drops the fresh entries, which have been read again.
+    /// Drops the new entries, which have been read again.
     pub(super) fn rewind(&mut self) {
-        self.fresh = CrlEntries::default();
-        self.unlisted_last = 0;
+        self.new_entries = CrlEntries::default();
+        self.last_sequence = 0;
     }
 
     /// Returns `true` if a complete CRL is due. A list with a number up to `floor` does not count, because relying
     /// parties may have seen a higher number elsewhere.
     pub(super) fn complete_due(&self, config: &CrlConfig, wanted: bool, issuers: bool, floor: u64, now: i64) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
-        let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
+        let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.new_entries.is_empty());
         // thisUpdate may be ahead if a revocation is: its time came from a clock that was ahead.
         let ahead = complete.this_update
-            > self.listed.latest_revocation().unwrap_or(i64::MIN).max(now + MAX_CLOCK_AHEAD_SECONDS);
+            > self.complete_entries.latest_revocation().unwrap_or(i64::MIN).max(now + MAX_CLOCK_AHEAD_SECONDS);
         wanted || self.stale || by_revocation || ahead || now >= renewal_time(config, complete)
     }
 
@@ -99,7 +99,7 @@ impl CrlGroupState {
 
     /// Returns `true` if a revocation, or a new reason of one, is on no list.
     pub(super) fn has_unlisted(&self) -> bool {
-        !self.fresh.is_empty() && self.unlisted_last > self.delta_last
+        !self.new_entries.is_empty() && self.last_sequence > self.delta_last_sequence
     }
 
     /// Returns when the delta CRL is due, epoch seconds.
@@ -125,7 +125,7 @@ impl CrlGroupState {
             (false, true) => Some("issuers"),
             (false, false) => None,
         };
-        let last = CrlSummary { number: complete.number, covers: self.covers, entries: &self.listed };
+        let last = CrlSummary { number: complete.number, covers: self.covers, entries: &self.complete_entries };
         guard::check_next_crl(&last, &CrlSummary { number, covers, entries }, self.rebuilt, now, explanation)
     }
 
@@ -140,10 +140,10 @@ impl CrlGroupState {
         self.complete = Some(Arc::new(complete));
         self.delta = Some(Arc::new(delta));
         self.entries = entries;
-        self.listed = listed;
+        self.complete_entries = listed;
         self.covers = covers;
-        self.fresh = CrlEntries::default();
-        self.delta_last = self.unlisted_last;
+        self.new_entries = CrlEntries::default();
+        self.delta_last_sequence = self.last_sequence;
         self.stale = false;
         self.rebuilt = false;
         self.moved = false;

@@ -28,11 +28,11 @@ pub(crate) struct TidyController {
     background: Handle,
     opened_at: Time,
     /// Position of this node's first run in the range of start-up delays: 0 for the minimum, 255 for the maximum.
-    share: u8,
+    startup_position: u8,
     /// Start of the current interval, as last read; epoch microseconds.
-    reckoned_from: AtomicI64,
+    interval_start: AtomicI64,
     /// No check before this; epoch microseconds.
-    quiet_until: AtomicI64,
+    suppressed_until: AtomicI64,
     run: Mutex<Option<(Arc<TidySignals>, JoinHandle<()>)>>,
 }
 
@@ -41,21 +41,23 @@ impl TidyController {
         Self {
             background,
             opened_at,
-            share: crate::random::bytes::<1>()[0],
-            reckoned_from: AtomicI64::new(i64::MIN),
-            quiet_until: AtomicI64::new(i64::MIN),
+            startup_position: crate::random::bytes::<1>()[0],
+            interval_start: AtomicI64::new(i64::MIN),
+            suppressed_until: AtomicI64::new(i64::MIN),
             run: Mutex::default(),
         }
     }
 
     /// Returns `true` if this node expects a run to be due.
     pub(crate) fn may_be_due(&self, config: &AutoTidyConfig, now: Time) -> bool {
-        let delay = config.min_startup_backoff
-            + (config.max_startup_backoff - config.min_startup_backoff) * u64::from(self.share) / 255;
+        let delay = config.min_startup_backoff_duration
+            + (config.max_startup_backoff_duration - config.min_startup_backoff_duration)
+                * u64::from(self.startup_position)
+                / 255;
         config.enabled
             && now - self.opened_at >= Duration::from_secs(delay)
-            && epoch_micros(now) >= self.quiet_until.load(Ordering::Relaxed)
-            && is_due(self.reckoned_from.load(Ordering::Relaxed), config.interval, now)
+            && epoch_micros(now) >= self.suppressed_until.load(Ordering::Relaxed)
+            && is_due(self.interval_start.load(Ordering::Relaxed), config.interval_duration, now)
     }
 
     /// Spawns background work that outlives the request.
@@ -65,15 +67,16 @@ impl TidyController {
 
     /// Sets the start of the interval to the next automatic run, epoch microseconds.
     pub(crate) fn set_interval_start(&self, at: i64) {
-        self.reckoned_from.store(at, Ordering::Relaxed);
+        self.interval_start.store(at, Ordering::Relaxed);
     }
 
     /// Suppresses checks for a due run until `at`.
     pub(crate) fn suppress_until(&self, at: Time) {
-        self.quiet_until.store(epoch_micros(at), Ordering::Relaxed);
+        self.suppressed_until.store(epoch_micros(at), Ordering::Relaxed);
     }
 
-    pub(crate) fn begun(&self, signals: Arc<TidySignals>, task: JoinHandle<()>) {
+    /// Sets the run of this node.
+    pub(crate) fn set_run(&self, signals: Arc<TidySignals>, task: JoinHandle<()>) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some((signals, task));
     }
 
@@ -117,20 +120,20 @@ mod tests {
         let mut tidying = TidyController::new(Handle::current(), opened);
         let config = AutoTidyConfig {
             enabled: true,
-            interval: 100,
-            min_startup_backoff: 5,
-            max_startup_backoff: 15,
+            interval_duration: 100,
+            min_startup_backoff_duration: 5,
+            max_startup_backoff_duration: 15,
             ..AutoTidyConfig::default()
         };
         let after = |seconds| opened + Duration::from_secs(seconds);
-        for (share, delay) in [(0, 5), (255, 15)] {
-            tidying.share = share;
+        for (startup_position, delay) in [(0, 5), (255, 15)] {
+            tidying.startup_position = startup_position;
             assert!(!tidying.may_be_due(&config, after(delay - 1)) && tidying.may_be_due(&config, after(delay)));
         }
         assert!(!tidying.may_be_due(&AutoTidyConfig { enabled: false, ..config.clone() }, after(999)));
-        tidying.reckoned_from.store(epoch_micros(after(20)), Ordering::Relaxed);
+        tidying.interval_start.store(epoch_micros(after(20)), Ordering::Relaxed);
         assert!(!tidying.may_be_due(&config, after(119)) && tidying.may_be_due(&config, after(120)));
-        tidying.quiet_until.store(epoch_micros(after(200)), Ordering::Relaxed);
+        tidying.suppressed_until.store(epoch_micros(after(200)), Ordering::Relaxed);
         assert!(!tidying.may_be_due(&config, after(199)) && tidying.may_be_due(&config, after(200)));
     }
 }

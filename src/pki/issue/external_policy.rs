@@ -15,18 +15,15 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 
 pub use self::wire::{PolicyCallerIdentity, PolicyRequestBody};
+use super::issuance::Issuance;
 use super::issued::IssuedCertificate;
-use super::request::IssueContext;
-use super::stages::IssuanceStages;
 use super::{csr, signer};
-use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{NoSigners, SigningKey};
 use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::check::request::RequestedKey;
-use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::view::MountView;
 use crate::pki::policy_engine::PolicyEngine;
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
@@ -78,52 +75,44 @@ struct PolicySubjectKey {
     private: Option<Arc<PrivateKey>>,
 }
 
-/// Calls the external policy engine and signs the certificate template that it returns. After the call, which may take
-/// long, the state of the mount is loaded again, so that issuers disabled or revoked since do not sign.
+/// Calls the external policy engine and signs the certificate template that it returns. The call may take long, so the
+/// state of the mount is loaded again after it: issuers that were disabled or revoked during the call do not sign.
 ///
 /// # Errors
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
 /// rejects the request; `Unavailable`, `Busy` and `BadGateway` of the call.
-pub async fn run(
-    views: Arc<ArcSwap<MountView>>,
-    tools: EngineDeps,
-    origin: IssueContext,
-    request: ExternalPolicyRequest,
-    stages: IssuanceStages,
+pub(super) async fn run(
+    views: &ArcSwap<MountView>,
+    issuance: Issuance<'_>,
+    request: &ExternalPolicyRequest,
+    started: Instant,
 ) -> Result<IssuedCertificate> {
-    let started = Instant::now();
-    let view = views.load_full();
+    let Issuance { view, tools, origin, .. } = issuance;
     let engine = Arc::clone(view.policy_engine()?);
     let ExternalPolicyRequest { mode, policy, mount, body, who } = request;
     let issuer = match &origin.issuer_ref {
-        Some(reference) => Some(signer::find_signer(&view, reference)?),
+        Some(reference) => Some(signer::find_signer(view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject =
-        prepare_subject_key(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
+    let subject = prepare_subject_key(&engine, issuance, mode, started).await?;
     let uuid = crate::random::uuid();
-    let who = who.as_ref();
-    let context =
-        wire::PolicyRequestContext { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
-    let question = wire::encode_policy_request(&view, &context, body, &uuid, subject.csr_pem, issuer.as_deref())?;
-    drop((view, issuer));
-    let answer =
-        engine.ask(question, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
-    let view = views.load_full();
+    let context = wire::PolicyRequestContext { who: who.as_ref(), policy, mount, mode, limits: origin.limits };
+    let message = wire::encode_policy_request(view, &context, body.clone(), &uuid, subject.csr_pem, issuer.as_deref())?;
+    drop(issuer);
+    let reply =
+        engine.ask(message, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
+    let view = &views.load_full();
     view.policy_engine()?;
-    let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
-    let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(answer.warnings) })
+    let approval = reply.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
+    let issued = template::issue(Issuance { view, ..issuance }, mode, &approval, &subject.key).await?;
+    Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(reply.warnings) })
 }
 
 /// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
 async fn prepare_subject_key(
     engine: &PolicyEngine,
-    tools: &EngineDeps,
+    Issuance { tools, origin, stages, .. }: Issuance<'_>,
     mode: &PolicyOperation,
-    watch: &CallerWatch,
-    mount: MountId,
-    stages: &IssuanceStages,
     started: Instant,
 ) -> Result<PolicySubjectKey> {
     let requested = match mode {
@@ -143,7 +132,7 @@ async fn prepare_subject_key(
     let spec = KeySpec::new(key_type, requested.bits.unwrap_or(0))?;
     let started = stages.rules(started);
     engine.check(tools.clock.now())?;
-    let key = Arc::new(tools.pool.generate(spec, mount, watch).await?);
+    let key = Arc::new(tools.pool.generate(spec, &origin.requester.watch).await?);
     stages.key(started);
     let csr_pem = sign_empty_csr(&key).await?;
     Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })

@@ -15,7 +15,6 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, RecordedResponseRow, StoredCertificate};
-use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
 /// The header's name, as error messages spell it.
@@ -118,22 +117,11 @@ pub async fn find_recorded_response(
         return refuse("whose issuer was deleted");
     };
     let warnings = warnings(&stored, now);
-    let StoredCertificate { row: certificate, .. } = stored;
-    let CertificateRow { serial, issued_at, not_before, not_after, .. } = certificate;
+    let CertificateRow { der, serial, issued_at, not_before, not_after, .. } = stored.row;
     let seconds = u64::try_from(not_after - now.unix_timestamp()).unwrap_or(0);
-    Ok(Some(IssuedCertificate {
-        serial,
-        not_before,
-        not_after,
-        renew_after: renewal::renewal_time(&serial, issued_at, not_before, not_after),
-        der: certificate.der,
-        issued_at: now.unix_timestamp(),
-        signer,
-        key: None,
-        warnings,
-        lease: row.lease.map(|id| CertificateLease { id, seconds }),
-        repeated: true,
-    }))
+    let lease = row.lease.map(|id| CertificateLease { id, seconds });
+    let issued = IssuedCertificate::new(der, serial, not_before..=not_after, signer, issued_at);
+    Ok(Some(IssuedCertificate { issued_at: now.unix_timestamp(), warnings, lease, repeated: true, ..issued }))
 }
 
 fn warnings(stored: &StoredCertificate, now: Time) -> Warnings {

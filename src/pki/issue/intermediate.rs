@@ -5,69 +5,47 @@
 //! do only if request and issuer set none.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Instant;
 
 use super::csr;
 use super::csr::CA_WITH_OCSP_SIGNING_REASON;
-use super::issued::IssuedCertificate;
+use super::issuance::Issuance;
 use super::not_granted;
-use super::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
-use super::request::{IntermediateRequest, IssueContext, RequestedCaNames};
-use super::side_effects::IssueSideEffects;
-use super::signer::{find_signer, remaining_path_length, require_signer_capacity, usable_key};
-use super::stages::IssuanceStages;
+use super::release::{CertificateDraft, IssuanceRecord, PreparedCertificate, SubjectKey, SubjectKeyIdSource};
+use super::request::{IntermediateRequest, RequestedCaNames};
+use super::signer::{remaining_path_length, usable_key};
 use super::verbatim;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSubject};
 use crate::pki::check::structure::CertificateKind;
 use crate::pki::check::{ca_request, interoperability, validity};
-use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::profile::EncodedIssuerParts;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::urls::NO_URLS_WARNING;
-use crate::pki::mount::view::MountView;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 
-/// Certifies a CA.
+/// Checks a request for a CA and drafts its certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
-pub async fn sign(
-    view: Arc<MountView>,
-    tools: EngineDeps,
-    origin: IssueContext,
-    request: IntermediateRequest,
-    stages: IssuanceStages,
-) -> Result<IssuedCertificate> {
-    let started = Instant::now();
-    let who = &origin.requester;
-    let record = IssuanceRecord {
-        role: None,
-        requester: &who.recorded_as,
-        watch: &who.watch,
-        store: true,
-        side_effects: IssueSideEffects::default(),
-        repeatable: origin.repeatable.as_deref(),
-    };
-    record.require_capacity(&tools)?;
-    require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
+/// `Invalid` naming field and rule; `Busy` without capacity.
+pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateRequest) -> Result<PreparedCertificate<'r>> {
+    let Issuance { tools, origin, .. } = issuance;
+    let record = IssuanceRecord::begin(issuance, None, None)?;
     let csr = &request.csr;
     csr::verify(csr)?;
-    let signer = find_signer(&view, origin.issuer_or("default"))?;
+    let signer = issuance.find_signer(None)?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
     let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
-    refuse_responder(&request, naming.from_csr)?;
+    refuse_responder(request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
     }
@@ -85,7 +63,7 @@ pub async fn sign(
     }
     let constraints = ca_request::encode_name_constraints(&request.constraints)?;
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
-    let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
+    let own = CaExtensions::new(request, pieces, &naming, !constraints.is_empty(), &mut warnings);
     let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
@@ -93,24 +71,14 @@ pub async fn sign(
         common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
-        head: Extensions::joined(&[&usages, &extension::basic_constraints(true, path_length)]),
-        key_id,
-        tail: Extensions::joined(&[
-            &pieces.authority_key_id,
-            &locations.authority_info,
-            &naming.san,
-            &constraints,
-            &locations.distribution_points,
-            &locations.freshest_crl,
-            &copies,
-        ]),
+        head: Extensions::joined(&[&own.usages, &extension::basic_constraints(true, path_length)]),
+        key_id: own.key_id,
+        tail: pieces.tail([&naming.san, &constraints], &own.copies),
         sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::ca_field_sources() },
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
-    stages.rules(started);
-    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
-    Ok(issued.with_warnings(warnings))
+    Ok(PreparedCertificate { draft, record, subject_key: SubjectKey::OfCsr(csr), warnings })
 }
 
 /// Rejects a CA that would be an OCSP responder for its issuer. A CA needs no purpose to sign OCSP responses about its
@@ -142,7 +110,7 @@ fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warn
 /// Names of the CA and their source.
 struct CaNames {
     subject: Name,
-    /// subjectAltName; empty if there is none or the CSR's is copied.
+    /// subjectAltName from the request. Empty if the request has none, or if the extension of the CSR is copied.
     san: Extensions,
     /// `true` if extensions of the CSR are copied.
     from_csr: bool,
@@ -215,52 +183,63 @@ fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     Ok(CaNames { subject, san, from_csr: true })
 }
 
-/// keyUsage and extKeyUsage, the extensions copied from the CSR, and the subject key identifier.
-fn usages_and_copies(
-    request: &IntermediateRequest,
-    pieces: &EncodedIssuerParts,
-    naming: &CaNames,
-    constrained: bool,
-    warnings: &mut Warnings,
-) -> (Extensions, Extensions, SubjectKeyIdSource) {
-    let csr = &request.csr;
-    let key_id = request.key_id.clone();
-    let mut usages = extension::key_usage(ca_request::ca_key_usage(&request.usages));
-    let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
-    if !naming.from_csr {
-        usages.extend(&purposes);
-        return (usages, Extensions::default(), key_id.map_or(SubjectKeyIdSource::Derived, SubjectKeyIdSource::Given));
+/// Extensions that depend on request and CSR.
+struct CaExtensions {
+    /// keyUsage and extKeyUsage.
+    usages: Extensions,
+    /// The extensions copied from the CSR.
+    copies: Extensions,
+    key_id: SubjectKeyIdSource,
+}
+
+impl CaExtensions {
+    fn new(
+        request: &IntermediateRequest,
+        pieces: &EncodedIssuerParts,
+        naming: &CaNames,
+        constrained: bool,
+        warnings: &mut Warnings,
+    ) -> Self {
+        let csr = &request.csr;
+        let key_id = request.key_id.clone();
+        let mut usages = extension::key_usage(ca_request::ca_key_usage(&request.usages));
+        let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
+        if !naming.from_csr {
+            usages.extend(&purposes);
+            let key_id = key_id.map_or(SubjectKeyIdSource::Derived, SubjectKeyIdSource::Given);
+            return Self { usages, copies: Extensions::default(), key_id };
+        }
+        let is_wanted = |oid: &[u8]| match oid {
+            oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
+            oid::NAME_CONSTRAINTS => !constrained,
+            oid::SUBJECT_KEY_ID => key_id.is_none(),
+            oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
+            _ => true,
+        };
+        // A CSR's keyUsage without keyCertSign is extended with the usages of a CA; a complete one is copied.
+        let incomplete_usage = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
+        let copied: Vec<_> = csr
+            .extensions
+            .iter()
+            .filter(|e| is_wanted(&e.oid) && verbatim::is_copied(e, &pieces.locations))
+            .filter(|e| incomplete_usage.is_none() || e.oid != oid::KEY_USAGE)
+            .collect();
+        warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));
+        let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
+        if let Some(usage) = incomplete_usage {
+            usages = extension::key_usage(usage.union(ca_request::CA_KEY_USAGE));
+        } else if has(oid::KEY_USAGE) {
+            usages = Extensions::default();
+        }
+        if !has(oid::EXT_KEY_USAGE) {
+            usages.extend(&purposes);
+        }
+        let key_id = match key_id {
+            Some(octets) => SubjectKeyIdSource::Given(octets),
+            None if has(oid::SUBJECT_KEY_ID) => SubjectKeyIdSource::Copied,
+            None => SubjectKeyIdSource::Derived,
+        };
+        let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
+        Self { usages, copies: Extensions::joined(&copied), key_id }
     }
-    let taken = |oid: &[u8]| match oid {
-        oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
-        oid::NAME_CONSTRAINTS => !constrained,
-        oid::SUBJECT_KEY_ID => key_id.is_none(),
-        oid::SUBJECT_ALT_NAME => naming.san.is_empty(),
-        _ => true,
-    };
-    // A CSR's keyUsage without keyCertSign is extended with the usages of a CA; a complete one is copied.
-    let wanting = csr.key_usage().filter(|usage| !usage.contains(KeyUsage::CERT_SIGN));
-    let copied: Vec<_> = csr
-        .extensions
-        .iter()
-        .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
-        .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
-        .collect();
-    warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));
-    let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
-    if let Some(usage) = wanting {
-        usages = extension::key_usage(usage.union(ca_request::CA_KEY_USAGE));
-    } else if has(oid::KEY_USAGE) {
-        usages = Extensions::default();
-    }
-    if !has(oid::EXT_KEY_USAGE) {
-        usages.extend(&purposes);
-    }
-    let key_id = match key_id {
-        Some(octets) => SubjectKeyIdSource::Given(octets),
-        None if has(oid::SUBJECT_KEY_ID) => SubjectKeyIdSource::Copied,
-        None => SubjectKeyIdSource::Derived,
-    };
-    let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
-    (usages, Extensions::joined(&copied), key_id)
 }

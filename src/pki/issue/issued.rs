@@ -1,10 +1,12 @@
 //! The result of a certificate request.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::error::Warnings;
 use crate::keys::local::PrivateKey;
 use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
 /// A signed certificate ready for release: if it is recorded, the record is durable.
@@ -34,6 +36,30 @@ pub struct IssuedCertificate {
 }
 
 impl IssuedCertificate {
+    /// A certificate with a validity and a time of issuance in epoch seconds, without key, lease and warnings.
+    pub(super) fn new(
+        der: Vec<u8>,
+        serial: Serial,
+        span: RangeInclusive<i64>,
+        signer: Arc<IssuerSigner>,
+        issued_at: i64,
+    ) -> Self {
+        let (not_before, not_after) = span.into_inner();
+        Self {
+            der,
+            serial,
+            not_before,
+            not_after,
+            renew_after: renewal::renewal_time(&serial, issued_at, not_before, not_after),
+            issued_at,
+            signer,
+            key: None,
+            warnings: Warnings::default(),
+            lease: None,
+            repeated: false,
+        }
+    }
+
     /// Prepends `warnings`.
     pub(super) fn with_warnings(self, mut warnings: Warnings) -> Self {
         warnings.extend(self.warnings);

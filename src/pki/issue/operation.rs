@@ -1,6 +1,6 @@
 //! Issuing operations, for metrics.
 
-use super::request::CertificateRequest;
+use super::pipeline::CertificateRequest;
 use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
 
 /// An issuing operation, in the order of [`ISSUING_OPERATIONS`].
@@ -34,11 +34,12 @@ impl IssuingOperation {
     /// The operation of a request.
     pub(crate) fn of(request: &CertificateRequest) -> Self {
         match request {
-            CertificateRequest::Issue(_) => Self::Issue,
-            CertificateRequest::Sign(_) => Self::Sign,
+            CertificateRequest::Leaf(_) if request.generates_key() => Self::Issue,
+            CertificateRequest::Leaf(_) => Self::Sign,
             CertificateRequest::SignVerbatim(_) => Self::SignVerbatim,
             CertificateRequest::SignIntermediate(_) => Self::SignIntermediate,
             CertificateRequest::SignSelfIssued(_) => Self::SignSelfIssued,
+            CertificateRequest::ExternalPolicy(_) => Self::ExternalPolicy,
         }
     }
 

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::idempotency::{self, IdempotentRequest};
+use super::idempotency;
+use super::issuance::Issuance;
 use super::issued::{CertificateLease, IssuedCertificate};
 use super::request::IssueContext;
 use super::side_effects::IssueSideEffects;
-use super::stages::IssuanceStages;
+use super::signer::require_signer_capacity;
 use crate::clock::Time;
-use crate::documents::MountId;
-use crate::error::{Error, Result};
-use crate::keys::pool::CallerWatch;
+use crate::error::{Error, Result, Warnings};
+use crate::keys::local::KeySpec;
 use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::check::structure::{CertificateKind, ExpectedIssuer, FieldSources};
 use crate::pki::check::validity::Validity;
@@ -21,12 +21,11 @@ use crate::pki::mount::issuer::MountKey;
 use crate::pki::mount::paths::policies_of;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::signer::IssuerSigner;
-use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite};
-use crate::pki::values::renewal;
 use crate::telemetry;
-use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::certificate::Certificate;
+use crate::x509::csr::Csr;
 use crate::x509::extension;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::public_key::PublicKey;
@@ -64,49 +63,74 @@ pub(crate) enum SubjectKeyIdSource {
     Copied,
 }
 
+/// A request that passed its checks.
+pub(super) struct PreparedCertificate<'r> {
+    pub(super) draft: CertificateDraft,
+    pub(super) record: IssuanceRecord<'r>,
+    pub(super) subject_key: SubjectKey<'r>,
+    /// Warnings for the caller.
+    pub(super) warnings: Warnings,
+}
+
+/// The key to certify.
+#[derive(Clone, Copy)]
+pub(super) enum SubjectKey<'r> {
+    /// To be generated.
+    Generated(KeySpec),
+    /// The key of a CSR.
+    OfCsr(&'r Csr),
+}
+
+impl<'r> SubjectKey<'r> {
+    pub(super) fn kind(self) -> KeyKind {
+        match self {
+            Self::Generated(spec) => spec.kind(),
+            Self::OfCsr(csr) => csr.key.kind(),
+        }
+    }
+
+    pub(super) fn csr(self) -> Option<&'r Csr> {
+        if let Self::OfCsr(csr) = self { Some(csr) } else { None }
+    }
+}
+
 /// Storage of a certificate and its related rows.
 pub(crate) struct IssuanceRecord<'a> {
     /// Name of the role, if any.
     pub(crate) role: Option<&'a str>,
-    /// The caller, as named in records.
-    pub(crate) requester: &'a str,
-    /// Reports when the caller disconnects.
-    pub(crate) watch: &'a CallerWatch,
     /// `true` if the certificate itself is stored.
     pub(crate) store: bool,
     /// Lease and metadata to store in the same commit.
     pub(crate) side_effects: IssueSideEffects,
-    /// The idempotent request; requires `store`.
-    pub(crate) repeatable: Option<&'a IdempotentRequest>,
 }
 
 impl<'a> IssuanceRecord<'a> {
-    /// Determines the storage of a certificate under a role, given with its name, or without a role.
+    /// Determines how the certificate is stored: under a role, given with its name, or without a role. Then checks that
+    /// store and signer accept another job, before keys and signatures are computed.
     ///
     /// # Errors
-    /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`.
-    pub(crate) fn of(origin: &'a IssueContext, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
+    /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`; `Busy` when
+    /// store or signer have no capacity.
+    pub(super) fn begin(
+        issuance: Issuance<'_>,
+        role: Option<(&'a str, &Role)>,
+        metadata: Option<&str>,
+    ) -> Result<Self> {
+        let Issuance { view, tools, origin, .. } = issuance;
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
-        let repeatable = origin.repeatable.as_deref();
-        idempotency::require_stored(store, repeatable, "the role sets no_store")?;
-        Ok(Self {
-            role: name,
-            requester: &origin.requester.recorded_as,
-            watch: &origin.requester.watch,
-            store,
-            side_effects: IssueSideEffects::of(origin, metadata, role)?,
-            repeatable,
-        })
+        idempotency::require_stored(store, origin.repeatable.as_deref(), "the role sets no_store")?;
+        let record = Self { role: name, store, side_effects: IssueSideEffects::of(origin, metadata, role)? };
+        record.require_capacity(tools)?;
+        require_signer_capacity(view, issuance.issuer_ref(role), &*tools.signers)?;
+        Ok(record)
     }
-}
 
-impl IssuanceRecord<'_> {
-    /// Checks that the store accepts another record, before keys and signatures are computed.
+    /// Checks that the store accepts another record.
     ///
     /// # Errors
     /// `Busy` when it does not.
-    pub(crate) fn require_capacity(&self, tools: &EngineDeps) -> Result<()> {
+    pub(super) fn require_capacity(&self, tools: &EngineDeps) -> Result<()> {
         if self.store { tools.store.require_capacity() } else { Ok(()) }
     }
 }
@@ -127,35 +151,46 @@ impl CertificateDraft {
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
     pub(crate) async fn release(
         self,
-        view: &MountView,
-        tools: &EngineDeps,
+        Issuance { view, tools, origin, stages }: Issuance<'_>,
         subject_key: &PublicKey,
         record: &IssuanceRecord<'_>,
-        stages: &IssuanceStages,
     ) -> Result<IssuedCertificate> {
+        let IssueContext { requester, repeatable, .. } = origin;
+        let repeatable = repeatable.as_deref();
         tools.compromised.refuse("public key", subject_key)?;
         for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
             let serial = view.new_serial(&*tools.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
-            let der = prepared.sign(&*tools.signers, record.watch).await?.der();
+            let der = prepared.sign(&*tools.signers, &requester.watch).await?.der();
             let started = stages.sign(started);
             let now = tools.clock.now();
             if !record.store && record.side_effects.is_empty() {
                 return Ok(self.into_issued(der, serial, None, now));
             }
-            let row = self.row(view.mount, serial, &der, record, now);
+            let row = CertificateRow {
+                mount: view.mount,
+                serial,
+                issuer: self.signer.issuer.record.id.clone(),
+                role: record.role.map(str::to_owned),
+                common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
+                not_before: self.validity.not_before.unix_timestamp(),
+                not_after: self.validity.not_after.unix_timestamp(),
+                issued_at: now.unix_timestamp(),
+                requester: requester.recorded_as.clone(),
+                der: der.clone(),
+            };
             let (mut unit, lease) = record.side_effects.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
-            let repeatable = record.repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
-            unit.extend(repeatable.map(PkiWrite::RecordedResponse));
+            let response = repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
+            unit.extend(response.map(PkiWrite::RecordedResponse));
             let outcome = tools.store.commit(unit).await?;
             stages.store(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
                 return Ok(self.into_issued(der, serial, lease, now));
             }
-            if let Some(repeatable) = record.repeatable
+            if let Some(repeatable) = repeatable
                 && let Some(earlier) = Box::pin(idempotency::find_recorded_response(repeatable, view, tools)).await?
             {
                 return Ok(earlier);
@@ -195,45 +230,11 @@ impl CertificateDraft {
         lease: Option<CertificateLease>,
         now: Time,
     ) -> IssuedCertificate {
-        let Validity { not_before, not_after, .. } = self.validity;
-        let not_before = not_before.unix_timestamp();
-        let not_after = not_after.unix_timestamp();
+        let Validity { not_before, not_after } = self.validity;
         let policies = || Certificate::parse(&der).map(|certificate| policies_of(&certificate)).unwrap_or_default();
         let warnings = self.signer.policy_warning(policies).into_iter().collect();
-        IssuedCertificate {
-            der,
-            serial,
-            not_before,
-            not_after,
-            renew_after: renewal::renewal_time(&serial, now.unix_timestamp(), not_before, not_after),
-            signer: self.signer,
-            key: None,
-            warnings,
-            issued_at: now.unix_timestamp(),
-            lease,
-            repeated: false,
-        }
-    }
-
-    fn row(
-        &self,
-        mount: MountId,
-        serial: Serial,
-        der: &[u8],
-        record: &IssuanceRecord<'_>,
-        now: Time,
-    ) -> CertificateRow {
-        CertificateRow {
-            mount,
-            serial,
-            issuer: self.signer.issuer.record.id.clone(),
-            role: record.role.map(str::to_owned),
-            common_name: (!self.common_name.is_empty()).then(|| self.common_name.clone()),
-            not_before: self.validity.not_before.unix_timestamp(),
-            not_after: self.validity.not_after.unix_timestamp(),
-            issued_at: now.unix_timestamp(),
-            requester: record.requester.to_owned(),
-            der: der.to_vec(),
-        }
+        let span = not_before.unix_timestamp()..=not_after.unix_timestamp();
+        let issued = IssuedCertificate::new(der, serial, span, self.signer, now.unix_timestamp());
+        IssuedCertificate { warnings, lease, ..issued }
     }
 }

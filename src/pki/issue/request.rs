@@ -38,17 +38,17 @@ pub struct IssueRequester {
 impl IssueRequester {
     /// Identity for the templates of roles.
     pub(crate) fn identity(&self) -> Option<&dyn TemplateValues> {
-        self.identity.as_ref().map(|filler| &*filler.0)
+        self.identity.as_ref().map(|identity| &*identity.0)
     }
 }
 
-/// An identity whose `Debug` output is empty of data.
+/// Values for the templates of roles. `Debug` shows none of them, because they are personal data.
 #[derive(Clone)]
 pub struct TemplateIdentity(pub Arc<dyn TemplateValues>);
 
 impl fmt::Debug for TemplateIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Filler")
+        f.write_str("TemplateIdentity")
     }
 }
 
@@ -69,55 +69,35 @@ pub struct IssueContext {
     pub mount: MountMeter,
 }
 
-impl IssueContext {
-    /// The issuer of the path, else `other`.
-    pub(crate) fn issuer_or<'a>(&'a self, other: &'a str) -> &'a str {
-        self.issuer_ref.as_deref().unwrap_or(other)
-    }
-}
-
-/// A request that a mount's replica handles.
-pub enum CertificateRequest {
-    /// `issue`.
-    Issue(IssueRequest),
-    /// `sign`.
-    Sign(SignRequest),
-    /// `sign-verbatim`.
-    SignVerbatim(VerbatimRequest),
-    /// `sign-intermediate`.
-    SignIntermediate(Box<IntermediateRequest>),
-    /// `sign-self-issued`.
-    SignSelfIssued(SelfIssuedRequest),
-}
-
-/// A leaf under a role, with a generated key.
+/// A leaf under a role.
 #[derive(Clone, Debug, Default)]
-pub struct IssueRequest {
+pub struct LeafRequest {
     /// Name of the role.
     pub role: String,
-    /// Requested names.
-    pub names: RequestedNames,
-    /// Requested validity.
-    pub validity: RequestedValidity,
-    /// Key to generate, if the role permits any.
-    pub key: RequestedKey,
-    /// Metadata to store with the certificate: standard base64.
-    pub metadata: Option<String>,
-}
-
-/// A leaf under a role, for the key of a CSR.
-#[derive(Clone, Debug)]
-pub struct SignRequest {
-    /// Name of the role.
-    pub role: String,
-    /// The CSR; its signature is not yet verified.
-    pub csr: Csr,
+    /// Key to certify.
+    pub key: RequestedSubjectKey,
     /// Requested names, unless the role uses those of the CSR.
     pub names: RequestedNames,
     /// Requested validity.
     pub validity: RequestedValidity,
     /// Metadata to store with the certificate: standard base64.
     pub metadata: Option<String>,
+}
+
+/// The key of a requested leaf.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)]
+pub enum RequestedSubjectKey {
+    /// To be generated; the role permits a choice only if it permits any key.
+    Generated(RequestedKey),
+    /// The key of a CSR, whose signature is not yet verified.
+    Csr(Csr),
+}
+
+impl Default for RequestedSubjectKey {
+    fn default() -> Self {
+        Self::Generated(RequestedKey::default())
+    }
 }
 
 /// A leaf with the content of a CSR.

@@ -4,15 +4,14 @@
 //! Only the issuer name, authorityKeyIdentifier and, if configured, the distribution points change. The certificate is
 //! not recorded, because its serial number was chosen by its creator.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_foreign_key};
 use super::idempotency;
+use super::issuance::Issuance;
 use super::issued::IssuedCertificate;
-use super::request::{IssueContext, SelfIssuedRequest};
-use super::signer::{find_signer, remaining_path_length, require_signer_capacity, usable_key};
-use super::stages::IssuanceStages;
+use super::request::SelfIssuedRequest;
+use super::signer::{remaining_path_length, require_signer_capacity, usable_key};
 use crate::error::{Error, Result};
 use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::check::structure::{CertificateKind, ExpectedIssuer, FieldSources};
@@ -20,7 +19,6 @@ use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::signer::preferred_algorithm;
 use crate::pki::mount::view::MountView;
-use crate::pki::values::renewal;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
 use crate::x509::pieces::Extensions;
@@ -30,20 +28,18 @@ use crate::x509::raw_extension::grants_ocsp_signing;
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub async fn sign(
-    view: Arc<MountView>,
-    tools: EngineDeps,
-    origin: IssueContext,
-    request: SelfIssuedRequest,
-    stages: IssuanceStages,
+pub(super) async fn sign(
+    issuance: Issuance<'_>,
+    request: &SelfIssuedRequest,
+    started: Instant,
 ) -> Result<IssuedCertificate> {
-    let started = Instant::now();
-    require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
+    let Issuance { view, tools, origin, stages } = issuance;
+    require_signer_capacity(view, issuance.issuer_ref(None), &*tools.signers)?;
     idempotency::require_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
     check_self_issued(certificate)?;
     tools.compromised.refuse("certificate", certificate.key())?;
-    let signer = find_signer(&view, origin.issuer_or("default"))?;
+    let signer = issuance.find_signer(None)?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     remaining_path_length(&signer)?;
@@ -55,9 +51,9 @@ pub async fn sign(
             kind.name()
         )));
     }
-    let mut warnings = request.warnings;
+    let mut warnings = request.warnings.clone();
     warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
-    refuse_used_serial(&view, &tools, &signer.issuer, certificate).await?;
+    refuse_used_serial(view, tools, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
     let algorithm = preferred_algorithm(&key.signing, &*tools.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
@@ -73,22 +69,9 @@ pub async fn sign(
         LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
-    let serial = certificate.serial();
-    let not_before = certificate.not_before();
-    let not_after = certificate.not_after();
-    Ok(IssuedCertificate {
-        der: signed.der(),
-        serial,
-        not_before,
-        not_after,
-        renew_after: renewal::renewal_time(&serial, now.unix_timestamp(), not_before, not_after),
-        signer,
-        key: None,
-        warnings,
-        issued_at: now.unix_timestamp(),
-        lease: None,
-        repeated: false,
-    })
+    let issued_at = now.unix_timestamp();
+    let issued = IssuedCertificate::new(signed.der(), certificate.serial(), certificate.span(), signer, issued_at);
+    Ok(IssuedCertificate { warnings, ..issued })
 }
 
 /// Warns about a certificate with the issuer's own name, such as a new key of the CA signed by its old key: the result

@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn attachments_are_base64_within_a_limit_and_as_the_role_has_it() {
+    fn cert_metadata_is_base64_within_the_limit_and_permitted_by_the_role() {
         let role = Role::default();
         let forbids = Role { no_store_metadata: true, ..Role::default() };
         assert_eq!(read("aGk=", Some(&role)).unwrap().as_deref(), Some("aGk="), "kept as given");
         for role in [None, Some(&role), Some(&forbids)] {
-            assert_eq!(read("", role).unwrap(), None, "the empty text is none");
+            assert_eq!(read("", role).unwrap(), None, "an empty text means no metadata");
         }
         let refused = |text: &str, role| read(text, role).unwrap_err().text().to_owned();
         assert_eq!(refused("aGk=", None), "cert_metadata: needs a role");

@@ -12,8 +12,8 @@ use crate::pki::mount::view::MountView;
 use crate::x509::usage::KeyUsage;
 
 /// Looks up the role of a request.
-pub(crate) fn find_role(view: &MountView, name: &str) -> Result<Arc<RoleEntry>> {
-    view.role(name).cloned().ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
+pub(crate) fn find_role<'v>(view: &'v MountView, name: &str) -> Result<&'v RoleEntry> {
+    view.role(name).map(|entry| &**entry).ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 
 /// Looks up the issuer of a request.

@@ -5,24 +5,19 @@
 //! comes from the issuer, and so do URLs if it has any. CA certificates are rejected.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Instant;
 
 use super::csr;
-use super::issued::IssuedCertificate;
+use super::issuance::Issuance;
 use super::not_granted;
-use super::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
-use super::request::{IssueContext, VerbatimRequest};
-use super::signer::{find_role, find_signer, require_signer_capacity, usable_key};
-use super::stages::IssuanceStages;
+use super::release::{CertificateDraft, IssuanceRecord, PreparedCertificate, SubjectKey, SubjectKeyIdSource};
+use super::request::VerbatimRequest;
+use super::signer::{find_role, usable_key};
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{MAX_ALL_NAMES_BYTES, check_text};
 use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity;
-use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::profile::UrlExtensions;
 use crate::pki::mount::role::Role;
-use crate::pki::mount::view::MountView;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, RawExtension};
 use crate::x509::extension::{self, KeyUsage};
@@ -35,36 +30,28 @@ use crate::x509::raw_extension::read_ext_key_usage;
 const DEFAULT_KEY_USAGE: KeyUsage =
     KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_AGREEMENT).union(KeyUsage::KEY_ENCIPHERMENT);
 
-/// Certifies a CSR verbatim.
+/// Checks a CSR to be signed verbatim, and drafts its certificate.
 ///
 /// # Errors
-/// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
-pub async fn sign(
-    view: Arc<MountView>,
-    tools: EngineDeps,
-    origin: IssueContext,
-    request: VerbatimRequest,
-    stages: IssuanceStages,
-) -> Result<IssuedCertificate> {
-    let started = Instant::now();
-    let (role, may_answer) = match &request.role {
+/// `Invalid` naming field and rule; `Busy` without capacity.
+pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r VerbatimRequest) -> Result<PreparedCertificate<'r>> {
+    let Issuance { view, tools, origin, .. } = issuance;
+    let (role, may_sign_ocsp) = match &request.role {
         None => (Role::default(), false),
         Some(name) => {
-            let role = &find_role(&view, name)?.role;
+            let role = &find_role(view, name)?.role;
             (role.for_verbatim(), role.grants_ocsp_signing())
         }
     };
     let named = request.role.as_deref().map(|name| (name, &role));
-    let record = IssuanceRecord::of(&origin, named, request.metadata.as_deref())?;
-    record.require_capacity(&tools)?;
-    require_signer_capacity(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
+    let record = IssuanceRecord::begin(issuance, named, request.metadata.as_deref())?;
     let csr = &request.csr;
     csr::verify(csr)?;
     refuse_ca(csr)?;
-    if !may_answer {
-        refuse_responder(&request)?;
+    if !may_sign_ocsp {
+        refuse_responder(request)?;
     }
-    let signer = find_signer(&view, origin.issuer_or(&role.issuer_ref))?;
+    let signer = issuance.find_signer(Some(&role))?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let issuer = &signer.issuer;
@@ -76,7 +63,6 @@ pub async fn sign(
     let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
     warnings.extend(subject_bounds::reject_if_strict(role.strict_subject, broken)?);
     let copies = copied_extensions(csr, &pieces.locations, subject.is_empty(), &mut warnings);
-    let locations = &pieces.locations;
     let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
@@ -84,28 +70,20 @@ pub async fn sign(
         common_name: subject.common_name(),
         subject,
         validity,
-        head: leading_extensions(&request, &role)?,
+        head: leading_extensions(request, &role)?,
         key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() {
             SubjectKeyIdSource::Copied
         } else {
             SubjectKeyIdSource::Derived
         },
-        tail: Extensions::joined(&[
-            &pieces.authority_key_id,
-            &locations.authority_info,
-            &locations.distribution_points,
-            &locations.freshest_crl,
-            &copies,
-        ]),
+        tail: pieces.tail([&Extensions::default(), &Extensions::default()], &copies),
         sources: sources(csr),
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
-    warnings.extend(overridden_usage_warnings(&request));
+    warnings.extend(overridden_usage_warnings(request));
     warnings.extend(time_stamping_warning(&draft).map(str::to_owned));
-    stages.rules(started);
-    let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
-    Ok(issued.with_warnings(warnings))
+    Ok(PreparedCertificate { draft, record, subject_key: SubjectKey::OfCsr(csr), warnings })
 }
 
 /// Warns about usages of the request that the CSR's extensions override.

@@ -51,7 +51,7 @@ fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer
     found.into_iter().map(|p| p.record.id.clone()).collect()
 }
 
-/// Adds a new issuer to the result of `compute_parents`. Only pairs with the new issuer are checked.
+/// Adds a new issuer to computed parents. Only pairs with the new issuer are checked.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     let nothing = Parents::new();
     parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &nothing));
@@ -66,13 +66,13 @@ pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     }
 }
 
-/// Removes an issuer from `compute_parents`.
+/// Removes an issuer from computed parents.
 pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.remove(id);
     parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
-/// Returns the signature results of an issuer that is in `compute_parents`.
+/// Returns the signature results of an issuer, from computed parents.
 pub fn signature_results(one: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
     let id = &one.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));

@@ -89,8 +89,8 @@ pub(crate) fn is_absolute_url(text: &str) -> bool {
 /// Like [`is_absolute_url`], for URLs that are fetched: a directory URL (`ldap:///…`) may omit the host and leave it to
 /// the relying party (RFC 5280 4.2.1.13, RFC 4516 2).
 pub(crate) fn is_location(text: &str) -> bool {
-    let is_place = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
-    profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(is_place)
+    let has_location = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
+    profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(has_location)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::keys::local::PrivateKey;
 use crate::keys::signing::{ManagedKey, SigningKey};
 use crate::pki::constraints::Constraints;
 use crate::pki::store::RevocationReason;
-use crate::pki::values::hex;
+use crate::pki::values::{Keyword, hex};
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
 use crate::x509::name::CanonicalName;
@@ -38,31 +38,17 @@ pub enum LeafNotAfterBehavior {
     AlwaysEnforceErr,
 }
 
+impl Keyword for LeafNotAfterBehavior {
+    const FIELD: &'static str = "leaf_not_after_behavior";
+    const KEYWORDS: &'static [(Self, &'static str)] = &[
+        (Self::Err, "err"),
+        (Self::Truncate, "truncate"),
+        (Self::Permit, "permit"),
+        (Self::AlwaysEnforceErr, "always_enforce_err"),
+    ];
+}
+
 impl LeafNotAfterBehavior {
-    /// Parses the setting.
-    ///
-    /// # Errors
-    /// `Invalid` for an unknown value.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
-            "err" => Ok(Self::Err),
-            "truncate" => Ok(Self::Truncate),
-            "permit" => Ok(Self::Permit),
-            "always_enforce_err" => Ok(Self::AlwaysEnforceErr),
-            _ => Err(Error::invalid("leaf_not_after_behavior: must be err, truncate, permit or always_enforce_err")),
-        }
-    }
-
-    /// The setting as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Err => "err",
-            Self::Truncate => "truncate",
-            Self::Permit => "permit",
-            Self::AlwaysEnforceErr => "always_enforce_err",
-        }
-    }
-
     /// The effective setting on endpoints that truncate by default (`sign-verbatim`, `sign-intermediate`). `enforced`
     /// is their `enforce_leaf_not_after_behavior` flag.
     pub fn truncating_unless(self, enforced: bool) -> Self {
@@ -285,14 +271,14 @@ pub struct KeyRecord {
     #[serde(default)]
     pub kind: KeyLocation,
     /// Local keys: the private key as PKCS#8 DER in base64; zeroized on drop.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_empty_secret")]
     pub pkcs8: Zeroizing<String>,
     /// Managed keys: reference to the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<StoredManagedKeyRef>,
 }
 
-fn is_none(text: &Zeroizing<String>) -> bool {
+fn is_empty_secret(text: &Zeroizing<String>) -> bool {
     text.is_empty()
 }
 
@@ -397,7 +383,7 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     }
     if !is_name(name) || name.len() > MAX_NAME_LEN {
         return Err(Error::invalid(format!(
-            "{what}: name contains characters outside the allowed set: letters, digits and '_', inside also '-' and '.', at most 128"
+            "{what}: name contains characters outside the allowed set: letters, digits, '_' and, not at the ends, '-' and '.'; at most 128"
         )));
     }
     Ok(())

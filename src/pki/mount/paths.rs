@@ -30,13 +30,13 @@ pub struct CertificationPath {
     /// Period in which all certificates above the issuer are valid, epoch seconds.
     span: RangeInclusive<i64>,
     /// Reason why every verifier rejects the path, naming the certificate at fault.
-    pub refused: Option<String>,
+    pub rejection: Option<String>,
     /// Maximum number of CAs below the issuer; `None` is unlimited.
     path_length: Option<u32>,
     /// The certificate policies that the path requires of a certificate below the issuer.
     pub(crate) policy: Option<RequiredPolicies>,
     /// The chain as rendered for clients.
-    pub worded: DerivedValues,
+    pub rendered_chain: DerivedValues,
 }
 
 impl CertificationPath {
@@ -47,10 +47,10 @@ impl CertificationPath {
         Self {
             served: served_chain(&issuers, all),
             span: start..=end,
-            refused: rejection_reason(&issuers),
+            rejection: rejection_reason(&issuers),
             path_length: max_path_length(&issuers),
             policy: RequiredPolicies::of(&issuers),
-            worded: DerivedValues::default(),
+            rendered_chain: DerivedValues::default(),
             issuers,
         }
     }
@@ -62,7 +62,7 @@ impl CertificationPath {
     fn constraints(&self) -> ChainConstraints {
         let link = |issuer: &Arc<Issuer>| {
             let constraints = issuer.constraints.as_ref().ok()?.as_ref()?;
-            Some(ConstrainedChainLink { constraints: Arc::clone(constraints), of: describe_issuer(issuer) })
+            Some(ConstrainedChainLink { constraints: Arc::clone(constraints), description: describe_issuer(issuer) })
         };
         ChainConstraints { span: self.span.clone(), links: self.issuers.iter().filter_map(link).collect() }
     }
@@ -79,7 +79,7 @@ impl CertificationPaths {
         search.extend(&mut vec![Arc::clone(issuer)]);
         let mut paths: Vec<CertificationPath> =
             search.found.into_iter().map(|path| CertificationPath::new(path, issuers)).collect();
-        let rank = |path: &CertificationPath| (path.refused.is_some(), !path.is_complete(), path.issuers.len());
+        let rank = |path: &CertificationPath| (path.rejection.is_some(), !path.is_complete(), path.issuers.len());
         // A stable sort keeps the order of the search.
         paths.sort_by_key(|path| (rank(path), Reverse(*path.span.end())));
         Self(paths)
@@ -102,12 +102,12 @@ impl CertificationPaths {
 
     /// Returns why no path verifies; `None` if some path does.
     pub fn refusal(&self) -> Option<&str> {
-        if self.accepted().next().is_some() { None } else { self.0.first()?.refused.as_deref() }
+        if self.accepted().next().is_some() { None } else { self.0.first()?.rejection.as_deref() }
     }
 
     /// The paths that are not rejected.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = &CertificationPath> {
-        self.0.iter().filter(|path| path.refused.is_none())
+        self.0.iter().filter(|path| path.rejection.is_none())
     }
 
     /// Maximum number of CAs below the issuer, valid on every path that is not rejected: a verifier may build any of

@@ -135,6 +135,14 @@ impl EncodedIssuerParts {
             locations: UrlExtensions::new(urls),
         }
     }
+
+    /// The extensions after subjectKeyIdentifier: the issuer's, with `own` before its CRL URLs and `last` at the end.
+    pub(crate) fn tail(&self, own: [&Extensions; 2], last: &Extensions) -> Extensions {
+        let UrlExtensions { authority_info, distribution_points, freshest_crl } = &self.locations;
+        let [first, second] = own;
+        let authority_key_id = &self.authority_key_id;
+        Extensions::joined(&[authority_key_id, authority_info, first, second, distribution_points, freshest_crl, last])
+    }
 }
 
 /// Returns the issuer's key identifier: the SKI of its certificate, else method 1 (RFC 5280 4.2.1.2) over its key.

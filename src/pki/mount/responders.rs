@@ -23,7 +23,7 @@ pub struct Responder {
     /// Their authority ids in stored documents.
     authorities: HashSet<String>,
     /// Any of the issuers: all have the same key and matching names.
-    one: Arc<Issuer>,
+    representative: Arc<Issuer>,
     /// Encodings of the name. `hashes` has the hashes for each encoding, in the same order.
     names: Vec<Name>,
     hashes: Vec<Arc<IssuerHashes>>,
@@ -53,7 +53,7 @@ impl Responder {
         Self {
             issuers: HashSet::new(),
             authorities: HashSet::new(),
-            one: Arc::clone(issuer),
+            representative: Arc::clone(issuer),
             names: Vec::new(),
             hashes: Vec::new(),
             signing: None,
@@ -69,7 +69,7 @@ impl Responder {
     /// The subject in the encoding that the client knows, taken from the first CertID that matches; else any encoding.
     pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
         let known = requested.find_map(|id| self.encoding(id));
-        known.map_or_else(|| self.one.certificate.subject(), |at| &self.names[at])
+        known.map_or_else(|| self.representative.certificate.subject(), |at| &self.names[at])
     }
 
     /// `true` if `id` is an authority id of its issuers.
@@ -100,7 +100,7 @@ impl Responder {
 
     /// `true` if its key signed the certificate under its name.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
-        let own = &self.one.certificate;
+        let own = &self.representative.certificate;
         certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())
     }
 }
@@ -154,7 +154,7 @@ impl Responders {
         if responder.names.contains(name) {
             return;
         }
-        let hashes = hashes(&responder.one);
+        let hashes = hashes(&responder.representative);
         for hash in IdHash::ALL {
             self.by_hashes.entry(hashes.of(hash).to_vec()).or_insert(index);
         }
@@ -163,7 +163,7 @@ impl Responders {
     }
 
     /// The responder that a CertID identifies.
-    pub(crate) fn meant(&self, id: &CertId<'_>) -> Option<&Responder> {
+    pub(crate) fn find(&self, id: &CertId<'_>) -> Option<&Responder> {
         Some(&self.all[*self.by_hashes.get(&id.issuer())?])
     }
 

@@ -195,8 +195,8 @@ fn stored_settings_of_older_versions_are_read() {
             page_size: -1,
             ..TidyConfig::default()
         },
-        interval: 3_600,
-        maintain_counts: true,
+        interval_duration: 3_600,
+        maintain_stored_certificate_counts: true,
         ..AutoTidyConfig::default()
     };
     assert_eq!(read::<AutoTidyConfig>(AUTO_TIDY), tidy);
@@ -211,7 +211,7 @@ fn stored_settings_of_older_versions_are_read() {
     let cluster = Cluster { path: ClusterUrl::new("path", "https://a.test/v1/pki").unwrap(), ..Cluster::default() };
     assert_eq!(read::<Cluster>(CLUSTER_JSON), cluster);
     let policy = external_policy::ExternalPolicyConfig {
-        url: "https://e.test/x".to_owned(),
+        external_service_url: "https://e.test/x".to_owned(),
         timeout: 3,
         entity_jmespath: "a.b".to_owned(),
         group_jmespath: "@".to_owned(),

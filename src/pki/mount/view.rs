@@ -470,46 +470,46 @@ impl MountView {
 
     // --- Settings ---
 
+    /// Stores a settings document.
+    fn set_config<T: Serialize>(
+        &mut self,
+        name: &str,
+        setting: fn(&mut Self) -> &mut StoredSetting<T>,
+        value: T,
+    ) -> PkiWrite {
+        let version = setting(self).version;
+        let write = self.document(kind::CONFIG, name, version, Some(&value));
+        *setting(self) = StoredSetting { value, version: version + 1 };
+        write
+    }
+
     /// Stores `config/issuers`.
     pub fn set_issuers_config(&mut self, value: IssuersConfig) -> PkiWrite {
-        let version = self.issuers_config.version;
-        let write = self.document(kind::CONFIG, "issuers", version, Some(&value));
-        self.issuers_config = StoredSetting { value, version: version + 1 };
-        write
+        self.set_config("issuers", |view| &mut view.issuers_config, value)
     }
 
     /// Stores `config/keys`.
     pub fn set_keys_config(&mut self, value: KeysConfig) -> PkiWrite {
-        let version = self.keys_config.version;
-        let write = self.document(kind::CONFIG, "keys", version, Some(&value));
-        self.keys_config = StoredSetting { value, version: version + 1 };
-        write
+        self.set_config("keys", |view| &mut view.keys_config, value)
     }
 
     /// Stores `config/urls`.
     pub fn set_urls(&mut self, value: Urls) -> PkiWrite {
-        let version = self.urls.version;
-        let write = self.document(kind::CONFIG, "urls", version, Some(&value));
-        self.urls = StoredSetting { value, version: version + 1 };
+        let write = self.set_config("urls", |view| &mut view.urls, value);
         self.recompute();
         write
     }
 
     /// Stores `config/cluster`.
     pub fn set_cluster(&mut self, value: Cluster) -> PkiWrite {
-        let version = self.cluster.version;
-        let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
-        self.cluster = StoredSetting { value, version: version + 1 };
+        let write = self.set_config("cluster", |view| &mut view.cluster, value);
         self.recompute();
         write
     }
 
     /// Stores `config/crl`.
     pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
-        let version = self.crl_config.version;
-        let write = self.document(kind::CONFIG, "crl", version, Some(&value));
-        self.crl_config = StoredSetting { value, version: version + 1 };
-        write
+        self.set_config("crl", |view| &mut view.crl_config, value)
     }
 
     /// The URLs of an issuer, or else of the mount, with placeholders replaced.
@@ -532,23 +532,16 @@ impl MountView {
     /// # Errors
     /// `Invalid` when no client can be created from the settings.
     pub fn set_external_policy(&mut self, value: external_policy::ExternalPolicyConfig) -> Result<PkiWrite> {
-        let StoredSetting { value: old, version } = &self.external_policy;
-        let version = *version;
-        if !value.has_same_connection(old) {
+        if !value.has_same_connection(&self.external_policy.value) {
             let engine = value.enabled.then(|| value.engine()).transpose()?;
             self.policy_engine = engine.map(Arc::new).map(Ok);
         }
-        let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
-        self.external_policy = StoredSetting { value, version: version + 1 };
-        Ok(write)
+        Ok(self.set_config("external-policy", |view| &mut view.external_policy, value))
     }
 
     /// Stores `config/auto-tidy`.
     pub fn set_auto_tidy(&mut self, value: AutoTidyConfig) -> PkiWrite {
-        let version = self.auto_tidy.version;
-        let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
-        self.auto_tidy = StoredSetting { value, version: version + 1 };
-        write
+        self.set_config("auto-tidy", |view| &mut view.auto_tidy, value)
     }
 
     /// Takes over the policy engine's client of another view if the connection settings are the same.

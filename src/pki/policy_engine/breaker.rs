@@ -61,7 +61,7 @@ impl CircuitBreaker {
     }
 
     /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
-    fn ended(&self, probe: bool, answered: bool, now: Time) {
+    fn record(&self, probe: bool, answered: bool, now: Time) {
         let mut state = self.state();
         *state = match (*state, answered) {
             (BreakerState::Probing { .. }, true) if probe => {
@@ -117,7 +117,7 @@ impl BreakerTicket<'_> {
     /// Records the outcome; `answered` is `true` if the engine works.
     pub(super) fn record(mut self, answered: bool, now: Time) {
         self.recorded = true;
-        self.breaker.ended(self.probe, answered, now);
+        self.breaker.record(self.probe, answered, now);
     }
 }
 

@@ -6,24 +6,21 @@
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme};
-use zeroize::Zeroizing;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, InconsistentKeys, RootCertStore};
 
 use crate::error::{Error, Result};
 use crate::secret::Secret;
+use crate::tls::{self, PresentedCertificate, ServerTrust, parse_blocks, parse_certificates};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
 /// Member with the client's certificate chain and private key, which is secret.
 pub(crate) const CLIENT_BUNDLE_FIELD: &str = "service_client_cert_bundle";
-
-/// Maximum length of a PEM member in bytes.
-const MAX_PEM_BYTES: usize = 256 * 1024;
 
 /// Parsed contents of the PEM members.
 pub(crate) struct EngineTlsMaterial {
@@ -39,12 +36,11 @@ impl EngineTlsMaterial {
     /// # Errors
     /// `Invalid` naming the member and the rule, never quoting the text.
     pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         Ok(Self {
             roots: parse_roots(trusted_ca)?,
             pinned: parse_pinned(trusted_leaves)?,
             client: parse_client(client_bundle)?,
-            provider,
+            provider: tls::provider(),
         })
     }
 
@@ -54,49 +50,21 @@ impl EngineTlsMaterial {
     /// `Invalid` when nothing is trusted; `Internal` when the crypto provider lacks support.
     pub(crate) fn client_config(self) -> Result<ClientConfig> {
         let trust = EngineTlsTrust::new(self.roots, self.pinned, &self.provider)?;
-        let builder = ClientConfig::builder_with_provider(self.provider)
-            .with_safe_default_protocol_versions()
-            .map_err(Error::internal)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(trust));
-        Ok(match self.client {
-            Some(client) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(client))),
-            None => builder.with_no_client_auth(),
-        })
+        tls::client_config(self.provider, trust, self.client)
     }
-}
-
-fn parse_blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
-    if text.len() > MAX_PEM_BYTES {
-        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM_BYTES} bytes")));
-    }
-    let blocks = pem::parse_blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
-    Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
-}
-
-fn parse_certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
-    let only = |(label, der): (String, Zeroizing<Vec<u8>>)| {
-        if label == "CERTIFICATE" {
-            return Ok(der.to_vec());
-        }
-        Err(Error::invalid(format!("{field}: must contain only PEM blocks of type CERTIFICATE")))
-    };
-    parse_blocks(field, text)?.into_iter().map(only).collect()
 }
 
 fn parse_roots(text: &str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for der in parse_certificates("trusted_ca", text)? {
-        roots
-            .add(CertificateDer::from(der))
-            .map_err(|_| Error::invalid("trusted_ca: a certificate cannot be used as an authority"))?;
+        roots.add(der).map_err(|_| Error::invalid("trusted_ca: a certificate cannot be used as an authority"))?;
     }
     Ok(roots)
 }
 
 fn parse_pinned(text: &str) -> Result<Vec<PinnedCertificate>> {
     const FIELD: &str = "trusted_leaf_certificate_bundle";
-    let read = |der: Vec<u8>| {
+    let read = |der: CertificateDer<'static>| {
         let certificate =
             Certificate::parse_untrusted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
         Ok(PinnedCertificate { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
@@ -147,7 +115,7 @@ pub(crate) fn certificates_only(bundle: &Secret) -> String {
 
 #[derive(Debug)]
 struct PinnedCertificate {
-    der: Vec<u8>,
+    der: CertificateDer<'static>,
     not_before: i64,
     not_after: i64,
 }
@@ -156,7 +124,6 @@ struct PinnedCertificate {
 struct EngineTlsTrust {
     chain: Option<Arc<WebPkiServerVerifier>>,
     pinned: Vec<PinnedCertificate>,
-    provider: Arc<CryptoProvider>,
 }
 
 impl EngineTlsTrust {
@@ -170,67 +137,35 @@ impl EngineTlsTrust {
         if chain.is_none() && pinned.is_empty() {
             return Err(Error::invalid("trusted_ca: set trusted_ca or trusted_leaf_certificate_bundle"));
         }
-        Ok(Self { chain, pinned, provider: Arc::clone(provider) })
+        Ok(Self { chain, pinned })
     }
 
-    fn is_pinned(&self, shown: &[u8], now: UnixTime) -> Result<(), CertificateError> {
-        let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == shown) else {
+    fn is_pinned(&self, shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+        let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *shown) else {
             return Err(CertificateError::ApplicationVerificationFailure);
         };
-        match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
-            now if now < pinned.not_before => Err(CertificateError::NotValidYet),
-            now if now > pinned.not_after => Err(CertificateError::Expired),
-            _ => Ok(()),
-        }
+        tls::check_period(pinned.not_before, pinned.not_after, now)
     }
 }
 
-impl ServerCertVerifier for EngineTlsTrust {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+impl ServerTrust for EngineTlsTrust {
+    fn verify(&self, presented: &PresentedCertificate<'_>) -> Result<(), rustls::Error> {
+        let PresentedCertificate { leaf, intermediates, name, ocsp, now } = *presented;
         if !self.pinned.is_empty() {
-            self.is_pinned(shown, now)?;
+            self.is_pinned(leaf, now)?;
         }
         match &self.chain {
-            Some(chain) => chain.verify_server_cert(shown, intermediates, name, ocsp, now),
+            Some(chain) => chain.verify_server_cert(leaf, intermediates, name, ocsp, now).map(drop),
             // `EngineTlsTrust::new` ensures that certificates are pinned in this case.
-            None => Ok(ServerCertVerified::assertion()),
+            None => Ok(()),
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::x509::testing;
+    use crate::keys::testing;
 
     #[derive(Default)]
     struct Members {
@@ -291,19 +226,19 @@ mod tests {
         let broken = pem::encode("CERTIFICATE", b"hunter2");
         assert!(refusal(ca(&broken)).starts_with("trusted_ca: a certificate cannot be used"));
         assert!(refusal(leaf(&broken)).starts_with("trusted_leaf_certificate_bundle: certificate"));
-        assert!(refusal(ca(&"x".repeat(MAX_PEM_BYTES + 1))).contains("262144 bytes"));
+        assert!(refusal(ca(&"x".repeat(256 * 1024 + 1))).contains("262144 bytes"));
     }
 
     #[test]
     fn pinned_certificate_is_trusted_while_valid() {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let pinned = vec![PinnedCertificate { der: vec![1], not_before: 10, not_after: 20 }];
+        let provider = tls::provider();
+        let pinned = vec![PinnedCertificate { der: vec![1_u8].into(), not_before: 10, not_after: 20 }];
         let trust = EngineTlsTrust::new(RootCertStore::empty(), pinned, &provider).unwrap();
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        assert_eq!(trust.is_pinned(&[1], at(10)), Ok(()));
-        assert_eq!(trust.is_pinned(&[1], at(20)), Ok(()));
-        assert_eq!(trust.is_pinned(&[1], at(9)), Err(CertificateError::NotValidYet));
-        assert_eq!(trust.is_pinned(&[1], at(21)), Err(CertificateError::Expired));
-        assert_eq!(trust.is_pinned(&[2], at(15)), Err(CertificateError::ApplicationVerificationFailure));
+        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(10)), Ok(()));
+        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(20)), Ok(()));
+        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(9)), Err(CertificateError::NotValidYet));
+        assert_eq!(trust.is_pinned(&vec![1_u8].into(), at(21)), Err(CertificateError::Expired));
+        assert_eq!(trust.is_pinned(&vec![2_u8].into(), at(15)), Err(CertificateError::ApplicationVerificationFailure));
     }
 }

@@ -83,10 +83,9 @@ impl CallerSuppliedCrlSigner {
         let Self { signer, signers, now } = self;
         let work = |outside: SignatureWaiter| async move {
             let entries = CrlEntries::default().with(entries);
-            let frame = terms.from(now, &entries);
-            let draft = CrlDraft::new(&signer, &entries, frame, &extensions.joined())?;
-            let signature = draft.sign(&signer, &*signers, &outside).await?;
-            Ok(draft.finish(&signature).pieces().flatten().collect())
+            let draft = CrlDraft::new(&signer, &entries, terms.header(now, &entries), &extensions.joined())?;
+            let signed = draft.sign(&signer, &*signers, &outside).await?;
+            Ok(signed.finish().pieces().flatten().collect())
         };
         blocking::run(None, work).await?
     }
@@ -123,7 +122,7 @@ impl CallerSuppliedCrlTerms {
         Ok(Self { lifetime, ..self })
     }
 
-    fn from(self, now: i64, entries: &CrlEntries) -> CrlHeader {
+    fn header(self, now: i64, entries: &CrlEntries) -> CrlHeader {
         let Self { number, base, lifetime } = self;
         // Entries may be dated in the future, but the CRL is valid from now.
         let latest = entries.latest_revocation().map(|latest| latest.min(now));

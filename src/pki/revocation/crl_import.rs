@@ -26,6 +26,7 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::{KnownSerial, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, is_compromise};
 use crate::x509::foreign_crl::{CERTIFICATE_HOLD, ForeignCrl, ForeignCrlEntry};
 use crate::x509::serial::Serial;
+use crate::x509::time::MAX_EPOCH;
 
 const ENTRIES_PER_PAGE: usize = 500;
 /// Maximum number of attempts when the write queue is full.
@@ -35,7 +36,7 @@ const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
 pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
 /// notAfter of certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so entries remain.
-const UNKNOWN_NOT_AFTER: i64 = 253_402_300_799;
+const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH;
 
 /// Result of an import.
 pub struct ImportedCrl {
@@ -59,11 +60,11 @@ pub struct ImportedCrl {
 /// `Invalid` naming `crl` and the rule, with nothing stored; `Busy` while another CRL is imported; `Unavailable` from
 /// storage, with earlier units stored.
 pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedCrl> {
-    let turn = lock_crl_import(authority)?;
+    let import_lock = lock_crl_import(authority)?;
     let authority = Arc::clone(authority);
     // A task of its own, so that a client disconnect does not leave a partial import.
     let work = async move {
-        let _turn = turn;
+        let _import_lock = import_lock;
         let view = authority.view();
         let import = CrlImport::of(authority, view, list).await?;
         let checked = import.check().await?;
@@ -78,7 +79,7 @@ pub struct AccompanyingCrls {
     lists: Vec<(CrlImport, CheckedCrlEntries)>,
     /// First issuer of the CRL that contains the serial number.
     serials: HashMap<Serial, String>,
-    _turn: OwnedMutexGuard<()>,
+    _import_lock: OwnedMutexGuard<()>,
 }
 
 impl AccompanyingCrls {
@@ -87,8 +88,13 @@ impl AccompanyingCrls {
     /// # Errors
     /// `Busy` while another CRL is imported.
     pub fn begin(authority: &Arc<Authority>) -> Result<Self> {
-        let turn = lock_crl_import(authority)?;
-        Ok(Self { authority: Arc::clone(authority), lists: Vec::new(), serials: HashMap::new(), _turn: turn })
+        let import_lock = lock_crl_import(authority)?;
+        Ok(Self {
+            authority: Arc::clone(authority),
+            lists: Vec::new(),
+            serials: HashMap::new(),
+            _import_lock: import_lock,
+        })
     }
 
     /// Checks and adds a CRL of an issuer in `view`, the state of the mount after the import.
@@ -133,14 +139,9 @@ fn add_serials(
     issuer: &str,
 ) -> (HashMap<Serial, String>, Result<()>) {
     let mut serials = Vec::new();
-    let mut at = 0;
-    loop {
-        match list.page(at, ENTRIES_PER_PAGE) {
-            Ok((page, _)) if page.is_empty() => break,
-            Ok((page, next)) => {
-                serials.extend(page.iter().map(|entry| entry.serial));
-                at = next;
-            }
+    for page in list.pages(ENTRIES_PER_PAGE) {
+        match page {
+            Ok(page) => serials.extend(page.iter().map(|entry| entry.serial)),
             Err(error) => return (known, Err(error)),
         }
     }
@@ -200,13 +201,9 @@ impl CrlImport {
             }
             let mut entries = 0;
             let mut held_entries = 0;
-            let mut at = 0;
-            loop {
-                let (page, next) = list.page(at, ENTRIES_PER_PAGE)?;
-                if page.is_empty() {
-                    break;
-                }
-                (entries, at) = (entries + page.len(), next);
+            for page in list.pages(ENTRIES_PER_PAGE) {
+                let page = page?;
+                entries += page.len();
                 held_entries += page.iter().filter(|entry| entry.reason == Some(CERTIFICATE_HOLD)).count();
             }
             Ok((view, list, issuers, entries, held_entries))
@@ -221,24 +218,19 @@ impl CrlImport {
         };
         let certified = view.signers().filter(is_certified);
         let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
-        let of_it =
+        let is_root_of_list =
             |signer: &&Arc<IssuerSigner>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
-        let roots = view.signers().filter(of_it).map(|signer| signer.issuer.certificate.serial()).collect();
+        let roots = view.signers().filter(is_root_of_list).map(|signer| signer.issuer.certificate.serial()).collect();
         Ok(Self { list: Arc::new(list), issuers, same, certified, entries, held_entries, roots, authority })
     }
 
     /// Checks every entry against the mount. Stores nothing.
     async fn check(&self) -> Result<CheckedCrlEntries> {
         let mut checked = CheckedCrlEntries::default();
-        let mut at = 0;
         let store = &self.authority.tools().store;
         let mount = self.authority.mount();
-        loop {
-            let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
-            if page.is_empty() {
-                break;
-            }
-            at = next;
+        for page in self.list.pages(ENTRIES_PER_PAGE) {
+            let page = page?;
             let known = store.known(mount, page.iter().map(|entry| entry.serial).collect()).await?;
             for (entry, known) in page.into_iter().zip(known) {
                 self.require_own_serial(entry.serial, &known)?;
@@ -347,13 +339,8 @@ impl CrlImport {
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let mut imported = 0;
         let mut full = None;
-        let mut at = 0;
-        loop {
-            let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
-            if page.is_empty() {
-                return Ok((imported, full));
-            }
-            at = next;
+        for page in self.list.pages(ENTRIES_PER_PAGE) {
+            let page = page?;
             let keys = self.compromised_keys(&page, ends).await?;
             let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
             let commit = |listing: Vec<PkiWrite>| {
@@ -370,6 +357,7 @@ impl CrlImport {
                 imported += usize::from(fresh);
             }
         }
+        Ok((imported, full))
     }
 
     /// Returns the keys of stored certificates that the CRL revokes because of a key compromise.

@@ -154,7 +154,7 @@ fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
 /// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
 fn find_responder<'a>(view: &'a MountView, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a ResponderKey)> {
     let responders = view.responders();
-    let meant = ids.iter().find_map(|id| responders.meant(id));
+    let meant = ids.iter().find_map(|id| responders.find(id));
     let responder = meant.or_else(|| responders.of(view.signer("default")?))?;
     Some((responder, responder.signing.as_ref()?))
 }

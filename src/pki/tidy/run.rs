@@ -67,7 +67,7 @@ impl TidyRun {
     pub(super) async fn carry_out(mut self) {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
-        let done = catch_panic(self.all()).await;
+        let done = catch_panic(self.run_tasks()).await;
         // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
         let done = done.and(catch_panic(self.publish()).await);
         let now = self.authority.tools().clock.now();
@@ -118,7 +118,7 @@ impl TidyRun {
         telemetry::mount_path(self.authority.mount().0)
     }
 
-    async fn all(&mut self) -> TidyStepResult<()> {
+    async fn run_tasks(&mut self) -> TidyStepResult<()> {
         let config = self.report.config.clone();
         let has = |task| config.tasks.contains(&task);
         let before = self.ended_before(config.safety_buffer);
@@ -140,7 +140,7 @@ impl TidyRun {
             self.associations().await?;
         }
         if has(TidyTask::Metadata) {
-            self.set_step("removing what is attached to expired certificates");
+            self.set_step("removing metadata of expired certificates");
             self.repeat(|_| Removal::Metadata { before }).await?;
         }
         if has(TidyTask::Issuers) {
@@ -167,7 +167,7 @@ impl TidyRun {
     async fn revocations(&mut self, before: i64) -> TidyStepResult<()> {
         let store = Arc::clone(&self.authority.tools().store);
         let mount = self.authority.mount();
-        let made = match store.unlisted(mount, before, self.authority.listed()).await? {
+        let crl_built = match store.unlisted(mount, before, self.authority.listed()).await? {
             true => {
                 self.step(Vec::new).await?;
                 self.authority.list_revocations().await
@@ -181,7 +181,7 @@ impl TidyRun {
         self.revocations_changed |= matches!(removed, Err(TidyEarlyEnd::Failed(_)));
         removed?;
         // If the CRLs could not be built, only revocations on earlier CRLs were removed; a later run removes the rest.
-        made.map_err(TidyEarlyEnd::from)
+        crl_built.map_err(TidyEarlyEnd::from)
     }
 
     fn set_step(&mut self, what: &str) {
@@ -376,16 +376,17 @@ impl TidyRun {
     /// Removes issuers that ended before `before`, with the CRL entries of revoked ones; not the default issuer.
     async fn issuers(&mut self, before: i64) -> TidyStepResult<()> {
         self.step(Vec::new).await?;
-        let goes = move |view: &MountView, issuer: &Issuer, listed: i64| {
+        let is_removable = move |view: &MountView, issuer: &Issuer, listed: i64| {
             let record = &issuer.record;
             let end = issuer.certificate.not_after();
-            let kept = record.revoked_at.is_some() && end >= listed;
-            end < before && !kept && !view.is_default_issuer(&record.id)
+            let is_unlisted = record.revoked_at.is_some() && end >= listed;
+            end < before && !is_unlisted && !view.is_default_issuer(&record.id)
         };
         let view = self.authority.view();
         let listed = self.authority.listed().before;
-        let unlisted = view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed));
-        let made = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
+        let unlisted =
+            view.signers().any(|s| is_removable(&view, &s.issuer, i64::MAX) && !is_removable(&view, &s.issuer, listed));
+        let crl_built = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
         let now = self.authority.tools().clock.now().unix_timestamp();
         let listed = self.authority.listed().before;
         let plan = move |view: &MountView| {
@@ -393,7 +394,7 @@ impl TidyRun {
             let mut ended = Vec::new();
             for signer in view.signers() {
                 let record = &signer.issuer.record;
-                if goes(view, &signer.issuer, listed) {
+                if is_removable(view, &signer.issuer, listed) {
                     let pem = certificate_pem(&signer.issuer);
                     tracing::info!(issuer = %record.id, name = %record.name, %pem, "an expired issuer is removed");
                     ended.push(record.id.clone());
@@ -403,11 +404,11 @@ impl TidyRun {
             // CRLs are rebuilt once, at the end of the run.
             Ok((PlannedChange { view: next, writes, crls: false }, ended.len() as u64))
         };
-        let gone: u64 = self.authority.change(plan).await?;
-        self.report.counts.issuers += gone;
-        self.revocations_changed |= gone > 0;
-        count_tidied("issuer", gone);
-        made.map_err(TidyEarlyEnd::from)
+        let removed: u64 = self.authority.change(plan).await?;
+        self.report.counts.issuers += removed;
+        self.revocations_changed |= removed > 0;
+        count_tidied("issuer", removed);
+        crl_built.map_err(TidyEarlyEnd::from)
     }
 
     /// Releases the lease. If that cannot be stored, the lease expires.

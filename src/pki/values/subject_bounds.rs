@@ -116,7 +116,7 @@ pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<St
 /// `Invalid` naming field and rule.
 pub(crate) fn reject_if_strict(strict: bool, mut broken: Vec<String>) -> Result<Vec<String>> {
     if strict && !broken.is_empty() {
-        return Err(Error::invalid(format!("{}: refused by strict_subject", broken.remove(0))));
+        return Err(Error::invalid(format!("{}: rejected by strict_subject", broken.remove(0))));
     }
     Ok(broken)
 }

@@ -9,7 +9,7 @@ use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, Resul
 use super::super::tag::{self, TagFilter, TaggedResource};
 use super::{Member, Project, ProjectRights, Tx, WorkResult, load_by_rows, load_with_grants};
 
-/// Maximum number of matches of a name search that are sorted here.
+/// Maximum number of matches of a name search that the server sorts instead of the store.
 const MAX_SORTED_MATCHES: usize = 500;
 
 const PROJECTS: ListSource = ListSource { id: "p.id", from: "projects p" };
@@ -52,7 +52,7 @@ pub async fn list(
         LoadedGrants::read(tx, member).await?
     };
     if wanted.has_filters() || wanted.by_name.is_some() || matches!(grants, LoadedGrants::Many(_)) {
-        tx.fit();
+        tx.use_custom_plans();
     }
     let everything = select_visible(tx, member, &grants, ProjectRights::READ).await?;
     let total = everything.count(tx).await?;
@@ -74,7 +74,7 @@ pub async fn list(
         Some(descending) => ListOrder { column: "p.name_lc", descending },
     };
     let rows = match seen.newest {
-        Some(ids) if wanted.by_name.is_none() => page.of(&ids),
+        Some(ids) if wanted.by_name.is_none() => page.slice(&ids),
         _ => page::find_ids(tx, PROJECTS, seen.filter, order, page, matching).await?,
     };
     let items = match &grants {
@@ -115,7 +115,7 @@ impl LoadedGrants {
 struct VisibleProjects {
     filter: Filter,
     known: Option<i64>,
-    /// The row ids of the projects of the list, if they were loaded, newest first, if they are known.
+    /// Row ids of the projects, newest first, if they were loaded.
     newest: Option<Vec<i64>>,
 }
 
@@ -159,7 +159,7 @@ async fn count_granted(
     let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
     filter.and("a.perm_bits & {} <> 0", right.bits());
     let organization = filter.parameter(member.organization.id);
-    filter.join(&grants::on_existing_project(&organization));
+    filter.and_sql(&grants::on_existing_project(&organization));
     if let Some((project, _)) = default {
         filter.and("a.project_id <> {}", project);
     }
@@ -180,7 +180,7 @@ fn filter_by_grants(member: &Member, missing: ProjectRights) -> Filter {
             "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = p.id AND a.team_id = ANY({teams})
              AND a.perm_bits & {bit} <> 0)"
         );
-        filter.join(&if by_default.has(right) { format!("({granted} OR p.is_default)") } else { granted });
+        filter.and_sql(&if by_default.has(right) { format!("({granted} OR p.is_default)") } else { granted });
     }
     filter
 }

@@ -97,7 +97,7 @@ pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: O
 mod tests {
     use super::*;
 
-    fn over(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
+    fn set_flags(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
         let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true));
         let after = OrganizationFlagChanges(named.to_vec()).apply_to(before).map_err(drop)?;
         Ok(Flag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
@@ -128,7 +128,7 @@ mod tests {
             (&[], &[(Flag::AccessSecretTeams, true)], Ok(vec![Flag::ManageMembership, Flag::AccessSecretTeams])),
             (&[], &[(Flag::AccessSecretTeams, true), (Flag::ManageMembership, false)], Err(())),
         ] {
-            assert_eq!(over(before, named), after, "{before:?} {named:?}");
+            assert_eq!(set_flags(before, named), after, "{before:?} {named:?}");
         }
     }
 }

@@ -83,7 +83,7 @@ async fn find_locked_rows(
 /// # Errors
 /// `NotFound` when the team was deleted concurrently.
 pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> WorkResult<()> {
-    tx.take("teams", team).await?;
+    tx.lock_row("teams", team).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT $1, id FROM users WHERE id = ANY($2)
         ON CONFLICT DO NOTHING";
     let added = tx.execute(join, &[team.into(), users.to_vec().into()]).await? as i64;
@@ -110,7 +110,7 @@ pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult
 /// # Errors
 /// `Conflict` when the owners team would become empty; `NotFound` when the team was deleted concurrently.
 pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> WorkResult<()> {
-    tx.take("teams", team.id).await?;
+    tx.lock_row("teams", team.id).await?;
     let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
     let left = tx.execute(leave, &[team.id.into(), users.to_vec().into()]).await? as i64;
     subtract_from_count(tx, team.id, left).await

@@ -50,7 +50,7 @@ pub async fn list(
     let before = filter.values.len();
     narrow(&mut filter, wanted);
     if !wanted.tags.is_empty() || !wanted.tagged.is_empty() {
-        tx.fit();
+        tx.use_custom_plans();
         let org_id = member.organization.id;
         match tag::find_rows_with_rare_tag(tx, TaggedResource::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
             Some(few) if few.is_empty() => return Ok(ResultPage::none()),
@@ -66,7 +66,7 @@ pub async fn list(
         Some(known) if filter.values.len() == before => known,
         _ => {
             // A generic plan would scan all workspaces of the organization.
-            tx.fit();
+            tx.use_custom_plans();
             page::count(tx, WORKSPACES, &filter).await?
         }
     };
@@ -136,14 +136,14 @@ pub async fn select_visible(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Opti
             "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id AND a.team_id = ANY({teams}))"
         );
         let condition = direct.or(Some(granted), member, &mut filter);
-        filter.join(&condition);
+        filter.and_sql(&condition);
         return Ok(Some(VisibleWorkspaces { filter, known: None }));
     };
     let projects = grants.newest_with(ProjectRights::NONE);
     if !direct.is_none() {
         let granted = (!projects.is_empty()).then(|| format!("w.project_id = ANY({})", filter.parameter(projects)));
         let condition = direct.or(granted, member, &mut filter);
-        filter.join(&condition);
+        filter.and_sql(&condition);
         return Ok(Some(VisibleWorkspaces { filter, known: None }));
     }
     if projects.is_empty() {
@@ -175,7 +175,7 @@ async fn select_visible_in_projects(
             let readable: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
             let granted = format!("w.project_id = ANY({})", filter.parameter(readable));
             let condition = direct.or(Some(granted), member, &mut filter);
-            filter.join(&condition);
+            filter.and_sql(&condition);
             return Ok(Some(VisibleWorkspaces { filter, known: None }));
         }
     }

@@ -15,7 +15,7 @@ pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, wor
     if tx.execute(sql, &[holder.into(), workspace.id.into()]).await? == 1 {
         return Ok(());
     }
-    tx.take("workspaces", workspace.id).await?;
+    tx.lock_row("workspaces", workspace.id).await?;
     Err(ApiRejection::conflict("the workspace is already locked").into())
 }
 
@@ -57,7 +57,7 @@ pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResu
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
         return Ok(());
     }
-    tx.take("workspaces", workspace.id).await?;
+    tx.lock_row("workspaces", workspace.id).await?;
     Err(not_locked_error().into())
 }
 

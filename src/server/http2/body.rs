@@ -96,7 +96,7 @@ impl UnreadBodyRest {
     /// Discards what has arrived. Ready when nothing is left, or when it was more than [`MAX_DISCARDED_BODY_BYTES`];
     /// the stream is then reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(stream) = self.found() {
+        while let Some(stream) = self.open_stream() {
             match ready!(poll_chunk(stream, cx)) {
                 Some(Ok(chunk)) if chunk.len() <= self.discardable => self.discardable -= chunk.len(),
                 _ => self.stream = None,
@@ -106,14 +106,14 @@ impl UnreadBodyRest {
     }
 
     /// Waits until nothing is left, for at most [`DISCARD_TIMEOUT`].
-    pub(super) async fn ended(mut self) {
-        if self.found().is_some() {
+    pub(super) async fn discard_rest(mut self) {
+        if self.open_stream().is_some() {
             let _ = timeout(DISCARD_TIMEOUT, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
     /// The stream, once the reader was dropped.
-    fn found(&mut self) -> Option<&mut RecvStream> {
+    fn open_stream(&mut self) -> Option<&mut RecvStream> {
         if let Some(stream) = self.left.take() {
             self.stream = Some(stream);
         }

@@ -22,7 +22,7 @@ use crate::server::capacity::RequestPermits;
 use crate::server::connection::ConnectionPhase;
 use crate::server::connections;
 
-/// Requests that begin or complete before the task yields.
+/// Maximum number of requests that begin or complete before the task yields.
 const MAX_EVENTS_PER_SLICE: usize = 16;
 
 /// The task of a connection. `begin` creates the future of a request.
@@ -113,8 +113,8 @@ where
     /// Begins a request, unless the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
-        let taken = if is_first { None } else { self.request_permits.take() };
-        let has_capacity = is_first || taken.is_some();
+        let permit = if is_first { None } else { self.request_permits.take() };
+        let has_capacity = is_first || permit.is_some();
         if !has_capacity {
             connections::count_refused("requests");
         }
@@ -123,10 +123,10 @@ where
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
         self.idle.get_or_insert(0);
-        self.activity.moves();
+        self.activity.note_progress();
         self.activity.allowance.add_tokens(TOKENS_PER_REQUEST);
         let handled = HandlerGuard::begin(&self.activity);
-        self.requests.push((self.begin)(IncomingRequest { request, respond, handled, taken }));
+        self.requests.push((self.begin)(IncomingRequest { request, respond, handled, permit }));
     }
 
     /// Counts a completed request. Resets are limited, because each leaves work behind without a
@@ -179,7 +179,9 @@ where
         }
         let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
         // A closing connection gets more time while its client still receives.
-        if activity.has_moved() && activity.connection.close_requested_at().is_some() && !activity.connection.is_late()
+        if activity.take_progress()
+            && activity.connection.close_requested_at().is_some()
+            && !activity.connection.is_late()
         {
             late.set(sleep(GOAWAY_TIMEOUT));
         }
@@ -189,16 +191,16 @@ where
     fn publish_activity(&mut self) {
         let activity = &*self.activity;
         let Some(idle) = &mut self.idle else { return };
-        if activity.has_moved() {
+        if activity.take_progress() {
             *idle = activity.connection.now();
         }
-        let (phase, since) = match (activity.phase(), activity.partial()) {
+        let (phase, since) = match (activity.phase(), activity.partial_frame_since()) {
             (Some(phase), _) => (phase, *idle),
             // The client gets its full time after the last response, too.
             (None, Some(since)) => (ConnectionPhase::Opening, since.max(*idle)),
             (None, None) => (ConnectionPhase::Idle, *idle),
         };
-        activity.connection.set(phase, since);
+        activity.connection.set_phase(phase, since);
     }
 }
 
@@ -216,7 +218,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.activity.connection.watch(cx);
+        this.activity.connection.register_task(cx);
         let mut progress = Poll::Pending;
         if this.activity.time_slice.begin(cx) {
             progress = this.make_progress(cx);

@@ -30,7 +30,7 @@ pub(super) struct IncomingRequest {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) handled: HandlerGuard,
-    pub(super) taken: Option<RequestPermit>,
+    pub(super) permit: Option<RequestPermit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ where
     S::Error: Into<Response<BoxBody>>,
     B: MessageBody,
 {
-    let IncomingRequest { request, mut respond, handled, taken: _taken } = incoming;
+    let IncomingRequest { request, mut respond, handled, permit: _permit } = incoming;
     let (parts, body) = request.into_parts();
     let (body, mut rest) = body::split_body(&parts.headers, body, &activity);
     let mut request = match request::convert_request(parts, body, peer) {
@@ -64,7 +64,7 @@ where
                 .await;
         }
     };
-    request.extensions_mut().insert(activity.connection.known());
+    request.extensions_mut().insert(activity.connection.identified_flag());
     let only_head = request.method() == Method::HEAD;
     let wanted = expects_continue(&request).then(|| {
         let (payload, wanted) = flag_reads(request.take_payload());
@@ -90,7 +90,7 @@ where
         .await
     };
     drop(handled);
-    activity.connection.answered();
+    activity.connection.note_response();
     let date = &*date;
     match answered {
         None => ExchangeEnd::Reset,
@@ -110,7 +110,7 @@ where
 
 /// Sends the response while the rest of the body is discarded.
 async fn finish_response(sent: impl Future<Output = Result<(), h2::Error>>, rest: UnreadBodyRest) -> ExchangeEnd {
-    try_join(sent, rest.ended().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
+    try_join(sent, rest.discard_rest().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
 }
 
 /// `true` if the client waits for a 100 before it sends the body (RFC 9110, 10.1.1).

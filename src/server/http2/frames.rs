@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_go_on_in_further_frames_are_one_with_them() {
+    fn header_frame_and_its_continuations_count_as_one() {
         let mut frames = FrameScanner::new();
         assert!(frames.read(&[0; PREFACE_BYTES]).any_ended && !frames.is_partial());
         for (kind, flags, ended) in [(1, 0, false), (9, 0, false), (9, 4, true), (1, 4, true), (1, 5, true)] {

@@ -21,7 +21,7 @@ use super::bounds::{MAX_BUFFERED_RESPONSE_BYTES, RESPONSE_WRITE_TIMEOUT};
 use super::transport::{HandlerGuard, Http2Activity};
 use crate::clock::Clock;
 
-/// The `DateHeader` field of responses; formatted once a second.
+/// The `Date` field of responses; formatted once a second.
 #[derive(Default)]
 pub(super) struct DateHeader(RefCell<Option<(u64, HeaderValue)>>);
 
@@ -99,7 +99,7 @@ pub(super) async fn send_response<B: MessageBody>(
             let piece = chunk.split_to(capacity?.min(chunk.len()));
             patience.record_write(piece.len(), started_at.elapsed());
             stream.send_data(piece, left == Some(0) && chunk.is_empty())?;
-            activity.moves();
+            activity.note_progress();
         }
     }
     match left {

@@ -31,7 +31,7 @@ pub(super) struct Http2Activity {
     /// Number of those that wait for more of their bodies.
     receiving: Cell<usize>,
     /// `true` if a response progressed or a request ended since the last check.
-    moved: Cell<bool>,
+    progressed: Cell<bool>,
     /// Since when a frame of the client is incomplete.
     partial: Cell<Option<u64>>,
     pub(super) time_slice: TimeSlice,
@@ -43,11 +43,11 @@ impl Http2Activity {
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
         let handled = Cell::new(0);
         let receiving = Cell::new(0);
-        let moved = Cell::new(false);
+        let progressed = Cell::new(false);
         let partial = Cell::new(None);
         let time_slice = TimeSlice::new();
         let allowance = FrameAllowance::new(connection.now());
-        Rc::new(Self { connection, handled, receiving, moved, partial, time_slice, allowance })
+        Rc::new(Self { connection, handled, receiving, progressed, partial, time_slice, allowance })
     }
 
     /// The phase that the current requests imply; `None` if there are none.
@@ -71,17 +71,17 @@ impl Http2Activity {
         self.receiving.get()
     }
 
-    pub(super) fn partial(&self) -> Option<u64> {
+    pub(super) fn partial_frame_since(&self) -> Option<u64> {
         self.partial.get()
     }
 
-    pub(super) fn moves(&self) {
-        self.moved.set(true);
+    pub(super) fn note_progress(&self) {
+        self.progressed.set(true);
     }
 
     /// `true` if there was progress since the last call.
-    pub(super) fn has_moved(&self) -> bool {
-        self.moved.take()
+    pub(super) fn take_progress(&self) -> bool {
+        self.progressed.take()
     }
 }
 
@@ -98,7 +98,7 @@ impl HandlerGuard {
 impl Drop for HandlerGuard {
     fn drop(&mut self) {
         self.0.handled.set(self.0.handled.get() - 1);
-        self.0.moves();
+        self.0.note_progress();
     }
 }
 
@@ -115,7 +115,7 @@ impl BodyWaitGuard {
 impl Drop for BodyWaitGuard {
     fn drop(&mut self) {
         self.0.receiving.set(self.0.receiving.get() - 1);
-        self.0.moves();
+        self.0.note_progress();
     }
 }
 
@@ -160,24 +160,24 @@ impl ObservedTransport {
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.activity.moves();
+            self.activity.note_progress();
         }
     }
 
     /// Notes how many bytes were written.
-    fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn note_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = polled {
             self.activity.allowance.add_tokens(bytes as u64);
         }
-        self.noted(polled)
+        self.note_blocking(polled)
     }
 
-    /// Notes if writing makes progress.
-    fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
+    /// Notes if a write waits for the client, or continues after a wait.
+    fn note_blocking<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
             self.blocked = true;
         } else if std::mem::take(&mut self.blocked) {
-            self.activity.moves();
+            self.activity.note_progress();
         }
         polled
     }
@@ -204,7 +204,7 @@ impl AsyncWrite for ObservedTransport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write(cx, bytes);
-        this.written(polled)
+        this.note_write(polled)
     }
 
     fn poll_write_vectored(
@@ -214,7 +214,7 @@ impl AsyncWrite for ObservedTransport {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write_vectored(cx, pieces);
-        this.written(polled)
+        this.note_write(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -224,14 +224,14 @@ impl AsyncWrite for ObservedTransport {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_flush(cx);
-        this.noted(polled)
+        this.note_blocking(polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.shut {
             let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
-            ready!(this.noted(polled))?;
+            ready!(this.note_blocking(polled))?;
             this.shut = true;
         }
         if this.slot.may_close_first() {

@@ -129,7 +129,7 @@ mod tests {
         use aws_lc_rs::kx_group::{SECP256R1, X25519};
         let (key, certificate) = root("ec", 256);
         let der = CertificateDer::from(certificate.der().to_vec());
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8().unwrap().expose().to_vec()));
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.pkcs8()));
         let certificate = CertifiedKey::from_der(vec![der.clone()], key, &provider(&[SECP256R1])).unwrap();
         let recording = Arc::new(Recording { certificate: Arc::new(certificate), threads: Mutex::default() });
         let server = ServerConfig::builder_with_provider(provider(&[SECP256R1])).with_safe_default_protocol_versions();

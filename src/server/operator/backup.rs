@@ -8,8 +8,6 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
 use super::context::OperatorContext;
@@ -24,39 +22,25 @@ pub(super) const BACKUP_MADE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two `working` lines and checks of the disk.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) fn run<'a>(
-    context: &'a OperatorContext,
-    _: &'a Value,
-    conversation: &'a mut OperatorConnection,
-) -> LocalBoxFuture<'a, Result<Value>> {
-    async move {
-        let OperatorConnection { reader, writer } = conversation;
-        // Waits while the log is checkpointed, which takes long for a long log.
-        let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
-        let started = Instant::now();
-        writer.send(&json!({ "result": { "held": true } })).await?;
-        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_disk_space(), reader.receive()).await?;
-        if line["release"] != true {
-            return Err(Error::malformed("release: must be true after a copy"));
-        }
-        drop(held);
-        tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");
-        Ok(json!({ "held": true }))
+pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
+    let OperatorConnection { reader, writer } = conversation;
+    // Waits while the log is checkpointed, which takes long for a long log.
+    let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
+    let started = Instant::now();
+    writer.send(&json!({ "result": { "held": true } })).await?;
+    let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_disk_space(), reader.receive()).await?;
+    if line["release"] != true {
+        return Err(Error::malformed("release: must be true after a copy"));
     }
-    .boxed_local()
+    drop(held);
+    tracing::info!(seconds = started.elapsed().as_secs(), "the database file was held for a backup");
+    Ok(json!({ "held": true }))
 }
 
-pub(super) fn record_backup<'a>(
-    context: &'a OperatorContext,
-    _: &'a Value,
-    _: &'a mut OperatorConnection,
-) -> LocalBoxFuture<'a, Result<Value>> {
-    async move {
-        let now = context.shared.clock.now();
-        metrics::gauge!(BACKUP_LAST_SUCCESS).set(now.unix_timestamp() as f64);
-        Ok(json!({ "noted": true }))
-    }
-    .boxed_local()
+pub(super) async fn record_backup(context: &OperatorContext) -> Result<Value> {
+    let now = context.shared.clock.now();
+    metrics::gauge!(BACKUP_LAST_SUCCESS).set(now.unix_timestamp() as f64);
+    Ok(json!({ "noted": true }))
 }
 
 /// Waits for `work`; after each `beat` runs `look` and sends a `working` line.

@@ -26,7 +26,11 @@ impl OperatorClient {
     /// `Unavailable` when the folder or the socket cannot be opened.
     pub fn connect(folder: &Path) -> Result<Option<Self>> {
         let failed = |e: std::io::Error| {
-            let why = if e.kind() == ErrorKind::PermissionDenied { "is for the server's user only" } else { "fails" };
+            let why = if e.kind() == ErrorKind::PermissionDenied {
+                "is for the server's user only"
+            } else {
+                "cannot connect"
+            };
             Error::unavailable(format!("operator's socket in {}: {why}", folder.display()), e)
         };
         let connected =

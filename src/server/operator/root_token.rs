@@ -3,8 +3,6 @@
 //! The command is `{"command": "new-root-token"}`; [`token_issue`](super::token_issue) describes the exchange. The
 //! first root token of a store is created in the same way, with the path [`FIRST_ROOT_TOKEN_PATH`].
 
-use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
 use super::context::OperatorContext;
@@ -22,27 +20,20 @@ pub const NEW_ROOT_TOKEN_PATH: &str = "sys/operator/new-root-token";
 /// Audit path for the creation of the first root token.
 pub const FIRST_ROOT_TOKEN_PATH: &str = "sys/operator/init";
 
-pub(super) fn run<'a>(
-    context: &'a OperatorContext,
-    _: &'a Value,
-    conversation: &'a mut OperatorConnection,
-) -> LocalBoxFuture<'a, Result<Value>> {
-    async move {
-        let proved = verify_proof(context, conversation).await?;
-        let auth = &context.shared.auth;
-        let token = new_root_token(auth, &context.shared.audit, NEW_ROOT_TOKEN_PATH, proved).await?;
-        tracing::warn!("root token created for a holder of the seal key");
-        let token = token.expose_text().unwrap_or_default();
-        let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
-        if answer["taken"] == true {
-            context.shared.reach.begin();
-        }
-        Ok(answer)
+pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
+    let proved = verify_proof(context, conversation).await?;
+    let auth = &context.shared.auth;
+    let token = new_root_token(auth, &context.shared.audit, NEW_ROOT_TOKEN_PATH, proved).await?;
+    tracing::warn!("root token created for a holder of the seal key");
+    let token = token.expose_text().unwrap_or_default();
+    let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
+    if answer["taken"] == true {
+        context.shared.reach.note_initialized();
     }
-    .boxed_local()
+    Ok(answer)
 }
 
-/// Creates a root token if the caller has `verify_proof` possession of the seal key. `path` is the audit path.
+/// Creates a root token if the caller `proved` possession of the seal key. `path` is the audit path.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit fails; the errors of the store.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::context::OperatorContext;
 use super::wire::OperatorConnection;
 use crate::audit::{
-    Audit, AuditCaller, AuditData, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse, DeviceSettings,
+    Audit, AuditCaller, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse, DeviceSettings,
 };
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
@@ -54,7 +54,7 @@ pub(super) async fn hand_out_token(
     Ok(json!({ "taken": taken }))
 }
 
-/// Creates a token if `verify_proof`, and records `command` in the audit like a request on `path`.
+/// Creates a token if the caller `proved` possession of the seal key, and records `command` in the audit like a request on `path`.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of `make`.
@@ -104,15 +104,6 @@ pub async fn open_audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, cl
 }
 
 fn audit_request<'a>(id: &'a str, path: &'a str) -> AuditRequest<'a> {
-    AuditRequest {
-        id,
-        trace_id: None,
-        operation: "update",
-        path,
-        mount: None,
-        remote_address: None,
-        token: None,
-        caller: Some(AuditCaller::named("operator")),
-        data: AuditData::None,
-    }
+    let caller = Some(AuditCaller::named("operator"));
+    AuditRequest { id, operation: "update", path, caller, ..AuditRequest::default() }
 }

@@ -5,7 +5,6 @@
 //! [`token_issue`](super::token_issue) describes the exchange.
 
 use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
 use super::context::OperatorContext;
@@ -20,23 +19,20 @@ use crate::secret::Secret;
 /// Audit path, followed by the name of the user.
 const NEW_USER_TOKEN_PATH: &str = "sys/operator/new-user-token/";
 
-pub(super) fn run<'a>(
-    context: &'a OperatorContext,
-    line: &'a Value,
-    conversation: &'a mut OperatorConnection,
-) -> LocalBoxFuture<'a, Result<Value>> {
-    async move {
-        let user = line["user"].as_str().ok_or_else(|| Error::malformed("user: is missing"))?;
-        let proved = verify_proof(context, conversation).await?;
-        let projects = &context.shared.projects;
-        let token = new_user_token(projects, &context.shared.audit, user, proved).await?;
-        let text = token.expose_text().unwrap_or_default();
-        hand_out_token(conversation, text, async || delete_user_token(projects, text).await).await
-    }
-    .boxed_local()
+pub(super) async fn run(
+    context: &OperatorContext,
+    line: &Value,
+    conversation: &mut OperatorConnection,
+) -> Result<Value> {
+    let user = line["user"].as_str().ok_or_else(|| Error::malformed("user: is missing"))?;
+    let proved = verify_proof(context, conversation).await?;
+    let projects = &context.shared.projects;
+    let token = new_user_token(projects, &context.shared.audit, user, proved).await?;
+    let text = token.expose_text().unwrap_or_default();
+    hand_out_token(conversation, text, async || delete_user_token(projects, text).await).await
 }
 
-/// Creates a token for the user with this name or email address, if the caller has `verify_proof` possession of the
+/// Creates a token for the user with this name or email address, if the caller `proved` possession of the
 /// seal key. It expires after two years, the default of the projects API.
 ///
 /// # Errors

@@ -64,7 +64,7 @@ impl CommitLink {
     }
 }
 
-pub(super) fn start<B: StoreBackend>(backend: B, seen: Arc<CommitStatus>) -> Result<CommitLink> {
+pub(super) fn start<B: StoreBackend>(backend: B, status: Arc<CommitStatus>) -> Result<CommitLink> {
     let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
@@ -76,7 +76,7 @@ pub(super) fn start<B: StoreBackend>(backend: B, seen: Arc<CommitStatus>) -> Res
                 backend: Some(backend),
                 queue: queue.clone(),
                 stopping: Vec::new(),
-                seen,
+                status,
                 paused_until: Instant::now(),
                 _alive: alive,
             };
@@ -100,7 +100,7 @@ struct QueuedUnits {
     /// Maximum amount of session work per commit.
     max_work: usize,
     /// `true` if a run of the actor is scheduled or in progress.
-    coming: bool,
+    run_pending: bool,
     /// `true` if the actor has ended and takes no more units.
     closed: bool,
 }
@@ -108,7 +108,7 @@ struct QueuedUnits {
 impl Default for QueuedUnits {
     fn default() -> Self {
         let work = FairQueue::new(MIN_SESSION_WORK, MIN_SESSION_WORK);
-        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, coming: false, closed: false };
+        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, run_pending: false, closed: false };
         waiting.set_max_work(MAX_SESSION_WORK / 4);
         waiting
     }
@@ -140,7 +140,7 @@ impl CommitQueue {
             WriteUnit::Work(caller_id, _) => waiting.work.push(caller_id, job),
             _ => waiting.jobs.push_back(job),
         }
-        !std::mem::replace(&mut waiting.coming, true)
+        !std::mem::replace(&mut waiting.run_pending, true)
     }
 
     /// Yields to other threads while that brings more units, which then share the commit. This makes fewer and larger
@@ -191,14 +191,14 @@ impl CommitQueue {
 
     /// Marks a run as scheduled; `true` if none was before.
     fn schedule_run(&self) -> bool {
-        !std::mem::replace(&mut self.lock().coming, true)
+        !std::mem::replace(&mut self.lock().run_pending, true)
     }
 
     /// Ends a run; `true` if another one must follow because units wait or the actor is `busy`.
     fn needs_another_pass(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
-        waiting.coming = busy || waiting.len() > 0;
-        waiting.coming
+        waiting.run_pending = busy || waiting.len() > 0;
+        waiting.run_pending
     }
 }
 
@@ -215,7 +215,7 @@ struct Committer<B> {
     backend: Option<B>,
     queue: Arc<CommitQueue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
-    seen: Arc<CommitStatus>,
+    status: Arc<CommitStatus>,
     paused_until: Instant,
     _alive: oneshot::Sender<()>,
 }
@@ -269,7 +269,7 @@ impl<B: StoreBackend> Committer<B> {
             return;
         };
         let chores = !stopping && self.paused_until <= Instant::now();
-        let work = run_batch(backend, batch, chores, self.queue.clone(), self.seen.clone());
+        let work = run_batch(backend, batch, chores, self.queue.clone(), self.status.clone());
         ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
             if let Some(worked) = worked.filter(|_| backend.has_chores()) {
                 let rest = worked.max(MIN_BACKGROUND_PAUSE);
@@ -302,12 +302,12 @@ async fn run_batch<B: StoreBackend>(
     batch: Vec<CommitJob>,
     chores: bool,
     queue: Arc<CommitQueue>,
-    seen: Arc<CommitStatus>,
+    status: Arc<CommitStatus>,
 ) -> (B, Option<Duration>) {
     if !batch.is_empty() {
-        seen.commits.fetch_add(1, Ordering::Relaxed);
+        status.commits.fetch_add(1, Ordering::Relaxed);
         let work = batch.iter().filter(|job| matches!(job.unit, WriteUnit::Work(..))).count();
-        commit(&mut backend, batch, &seen).await;
+        commit(&mut backend, batch, &status).await;
         queue.record_batch(work, backend.work_duration());
     }
     if !chores || !backend.has_chores() {
@@ -320,7 +320,7 @@ async fn run_batch<B: StoreBackend>(
     (backend, Some(begun.elapsed()))
 }
 
-async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &CommitStatus) {
+async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, status: &CommitStatus) {
     let start = Instant::now();
     histogram!(telemetry::COMMIT_BATCH_UNITS).record(batch.len() as f64);
     let wait = histogram!(telemetry::COMMIT_WAIT_SECONDS);
@@ -340,7 +340,7 @@ async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &C
     answers.resize_with(callers.len(), || Err(Error::internal("the storage backend gave no answer")));
     // Set before the replies, so that a caller with a result already sees it.
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
-        seen.failing.store(true, Ordering::Relaxed);
+        status.failing.store(true, Ordering::Relaxed);
     }
     for ((reply, permit), answer) in callers.into_iter().zip(answers) {
         drop(permit);

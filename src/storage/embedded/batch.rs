@@ -2,27 +2,31 @@
 
 use rusqlite::Connection;
 
-use super::mounts::MountCache;
 use super::query::{SqliteError, resolve};
-use super::{auth, pki, session};
+use super::session;
+use super::transaction::{MountCache, SqliteTransaction};
 use crate::storage::backend::{Outcomes, WriteUnit};
 use crate::storage::tables::{documents, facts};
+use crate::storage::{auth, pki};
 
-/// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `touched`.
-pub(super) fn apply_unit(db: &Connection, touched: &mut MountCache, unit: &WriteUnit) -> Result<Outcomes, SqliteError> {
+/// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `known`.
+pub(super) fn apply_unit(db: &Connection, known: &mut MountCache, unit: &WriteUnit) -> Result<Outcomes, SqliteError> {
+    let mut tx = SqliteTransaction { db, known };
     match unit {
         WriteUnit::Pki(writes) => {
-            let outcomes = writes.iter().map(|write| pki::write(db, touched, write));
+            let outcomes = writes.iter().map(|write| match tx.insert(write)? {
+                Some(outcome) => Ok(outcome),
+                None => resolve(pki::write(&mut tx, write)),
+            });
             outcomes.collect::<Result<_, _>>().map(Outcomes::Pki)
         }
         WriteUnit::Auth { writes, now } => {
-            let outcomes = writes.iter().map(|write| auth::write(db, touched, write, *now));
+            let outcomes = writes.iter().map(|write| resolve(auth::write(&mut tx, write, *now)));
             outcomes.collect::<Result<_, _>>().map(Outcomes::Auth)
         }
         WriteUnit::Documents(writes) => {
             for write in writes {
-                touched.mount(db, write.key.mount)?;
-                resolve(documents::write(db, write))?;
+                resolve(documents::write_in(&mut tx, write))?;
             }
             Ok(Outcomes::Done)
         }

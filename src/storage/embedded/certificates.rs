@@ -1,25 +1,33 @@
-//! SQL of issued certificates.
+//! SQL of issued certificates, and of the rows that are stored with them: leases, metadata and completed requests.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
-use super::query::{SqliteError, page, prepare, serial};
+use super::query::{SqliteError, prepare};
 use super::revocations;
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
-use crate::storage::statements::certificates as sql;
+use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RecordedResponseRow, SerialStatus, StoredCertificate};
+use crate::storage::statements::{certificates as sql, conflict};
 use crate::x509::serial::Serial;
 
 const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (mount, serial) DO NOTHING";
 
-const SELECT_KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
-    FROM (SELECT id FROM mount WHERE id = $1) m
-        LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
-        LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
+const SELECT_LIVE_TOKEN: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0)";
+const INSERT_LEASE: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+
+const INSERT_METADATA: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
+    VALUES ($1, $2, $3, $4) ON CONFLICT (mount, serial) DO NOTHING";
+
+const INSERT_RECORDED_RESPONSE: &str =
+    "INSERT INTO answered_request (key, request, serial, lease, expires_at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
+        expires_at = excluded.expires_at
+    WHERE answered_request.expires_at <= $6";
 
 pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), SqliteError> {
-    let stored = prepare(db, INSERT)?.execute(params![
+    let values = params![
         row.mount.0,
         row.serial.octets(),
         row.issuer,
@@ -30,8 +38,32 @@ pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Sqlite
         row.issued_at,
         row.requester,
         row.der,
-    ])?;
-    if stored == 0 { Err(SqliteError::SerialTaken) } else { Ok(()) }
+    ];
+    insert_new(db, INSERT, values)
+}
+
+pub(super) fn insert_lease(db: &Connection, row: &LeaseRow) -> Result<(), SqliteError> {
+    // A lease created while its token is revoked would never be revoked.
+    if !prepare(db, SELECT_LIVE_TOKEN)?.exists([row.token])? {
+        return Err(SqliteError::Conflict(conflict::TOKEN_GONE));
+    }
+    let values = params![row.id, row.mount.0, row.serial.octets(), row.token, row.issued_at, row.expires_at];
+    insert_new(db, INSERT_LEASE, values)
+}
+
+pub(super) fn insert_metadata(db: &Connection, row: &MetadataRow) -> Result<(), SqliteError> {
+    insert_new(db, INSERT_METADATA, params![row.mount.0, row.serial.octets(), row.not_after, row.body])
+}
+
+pub(super) fn insert_recorded_response(db: &Connection, row: &RecordedResponseRow) -> Result<(), SqliteError> {
+    let RecordedResponseRow { key, request, serial, lease, expires_at } = row;
+    let values = params![key, request, serial.octets(), lease, expires_at, row.responded_at()];
+    insert_new(db, INSERT_RECORDED_RESPONSE, values)
+}
+
+/// Inserts a row whose key must be new.
+fn insert_new(db: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<(), SqliteError> {
+    if prepare(db, sql)?.execute(values)? == 0 { Err(SqliteError::SerialTaken) } else { Ok(()) }
 }
 
 pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<Option<StoredCertificate>> {
@@ -63,46 +95,4 @@ pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlit
     };
     let found = prepare(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
     Ok(found.unwrap_or_default())
-}
-
-pub(super) fn known_serials(db: &Connection, mount: MountId, serials: &[Serial]) -> rusqlite::Result<Vec<KnownSerial>> {
-    let mut statement = prepare(db, SELECT_KNOWN)?;
-    let read = |row: &Row<'_>| {
-        let certificate = row.get::<_, Option<String>>(0)?.zip(row.get::<_, Option<i64>>(1)?);
-        Ok(KnownSerial { certificate, revocation: row.get(2)? })
-    };
-    let mut one = |serial: &Serial| statement.query_row(params![mount.0, serial.octets()], read).optional();
-    serials.iter().map(|serial| Ok(one(serial)?.unwrap_or_default())).collect()
-}
-
-pub(super) fn serials(
-    db: &Connection,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> rusqlite::Result<Vec<Serial>> {
-    page(db, sql::SERIALS, mount, after, limit)
-}
-
-pub(super) fn with_der(
-    db: &Connection,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    prepare(db, sql::PAGE)?
-        .query_map(params![mount.0, after, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
-        .collect()
-}
-
-pub(super) fn ending(
-    db: &Connection,
-    mount: MountId,
-    from: i64,
-    limit: u32,
-) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
-    prepare(db, sql::ENDING)?
-        .query_map(params![mount.0, from, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
-        .collect()
 }

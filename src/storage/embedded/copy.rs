@@ -229,7 +229,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
-            "{}: exists, and is never overwritten: move what is in the folder away, or restore into an empty one",
+            "{}: exists, and is never overwritten: move the files of the folder away, or restore into an empty folder",
             there.display()
         );
         return Err(Error::new(Kind::Conflict, text));
@@ -237,7 +237,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     let bytes = PartialCopy::of_file(copy, &database, progress)?.finish_with(copied_fact(None))?;
     for left in interrupted_restores(folder) {
         if let Err(error) = std::fs::remove_dir_all(&left) {
-            tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
+            tracing::warn!(left = %left.display(), %error, "the remains of an interrupted restore could not be removed; delete this folder");
         }
     }
     Ok(bytes)
@@ -403,7 +403,7 @@ fn copy(
         to.sync_data()?;
         thread::sleep(pace.rest(begun.elapsed()));
     }
-    Err(io::Error::other("it was stopped"))
+    Err(io::Error::other("the copy was stopped"))
 }
 
 #[cfg(test)]

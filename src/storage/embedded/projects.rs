@@ -1,53 +1,36 @@
 //! The projects API's store on SQLite: writing work is part of the group commit, other work uses a reading connection.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
 
 use super::reader::SqliteReaderPool;
-use crate::error::Error;
-use crate::projects::store::{CallerId, ProjectStore};
-use crate::sql::{SqlError, SqlWork};
+use crate::projects::store::{ProjectStore, RunningSession, SessionAccess};
+use crate::sql::{SessionEnd, SqlError, SqlWork, capture_result};
 use crate::storage::backend::WriteUnit;
 use crate::storage::store::Store;
 
 impl ProjectStore for Store<SqliteReaderPool> {
-    fn read(
-        &self,
-        _: &'static str,
-        caller_id: CallerId,
-        work: SqlWork,
-    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-        let found = self.reader.session(caller_id, work);
-        async move { found.await.unwrap_or_else(|error| Err(SqlError::Engine(error))) }.boxed_local()
-    }
-
-    fn write(
-        &self,
-        _: &'static str,
-        caller_id: CallerId,
-        work: SqlWork,
-    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
-        // The commit cannot transport the outcome of the work, so it is returned through a slot.
-        let told = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&told);
-        let told_work: SqlWork = Arc::new(move |session| {
-            let work = Arc::clone(&work);
-            let slot = Arc::clone(&slot);
+    fn run(&self, _: &'static str, access: SessionAccess, work: SqlWork) -> RunningSession {
+        let caller_id = match access {
+            SessionAccess::Read(caller_id) => {
+                let found = self.reader.session(caller_id, work);
+                return async move { found.await.unwrap_or_else(|error| Err(SqlError::Engine(error))) }.boxed_local();
+            }
+            SessionAccess::Write(caller_id) => caller_id,
+        };
+        let (work, outcome) = capture_result(move |session| {
+            let work = work(session);
             async move {
-                let outcome = work(session).await;
-                let failed = outcome.is_err();
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                if failed { Err(SqlError::Rejected) } else { Ok(()) }
+                Ok(match work.await {
+                    Ok(()) => SessionEnd::Commit(Ok(())),
+                    Err(failure) => SessionEnd::RollBack(Err(failure)),
+                })
             }
             .boxed_local()
         });
-        let submitted = self.commits.submit(WriteUnit::Work(caller_id, told_work));
+        let submitted = self.commits.submit(WriteUnit::Work(caller_id, work));
         async move {
             submitted.outcome().await.map_err(SqlError::Engine)?;
-            let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();
-            outcome.unwrap_or_else(|| Err(SqlError::Engine(Error::internal("work that did not run"))))
+            outcome.take().map_err(SqlError::Engine)?
         }
         .boxed_local()
     }

@@ -2,13 +2,12 @@
 
 use futures_util::FutureExt as _;
 use rusqlite::types::Type;
-use rusqlite::{CachedStatement, Connection, Row, StatementStatus, params};
+use rusqlite::{CachedStatement, Connection, Row, StatementStatus};
 
 use crate::clock::Time;
-use crate::documents::MountId;
 use crate::error::Kind;
 use crate::storage::backend::from_micros;
-use crate::storage::tables::TableError;
+use crate::storage::engine::TableError;
 use crate::x509::serial::Serial;
 
 pub(super) type SqliteError = TableError<rusqlite::Error>;
@@ -35,18 +34,6 @@ pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Cac
     Ok(statement)
 }
 
-/// Reads a page of serials after `after`. The empty string sorts before every serial.
-pub(super) fn page(
-    db: &Connection,
-    sql: &str,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> rusqlite::Result<Vec<Serial>> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    prepare(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
-}
-
 pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
     let bytes = row.get_ref(column)?.as_blob()?;
     Serial::from_octets(bytes).map_err(|e| {
@@ -60,8 +47,4 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
     let micros = row.get(column)?;
     from_micros(micros)
         .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
-}
-
-pub(super) fn count(rows: usize) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
 }

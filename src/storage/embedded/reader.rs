@@ -10,21 +10,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::query::{SqliteError, resolve};
-use super::{connection, session};
+use super::session::SqliteReadConnection;
+use super::{certificates, connection, revocations, session, tokens};
+use crate::auth::store::{TokenHash, TokenRow};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::QueueCaller;
+use crate::pki::store::{SerialStatus, StoredCertificate, StoredRevocation};
 use crate::projects::store::CallerId;
 use crate::sql::{SqlError, SqlWork};
 use crate::storage::backend::{Fact, SealedDocument, StoreReader};
 use crate::storage::checkpoint_lock::CheckpointLock;
+use crate::storage::engine::{ReadConnection, TableReader};
 use crate::storage::tables::{documents, facts};
+use crate::x509::serial::Serial;
 
 use queue::{READ_CONNECTIONS, ReadJob, ReadQueue, ReadRejection};
 
@@ -40,13 +45,13 @@ type OpenConnection = fn(&Path) -> rusqlite::Result<Connection>;
 pub(crate) struct SqliteReaderPool(Arc<SqliteReaders>);
 
 struct SqliteReaders {
-    line: Arc<ReadQueue>,
+    queue: Arc<ReadQueue>,
     file: CheckpointLock,
 }
 
 impl Drop for SqliteReaders {
     fn drop(&mut self) {
-        self.line.close();
+        self.queue.close();
     }
 }
 
@@ -60,10 +65,10 @@ impl SqliteReaderPool {
     pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;
-        let line =
+        let queue =
             ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("cannot start a reader thread", e))?;
         let file = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
-        Ok(Self(Arc::new(SqliteReaders { line, file })))
+        Ok(Self(Arc::new(SqliteReaders { queue, file })))
     }
 
     pub(super) fn file_hold(&self) -> &CheckpointLock {
@@ -72,74 +77,86 @@ impl SqliteReaderPool {
 
     /// Waits for the reads in progress, closes all connections, and delays later reads until the result is dropped.
     pub(super) async fn pause(&self) -> Result<PausedReaders> {
-        self.0.line.pause().await.map_err(rejection_error)?;
-        Ok(PausedReaders { line: self.0.line.clone(), connections: Vec::new() })
+        self.0.queue.pause().await.map_err(rejection_error)?;
+        Ok(PausedReaders { queue: self.0.queue.clone(), connections: Vec::new() })
     }
 
     /// Runs `work` with a connection on a thread of the pool. Skips it if the caller has gone before it starts.
-    pub(super) fn read<T: Send + 'static, E: Into<SqliteError>>(
+    fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        let line = self.0.line.clone();
+        let queue = self.0.queue.clone();
         let caller = QueueCaller::current().caller_id();
         async move {
-            let (result, mut told) = oneshot::channel();
-            let begun = Arc::new(AtomicBool::new(false));
-            let begins = begun.clone();
-            let job = move |db: &Connection| {
-                begins.store(true, Ordering::Release);
-                if !result.is_closed() {
-                    let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db).map_err(Into::<SqliteError>::into))));
+            let (reply, mut response) = oneshot::channel();
+            let started = Arc::new(AtomicBool::new(false));
+            let starts = started.clone();
+            let job = move |db: &SqliteReadConnection| {
+                starts.store(true, Ordering::Release);
+                if !reply.is_closed() {
+                    let _ = reply.send(catch_unwind(AssertUnwindSafe(|| work(db))));
                 }
             };
-            line.join(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
-            let done = match timeout(MAX_QUEUE_WAIT, &mut told).await {
+            queue.join(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
+            let done = match timeout(MAX_QUEUE_WAIT, &mut response).await {
                 Ok(done) => done,
-                Err(_) if begun.load(Ordering::Acquire) => told.await,
+                Err(_) if started.load(Ordering::Acquire) => response.await,
                 Err(_) => return Err(too_many_reads_error()),
             };
             match done {
-                Ok(Ok(result)) => result.map_err(|e: SqliteError| e.into_error("storage: the read failed")),
+                Ok(Ok(result)) => result.map_err(|e| e.into_error("storage: the read failed")),
                 Ok(Err(_)) => Err(Error::internal("a read panicked")),
-                Err(_) => Err(rejection_error(line.refused())),
+                Err(_) => Err(rejection_error(queue.refused())),
             }
         }
         .boxed()
     }
 
-    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long.
+    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long, or
+    /// when its caller has gone.
     pub(super) fn session(
         &self,
         caller_id: CallerId,
         work: SqlWork,
     ) -> BoxFuture<'static, Result<Result<(), SqlError>>> {
-        let line = self.0.line.clone();
+        let queue = self.0.queue.clone();
         async move {
-            let (begins, begun) = oneshot::channel();
-            let (result, mut told) = oneshot::channel();
             let running = Arc::new(Mutex::new(None));
-            let runs = running.clone();
-            let job = move |db: &Connection| {
-                set_interrupt_handle(&runs, Some(db.get_interrupt_handle()));
-                if begins.send(()).is_ok() {
-                    let _ = result.send(run_in_snapshot(db, &work));
+            // Dropped after `started`, so that no job starts after the interrupt.
+            let interrupt = InterruptOnDrop(running.clone());
+            let (starts, started) = oneshot::channel();
+            let (reply, mut response) = oneshot::channel();
+            let job = move |db: &SqliteReadConnection| {
+                let db = db.lock();
+                set_interrupt_handle(&running, Some(db.get_interrupt_handle()));
+                if starts.send(()).is_ok() {
+                    let _ = reply.send(run_in_snapshot(&db, &work));
                 }
                 // A later interrupt would hit the next job of this connection.
-                set_interrupt_handle(&runs, None);
+                set_interrupt_handle(&running, None);
             };
-            line.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
-            let gone = |_| rejection_error(line.refused());
-            timeout(MAX_QUEUE_WAIT, begun).await.map_err(|_| too_many_reads_error())?.map_err(gone)?;
-            if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut told).await {
+            queue.join(ReadJob::Session(caller_id, Box::new(job))).map_err(rejection_error)?;
+            let gone = |_| rejection_error(queue.refused());
+            timeout(MAX_QUEUE_WAIT, started).await.map_err(|_| too_many_reads_error())?.map_err(gone)?;
+            if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut response).await {
                 return done.map_err(gone)?;
             }
-            if let Some(interrupt) = &*running.lock().unwrap_or_else(PoisonError::into_inner) {
-                interrupt.interrupt();
-            }
-            told.await.map_err(gone)?
+            drop(interrupt);
+            response.await.map_err(gone)?
         }
         .boxed()
+    }
+}
+
+/// Interrupts a session that takes too long, or whose caller has gone. No effect after the session.
+struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
+
+impl Drop for InterruptOnDrop {
+    fn drop(&mut self) {
+        if let Some(interrupt) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            interrupt.interrupt();
+        }
     }
 }
 
@@ -157,8 +174,8 @@ fn run_in_snapshot(db: &Connection, work: &SqlWork) -> Result<Result<(), SqlErro
 
 /// A pool without connections, in which reads wait.
 pub(super) struct PausedReaders {
-    line: Arc<ReadQueue>,
-    connections: Vec<Connection>,
+    queue: Arc<ReadQueue>,
+    connections: Vec<SqliteReadConnection>,
 }
 
 impl PausedReaders {
@@ -170,7 +187,7 @@ impl PausedReaders {
 
 impl Drop for PausedReaders {
     fn drop(&mut self) {
-        self.line.resume(std::mem::take(&mut self.connections));
+        self.queue.resume(std::mem::take(&mut self.connections));
     }
 }
 
@@ -187,17 +204,17 @@ fn too_many_reads_error() -> Error {
     Error::new(Kind::Busy, "storage: too many reads at once")
 }
 
-fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<Connection>> {
-    (0..READ_CONNECTIONS).map(|_| open(path)).collect()
+fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<SqliteReadConnection>> {
+    (0..READ_CONNECTIONS).map(|_| open(path).map(SqliteReadConnection::new)).collect()
 }
 
 impl StoreReader for SqliteReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
-        self.read(|db| resolve(facts::all(db)))
+        self.run(|db| resolve(facts::all(db)))
     }
 
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>> {
-        self.read(move |db| resolve(documents::list(db, mount, kind)))
+        self.run(move |db| resolve(documents::list(db, mount, kind)))
     }
 
     fn file_hold(&self) -> Option<CheckpointLock> {
@@ -205,8 +222,55 @@ impl StoreReader for SqliteReaderPool {
     }
 
     fn close(&self) {
-        self.0.line.close();
+        self.0.queue.close();
     }
+}
+
+impl TableReader for SqliteReaderPool {
+    type Connection = SqliteReadConnection;
+
+    fn read_tables<T: Send + 'static>(
+        &self,
+        _: &'static str,
+        work: impl for<'c> Fn(&'c SqliteReadConnection) -> BoxFuture<'c, Result<T, SqliteError>> + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<T>> {
+        self.run(move |db| resolve(work(db)))
+    }
+}
+
+impl ReadConnection for SqliteReadConnection {
+    fn token(&self, sql: &'static str, hash: TokenHash) -> BoxFuture<'_, Result<Option<TokenRow>, SqliteError>> {
+        finished(tokens::by_hash(&self.lock(), sql, &hash))
+    }
+
+    fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'_, Result<Vec<TokenRow>, SqliteError>> {
+        finished(tokens::page(&self.lock(), &after, limit))
+    }
+
+    fn certificate(
+        &self,
+        mount: MountId,
+        serial: Serial,
+    ) -> BoxFuture<'_, Result<Option<StoredCertificate>, SqliteError>> {
+        finished(certificates::get(&self.lock(), mount, serial))
+    }
+
+    fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'_, Result<SerialStatus, SqliteError>> {
+        finished(certificates::status(&self.lock(), mount, serial))
+    }
+
+    fn revocations(
+        &self,
+        mount: MountId,
+        after: i64,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Vec<StoredRevocation>, SqliteError>> {
+        finished(revocations::by_sequence(&self.lock(), mount, after, limit))
+    }
+}
+
+fn finished<'c, T: Send + 'c>(result: rusqlite::Result<T>) -> BoxFuture<'c, Result<T, SqliteError>> {
+    ready(result.map_err(SqliteError::from)).boxed()
 }
 
 #[cfg(test)]
@@ -219,6 +283,15 @@ mod tests {
     use crate::clock::Time;
     use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
     use crate::storage::embedded::{open, writer::SqliteWriter};
+
+    impl SqliteReaderPool {
+        fn read<T: Send + 'static>(
+            &self,
+            work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        ) -> BoxFuture<'static, Result<T>> {
+            self.run(|db| Ok(work(&db.lock())?))
+        }
+    }
 
     fn store() -> (tempfile::TempDir, SqliteWriter, SqliteReaderPool) {
         let dir = tempfile::tempdir().unwrap();
@@ -416,5 +489,29 @@ mod tests {
             session.await.unwrap().unwrap().unwrap();
         }
         assert_eq!(pool.read(facts).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn session_is_interrupted_when_its_caller_has_gone() {
+        let (_dir, _writer, pool) = store();
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let work: SqlWork = Arc::new(move |session| {
+            let ends = ends.clone();
+            begins.send(()).unwrap();
+            async move {
+                let endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+                let outcome = session.query(endless, &[]).await.map(drop);
+                ends.send(matches!(outcome, Err(SqlError::Timeout))).unwrap();
+                outcome
+            }
+            .boxed_local()
+        });
+        let session = tokio::spawn(pool.session(1, work));
+        begun.recv().await.unwrap();
+        // The statement begins later than the work.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        session.abort();
+        assert_eq!(timeout(Duration::from_secs(4), ended.recv()).await.unwrap(), Some(true));
     }
 }

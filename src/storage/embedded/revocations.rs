@@ -2,12 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::query::{SqliteError, count, page, prepare, serial, time};
+use super::query::{SqliteError, prepare, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
 use crate::storage::statements::revocations as sql;
-use crate::x509::serial::Serial;
 
 const SELECT_REVOCATION: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = $2";
@@ -54,27 +53,12 @@ fn next_sequence(db: &Connection, mount: MountId) -> rusqlite::Result<i64> {
     prepare(db, NEXT_SEQUENCE)?.query_row([mount.0], |row| row.get(0))
 }
 
-/// Gives a revocation another issuer; returns the number of changed rows.
-pub(super) fn set_issuer(db: &Connection, mount: MountId, serial: &Serial, issuer: &str) -> rusqlite::Result<u32> {
-    prepare(db, sql::SET_ISSUER)?.execute(params![issuer, mount.0, serial.octets()]).map(count)
-}
-
-pub(super) fn serials(
-    db: &Connection,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> rusqlite::Result<Vec<Serial>> {
-    page(db, sql::SERIALS, mount, after, limit)
-}
-
 pub(super) fn by_sequence(
     db: &Connection,
     mount: MountId,
-    after: u64,
+    after: i64,
     limit: u32,
 ) -> rusqlite::Result<Vec<StoredRevocation>> {
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
     prepare(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
 }
 

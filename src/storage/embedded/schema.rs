@@ -1,92 +1,50 @@
-//! Migrations of the embedded database: append-only files, applied in order, one transaction each.
+//! Migrations of the embedded database, one transaction each.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::storage::restore_facts::other_version_error;
+use crate::storage::migrations::{self, Migration, migrations};
 use crate::storage::statements::meta as sql;
 
-struct SqliteMigration {
-    name: &'static str,
-    sql: &'static str,
-}
-
-/// All migrations. The schema version is the position in the list, starting at 1.
-const MIGRATIONS: &[SqliteMigration] = &[
-    SqliteMigration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
-    SqliteMigration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
-    SqliteMigration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
-    SqliteMigration { name: "0004_projects", sql: include_str!("../../../migrations/sqlite/0004_projects.sql") },
-    SqliteMigration {
-        name: "0005_token_mounts",
-        sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql"),
-    },
-    SqliteMigration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
-    SqliteMigration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
-    SqliteMigration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
-    SqliteMigration {
-        name: "0009_answered_requests",
-        sql: include_str!("../../../migrations/sqlite/0009_answered_requests.sql"),
-    },
-    SqliteMigration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
-    SqliteMigration { name: "0011_token_ends", sql: include_str!("../../../migrations/sqlite/0011_token_ends.sql") },
-    SqliteMigration {
-        name: "0012_organization_ends",
-        sql: include_str!("../../../migrations/sqlite/0012_organization_ends.sql"),
-    },
-    SqliteMigration {
-        name: "0013_team_membership_organizations",
-        sql: include_str!("../../../migrations/sqlite/0013_team_membership_organizations.sql"),
-    },
-    SqliteMigration {
-        name: "0014_api_token_seals",
-        sql: include_str!("../../../migrations/sqlite/0014_api_token_seals.sql"),
-    },
-    SqliteMigration {
-        name: "0015_team_workspace_access",
-        sql: include_str!("../../../migrations/sqlite/0015_team_workspace_access.sql"),
-    },
-];
+const MIGRATIONS: &[Migration] = migrations!(
+    "sqlite",
+    "0001_init",
+    "0002_records",
+    "0003_tidy",
+    "0004_projects",
+    "0005_token_mounts",
+    "0006_secret_ids",
+    "0007_cubbyhole",
+    "0008_identity",
+    "0009_answered_requests",
+    "0010_data_keys",
+    "0011_token_ends",
+    "0012_organization_ends",
+    "0013_team_membership_organizations",
+    "0014_api_token_seals",
+    "0015_team_workspace_access",
+);
 
 /// Checks that a database is a store, and not of a newer version.
 ///
 /// # Errors
 /// `Invalid` when it is not.
 pub(super) fn require_known(db: &Connection) -> Result<()> {
-    match version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))? {
-        0 => Err(Error::invalid("storage: the file is not a store")),
-        known if known <= MIGRATIONS.len() => Ok(()),
-        newer => Err(newer_version_error(newer)),
-    }
+    known_version(db)?.map(drop).ok_or_else(|| Error::invalid("storage: the file is not a store"))
 }
 
-/// Checks that a database has exactly this program's schema version.
-///
-/// # Errors
-/// `Invalid` when it has another one.
+/// As [`migrations::require_current`].
 pub(super) fn require_current(db: &Connection) -> Result<()> {
-    let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
-    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version_error(found, MIGRATIONS.len())) }
+    migrations::require_current(version(db).map_err(unreadable_error)?, MIGRATIONS)
 }
 
-/// The schema version of a database and the newest supported one; `None` for an empty database.
-///
-/// # Errors
-/// `Invalid` when a newer version wrote it.
+/// As [`migrations::known_version`].
 pub(super) fn known_version(db: &Connection) -> Result<Option<(usize, usize)>> {
-    let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
-    match found {
-        0 => Ok(None),
-        known if known <= MIGRATIONS.len() => Ok(Some((known, MIGRATIONS.len()))),
-        newer => Err(newer_version_error(newer)),
-    }
+    migrations::known_version(version(db).map_err(unreadable_error)?, MIGRATIONS)
 }
 
-fn newer_version_error(found: usize) -> Error {
-    Error::invalid(format!(
-        "storage: the database has schema version {found}, this program knows {}: start a newer program",
-        MIGRATIONS.len()
-    ))
+fn unreadable_error(error: rusqlite::Error) -> Error {
+    Error::unavailable("storage: the schema cannot be read", error)
 }
 
 /// Upgrades the schema.
@@ -96,9 +54,7 @@ fn newer_version_error(found: usize) -> Error {
 pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
     let found = version(db).map_err(failed)?;
-    if found > MIGRATIONS.len() {
-        return Err(newer_version_error(found));
-    }
+    migrations::known_version(found, MIGRATIONS)?;
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).map_err(failed)?;
         tracing::info!(migration = migration.name, "storage schema brought up to date");
@@ -106,7 +62,7 @@ pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-fn apply(db: &mut Connection, migration: &SqliteMigration, to: usize) -> rusqlite::Result<()> {
+fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Result<()> {
     let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
     tx.execute_batch(migration.sql)?;
     tx.execute(sql::SCHEMA_SET, params![to.to_string().into_bytes()])?;
@@ -118,9 +74,7 @@ fn version(db: &Connection) -> rusqlite::Result<usize> {
     if !db.table_exists(None, "meta")? {
         return Ok(0);
     }
-    let value: Option<Vec<u8>> = db.query_row(sql::SCHEMA, [], |row| row.get(0)).optional()?;
-    // An unreadable version is rejected like a newer one.
-    Ok(value.map_or(0, |v| std::str::from_utf8(&v).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX)))
+    Ok(migrations::parse_version(db.query_row(sql::SCHEMA, [], |row| row.get(0)).optional()?))
 }
 
 #[cfg(test)]
@@ -130,9 +84,7 @@ mod tests {
 
     #[test]
     fn migrations_are_numbered_in_order() {
-        for (migration, number) in MIGRATIONS.iter().zip(1..) {
-            assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
-        }
+        migrations::assert_numbered_in_order(MIGRATIONS);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
@@ -11,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, ToSql};
 use super::query::prepare;
 use crate::error::Error;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
-use crate::storage::tables::{TableConnection, TableError, TableResult};
+use crate::storage::engine::{TableConnection, TableError, TableResult};
 
 struct SqliteSession<'c>(&'c Connection);
 
@@ -44,10 +45,35 @@ impl SqlSession for SqliteSession<'_> {
     }
 
     /// Plans do not depend on values in SQLite.
-    fn fit(&mut self) {}
+    fn use_custom_plans(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         ready(execute(self.0, sql, values).map_err(failure)).boxed_local()
+    }
+}
+
+/// A connection for reads of tables, whose futures must be `Send`. Only one thread at a time uses it.
+pub(crate) struct SqliteReadConnection(Mutex<Connection>);
+
+impl SqliteReadConnection {
+    pub(super) fn new(db: Connection) -> Self {
+        Self(Mutex::new(db))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TableConnection for SqliteReadConnection {
+    type EngineError = rusqlite::Error;
+
+    fn rows<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, Vec<SqlRow>>> {
+        ready(query_rows(&self.lock(), sql, values).map_err(TableError::Engine)).boxed()
+    }
+
+    fn execute<'c>(&'c self, sql: &'c str, values: &'c [SqlValue]) -> BoxFuture<'c, TableResult<Self, u64>> {
+        ready(execute(&self.lock(), sql, values).map_err(TableError::Engine)).boxed()
     }
 }
 
@@ -64,16 +90,46 @@ impl TableConnection for Connection {
 }
 
 fn execute(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Result<u64> {
-    Ok(prepare(db, &rewrite_sql(sql))?.execute(rusqlite::params_from_iter(values))? as u64)
+    let mut statement = prepare(db, &rewrite_sql(sql, values))?;
+    let mut changed = 0;
+    for_each_byte_string(values, |values| {
+        changed += statement.execute(rusqlite::params_from_iter(values))? as u64;
+        Ok(())
+    })?;
+    Ok(changed)
 }
 
 fn query_rows(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Result<Vec<SqlRow>> {
-    let mut statement = prepare(db, &rewrite_sql(sql))?;
+    let mut statement = prepare(db, &rewrite_sql(sql, values))?;
     let columns = statement.column_count();
-    let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
-        (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(SqlRow::new)
+    let mut rows = Vec::new();
+    for_each_byte_string(values, |values| {
+        let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
+            (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(SqlRow::new)
+        })?;
+        for row in found {
+            rows.push(row?);
+        }
+        Ok(())
     })?;
-    found.collect()
+    Ok(rows)
+}
+
+/// Calls `run` with the values; for a list of byte strings, once with each of its elements. JSON has no bytes, and a
+/// lookup of each key needs no estimate of the length of a list.
+fn for_each_byte_string(
+    values: &[SqlValue],
+    mut run: impl FnMut(&[SqlValue]) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let is_list = |value: &SqlValue| matches!(value, SqlValue::ByteStrings(_));
+    let Some(at) = values.iter().position(is_list) else { return run(values) };
+    let mut one = values.to_vec();
+    let SqlValue::ByteStrings(list) = std::mem::replace(&mut one[at], SqlValue::Null) else { return Ok(()) };
+    for bytes in list {
+        one[at] = SqlValue::Bytes(bytes);
+        run(&one)?;
+    }
+    Ok(())
 }
 
 fn value(found: ValueRef<'_>) -> SqlValue {
@@ -99,16 +155,15 @@ impl ToSql for SqlValue {
             Self::Ints(numbers) => list(numbers.clone().into()),
             Self::Texts(texts) => list(texts.clone().into()),
             Self::ByteStrings(_) => {
-                return Err(rusqlite::Error::ToSqlConversionFailure(
-                    "a list of octets, which SQLite does not have".into(),
-                ));
+                return Err(rusqlite::Error::ToSqlConversionFailure("a second list of byte strings".into()));
             }
         })
     }
 }
 
-/// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, and row locks are removed.
-fn rewrite_sql(sql: &str) -> Cow<'_, str> {
+/// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, a list of byte strings one of its elements, and
+/// row locks are removed.
+pub(super) fn rewrite_sql<'s>(sql: &'s str, values: &[SqlValue]) -> Cow<'s, str> {
     const ANY: &str = "= ANY(";
     const LOCKS: [&str; 4] = [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR SHARE", " FOR KEY SHARE"];
     let lock = LOCKS.into_iter().find_map(|lock| sql.split_once(lock));
@@ -120,10 +175,12 @@ fn rewrite_sql(sql: &str) -> Cow<'_, str> {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
-        text.push_str("IN (SELECT value FROM json_each(");
-        text.push_str(parameter);
-        text.push_str("))");
-        text.push_str(rest);
+        let number = parameter.trim_start_matches('$').parse().unwrap_or(0_usize);
+        let is_bytes = matches!(values.get(number.wrapping_sub(1)), Some(SqlValue::ByteStrings(_)));
+        match is_bytes {
+            true => text.push_str(&format!("= {parameter}{rest}")),
+            false => text.push_str(&format!("IN (SELECT value FROM json_each({parameter})){rest}")),
+        }
     }
     Cow::Owned(text)
 }
@@ -163,16 +220,21 @@ mod tests {
         let sql = "SELECT id FROM t WHERE a = ANY($1) AND b = $2 AND c = ANY($3) ORDER BY id FOR UPDATE";
         let read = "SELECT id FROM t WHERE a IN (SELECT value FROM json_each($1)) AND b = $2 AND c IN \
                     (SELECT value FROM json_each($3)) ORDER BY id";
-        assert_eq!(rewrite_sql(sql), read);
+        let bytes = SqlValue::ByteStrings(vec![]);
+        assert_eq!(rewrite_sql(sql, &[]), read);
         assert_eq!(
-            rewrite_sql("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
+            rewrite_sql("DELETE FROM t WHERE a = $1 AND b = ANY($2)", &[1_i64.into(), bytes]),
+            "DELETE FROM t WHERE a = $1 AND b = $2"
+        );
+        assert_eq!(
+            rewrite_sql("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t", &[]),
             "SELECT t.id FROM t JOIN u ON u.id = t.u"
         );
         for lock in ["SHARE", "KEY SHARE", "NO KEY UPDATE", "UPDATE SKIP LOCKED"] {
             let locking = format!("SELECT id FROM t WHERE a = $1 FOR {lock}");
-            assert_eq!(rewrite_sql(&locking), "SELECT id FROM t WHERE a = $1");
+            assert_eq!(rewrite_sql(&locking, &[]), "SELECT id FROM t WHERE a = $1");
         }
-        assert_eq!(rewrite_sql("SELECT 1"), "SELECT 1");
+        assert_eq!(rewrite_sql("SELECT 1", &[]), "SELECT 1");
     }
 
     #[test]

@@ -13,13 +13,19 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch;
 use super::checkpoint::{Checkpointer, checkpoint, count_frames, is_behind};
-use super::mounts::MountCache;
-use super::query::SqliteError;
+use super::query::{SqliteError, resolve};
 use super::reader::SqliteReaderPool;
-use super::{connection, log, mounts, tidy};
+use super::transaction::MountCache;
+use super::{connection, log};
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::tables::mounts;
 use crate::telemetry;
+
+const WRITE_FAILED: &str = "storage: the write failed";
+
+/// Ends the tidy runs of earlier processes when the store opens: no other process can own one.
+const END_TIDY_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
 /// The writing connection with its dependencies.
 pub(crate) struct SqliteWriter {
@@ -36,8 +42,8 @@ pub(crate) struct SqliteWriter {
 
 impl SqliteWriter {
     pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: SqliteReaderPool) -> Result<Self> {
-        let dropped_mounts = mounts::has_dropped(&db).map_err(write_error)?;
-        tidy::end_all_runs(&db).map_err(write_error)?;
+        let dropped_mounts = resolve(mounts::has_dropped(&db)).map_err(|e| e.into_error(WRITE_FAILED))?;
+        db.execute(END_TIDY_RUNS, []).map_err(write_error)?;
         let file = File::open(&path).map_err(|e| Error::unavailable("storage: the database cannot be opened", e))?;
         let file = Arc::new(file);
         let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
@@ -123,9 +129,9 @@ impl SqliteWriter {
         Transaction::new(db, TransactionBehavior::Immediate)
     }
 
-    fn remove_dropped(&mut self) -> rusqlite::Result<bool> {
+    fn remove_dropped(&mut self) -> Result<bool, SqliteError> {
         let tx = self.begin()?;
-        let more = mounts::remove_dropped_rows(&tx)?;
+        let more = resolve(mounts::remove_dropped_rows(&*tx))?;
         tx.commit()?;
         Ok(more)
     }
@@ -145,13 +151,13 @@ fn roll_back(db: &Connection) -> rusqlite::Result<()> {
 }
 
 fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::unavailable("storage: the write failed", source)
+    Error::unavailable(WRITE_FAILED, source)
 }
 
 fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
         SqliteError::SerialTaken => unit.serial_taken(),
-        other => Err(other.into_error("storage: the write failed")),
+        other => Err(other.into_error(WRITE_FAILED)),
     }
 }
 
@@ -182,8 +188,11 @@ impl StoreBackend for SqliteWriter {
                 return;
             }
             // After a failure the rest waits for the next drop or start, instead of failing in a loop.
-            self.dropped_mounts = self.remove_dropped().unwrap_or_else(|error| {
-                tracing::warn!(%error, "rows of a dropped mount could not be removed");
+            self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
+                telemetry::warn_task_failed(
+                    "rows of a dropped mount could not be removed",
+                    &failure.into_error(WRITE_FAILED),
+                );
                 false
             });
         }

@@ -7,13 +7,15 @@
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};
+use super::recorded_responses;
 use super::transaction::Transaction;
-use super::{auth, pki, recorded_responses};
 use crate::documents::SYSTEM_MOUNT;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
 use crate::storage::backend::{Outcomes, WriteUnit};
-use crate::storage::tables::facts;
+use crate::storage::engine::WriteTransaction as _;
+use crate::storage::tables::{documents, facts};
+use crate::storage::{auth, pki};
 
 /// Serializes changes of facts, so that concurrent transactions cannot invalidate the conditions of each other.
 const LOCK_FACTS: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
@@ -23,13 +25,13 @@ pub(super) type UnitResults = Vec<Result<Outcomes>>;
 pub(super) struct WriteBatch<'a> {
     tx: Transaction<'a>,
     /// `true` if every unit gets a savepoint.
-    careful: bool,
+    with_savepoints: bool,
     answers: UnitResults,
 }
 
 impl<'a> WriteBatch<'a> {
-    pub(super) fn new(db: &'a PostgresClient, node: i64, counter: i64, careful: bool) -> Self {
-        Self { tx: Transaction::new(db, node, counter), careful, answers: Vec::new() }
+    pub(super) fn new(db: &'a PostgresClient, node: i64, counter: i64, with_savepoints: bool) -> Self {
+        Self { tx: Transaction::new(db, node, counter), with_savepoints, answers: Vec::new() }
     }
 
     /// Runs everything between BEGIN and COMMIT.
@@ -38,10 +40,10 @@ impl<'a> WriteBatch<'a> {
         for (at, unit) in units.iter().enumerate() {
             let answer = if repeats.contains(&at) {
                 unit.serial_taken()
-            } else if self.careful || can_fail_halfway(unit) {
+            } else if self.with_savepoints || can_fail_halfway(unit) {
                 self.run_in_savepoint(unit).await?
             } else {
-                self.plain(unit).await?
+                self.run_without_savepoint(unit).await?
             };
             self.answers.push(answer);
         }
@@ -51,15 +53,15 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Runs a unit that leaves nothing to undo when it fails.
-    async fn plain(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        if any_write(unit, |turn| self.tx.gathered.must_flush_before(turn)) {
+    async fn run_without_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+        if any_write(unit, |turn| self.tx.collected.must_flush_before(turn)) {
             self.tx.flush().await?;
         }
-        let before = self.tx.gathered.mark();
+        let before = self.tx.collected.mark();
         match self.unit(unit).await {
             Ok(outcomes) => Ok(Ok(outcomes)),
             Err(failure @ PostgresError::Conflict(_)) => {
-                self.tx.gathered.truncate_to(before);
+                self.tx.collected.truncate_to(before);
                 Ok(unit_result(failure, unit))
             }
             Err(failure) => Err(failure),
@@ -68,7 +70,7 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
     async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        let flushes = self.careful || any_write(unit, |turn| self.tx.gathered.must_flush_before(turn));
+        let flushes = self.with_savepoints || any_write(unit, |turn| self.tx.collected.must_flush_before(turn));
         if flushes {
             self.tx.flush().await?;
         }
@@ -79,7 +81,7 @@ impl<'a> WriteBatch<'a> {
         }
         match result {
             Ok(outcomes) => {
-                self.tx.keep().await?;
+                self.tx.release_savepoint().await?;
                 Ok(Ok(outcomes))
             }
             Err(failure) if failure.concerns_one_unit() => {
@@ -97,15 +99,16 @@ impl<'a> WriteBatch<'a> {
             WriteUnit::Pki(writes) => {
                 let mut outcomes = Vec::with_capacity(writes.len());
                 for (at, write) in writes.iter().enumerate() {
-                    flush_if_needed(tx, pki::send_order(write)).await?;
-                    outcomes.push(pki::write(tx, OutcomePosition(index, at), write).await?);
+                    flush_if_needed(tx, SendOrder::of_pki_write(write)).await?;
+                    let collected = tx.collect(OutcomePosition(index, at), write).await?;
+                    outcomes.push(if collected { PkiOutcome::Done } else { pki::write(tx, write).await? });
                 }
                 Ok(Outcomes::Pki(outcomes))
             }
             WriteUnit::Auth { writes, now } => {
                 let mut outcomes = Vec::with_capacity(writes.len());
                 for write in writes {
-                    flush_if_needed(tx, auth::send_order(write)).await?;
+                    flush_if_needed(tx, SendOrder::of_auth_write(write)).await?;
                     outcomes.push(auth::write(tx, write, *now).await?);
                 }
                 Ok(Outcomes::Auth(outcomes))
@@ -113,7 +116,7 @@ impl<'a> WriteBatch<'a> {
             WriteUnit::Documents(writes) => {
                 for write in writes {
                     flush_if_needed(tx, SendOrder::Immediate).await?;
-                    tx.document(write).await?;
+                    documents::write_in(tx, write).await?;
                 }
                 Ok(Outcomes::Done)
             }
@@ -121,7 +124,7 @@ impl<'a> WriteBatch<'a> {
                 execute(tx.db, LOCK_FACTS, &[]).await?;
                 facts::write(tx.db, facts).await?;
                 // Other nodes read the data keys again when the system scope has changed.
-                tx.marks(SYSTEM_MOUNT).documents = true;
+                tx.mark_documents(SYSTEM_MOUNT);
                 Ok(Outcomes::Done)
             }
             // Session work has its own connections in this engine.
@@ -132,7 +135,7 @@ impl<'a> WriteBatch<'a> {
 
 /// Sends the collected rows if a write depends on them.
 async fn flush_if_needed(tx: &mut Transaction<'_>, turn: SendOrder) -> Result<(), PostgresError> {
-    if tx.gathered.must_flush_before(turn) { tx.flush().await } else { Ok(()) }
+    if tx.collected.must_flush_before(turn) { tx.flush().await } else { Ok(()) }
 }
 
 /// Puts the stored revocations into the outcomes of their writes; a rejected unit has none.
@@ -156,8 +159,8 @@ fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
 /// Returns `true` if `is` holds for any write of a unit.
 fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     match unit {
-        WriteUnit::Pki(writes) => writes.iter().any(|write| is(pki::send_order(write))),
-        WriteUnit::Auth { writes, .. } => writes.iter().any(|write| is(auth::send_order(write))),
+        WriteUnit::Pki(writes) => writes.iter().any(|write| is(SendOrder::of_pki_write(write))),
+        WriteUnit::Auth { writes, .. } => writes.iter().any(|write| is(SendOrder::of_auth_write(write))),
         WriteUnit::Documents(_) | WriteUnit::Facts(_) | WriteUnit::Work(..) => is(SendOrder::Immediate),
     }
 }

@@ -1,11 +1,9 @@
-//! SQL of issued certificates.
+//! SQL of issued certificates and their metadata.
 
-use tokio_postgres::Row;
-
-use super::query::{PostgresClient, PostgresError, insert, page, row, rows, serial};
+use super::query::{PostgresClient, PostgresError, column, insert, row};
 use super::revocations;
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
+use crate::pki::store::{CertificateRow, MetadataRow, SerialStatus, StoredCertificate};
 use crate::storage::statements::certificates as sql;
 use crate::x509::serial::Serial;
 
@@ -14,18 +12,12 @@ const INSERT: &str = "INSERT INTO certificate
     SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::TEXT[]), UNNEST($4::TEXT[]), UNNEST($5::TEXT[]),
         UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[]), UNNEST($9::TEXT[]), UNNEST($10::BYTEA[])";
 
-const SELECT_KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
-    FROM UNNEST($2::BYTEA[]) WITH ORDINALITY AS requested (serial, place)
-        LEFT JOIN certificate c ON c.mount = $1 AND c.serial = requested.serial
-        LEFT JOIN revocation r ON r.mount = $1 AND r.serial = requested.serial
-    ORDER BY requested.place";
+const INSERT_METADATA: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
+    SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::BYTEA[])";
 
 /// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
 /// savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &PostgresClient, all: &[&CertificateRow]) -> Result<(), PostgresError> {
-    fn column<'a, T>(all: &[&'a CertificateRow], of: impl Fn(&'a CertificateRow) -> T) -> Vec<T> {
-        all.iter().map(|row| of(row)).collect()
-    }
     insert(
         db,
         INSERT,
@@ -40,6 +32,21 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&CertificateRow]) -> 
             &column(all, |row| row.issued_at),
             &column(all, |row| row.requester.as_str()),
             &column(all, |row| row.der.as_slice()),
+        ],
+    )
+    .await
+}
+
+/// As [`insert_all`], for metadata.
+pub(super) async fn insert_metadata(db: &PostgresClient, all: &[&MetadataRow]) -> Result<(), PostgresError> {
+    insert(
+        db,
+        INSERT_METADATA,
+        &[
+            &column(all, |row| row.mount.0),
+            &column(all, |row| row.serial.octets()),
+            &column(all, |row| row.not_after),
+            &column(all, |row| row.body.as_slice()),
         ],
     )
     .await
@@ -75,47 +82,4 @@ pub(super) async fn status(db: &PostgresClient, mount: MountId, serial: Serial) 
     let revoked = found.try_get::<_, Option<i64>>(1)?.is_some();
     let revocation = if revoked { Some(revocations::read(mount, &found, 1)?) } else { None };
     Ok(SerialStatus { issuer: found.try_get(0)?, revocation })
-}
-
-pub(super) async fn known_serials(
-    db: &PostgresClient,
-    mount: MountId,
-    all: &[Serial],
-) -> Result<Vec<KnownSerial>, PostgresError> {
-    let bytes: Vec<&[u8]> = all.iter().map(Serial::octets).collect();
-    let read = |row: &Row| {
-        let certificate = row.try_get::<_, Option<String>>(0)?.zip(row.try_get::<_, Option<i64>>(1)?);
-        Ok(KnownSerial { certificate, revocation: row.try_get(2)? })
-    };
-    rows(db, SELECT_KNOWN, &[&mount.0, &bytes]).await?.iter().map(read).collect()
-}
-
-pub(super) async fn serials(
-    db: &PostgresClient,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> Result<Vec<Serial>, PostgresError> {
-    page(db, sql::SERIALS, mount, after, limit).await
-}
-
-pub(super) async fn with_der(
-    db: &PostgresClient,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> Result<Vec<(Serial, Vec<u8>)>, PostgresError> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
-    found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
-}
-
-pub(super) async fn ending(
-    db: &PostgresClient,
-    mount: MountId,
-    from: i64,
-    limit: u32,
-) -> Result<Vec<(Serial, Vec<u8>)>, PostgresError> {
-    let found = rows(db, sql::ENDING, &[&mount.0, &from, &i64::from(limit)]).await?;
-    found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
 }

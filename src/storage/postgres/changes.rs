@@ -152,27 +152,27 @@ pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
 }
 
 /// Listens on its own connection until the receiver is dropped. Replaces a lost connection.
-pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
-    while told.strong_count() > 0 {
-        if let Err(error) = listen_once(&url, &told).await {
+pub(super) async fn listen(url: PostgresUrl, signal: Weak<Notify>) {
+    while signal.strong_count() > 0 {
+        if let Err(error) = listen_once(&url, &signal).await {
             telemetry::warn_task_failed("not listening for changes of other nodes; polling for them", &error);
         }
         tokio::time::sleep(LISTEN_RETRY_DELAY).await;
     }
 }
 
-async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
+async fn listen_once(url: &PostgresUrl, signal: &Weak<Notify>) -> Result<()> {
     let (client, mut connection) = connect::connect(url).await?;
-    let tell = || {
-        if let Some(told) = Weak::upgrade(told) {
-            told.notify_one();
+    let wake_receiver = || {
+        if let Some(signal) = Weak::upgrade(signal) {
+            signal.notify_one();
         }
     };
     let messages = async {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notification(_) = message.map_err(connect::connection_error)? {
                 counter!(telemetry::CHANGES_NOTIFICATIONS).increment(1);
-                tell();
+                wake_receiver();
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
     let listening = async {
         client.batch_execute(LISTEN).await.map_err(connect::connection_error)?;
         // For changes made before the connection listened.
-        tell();
+        wake_receiver();
         std::future::pending::<Result<()>>().await
     };
     tokio::select! {

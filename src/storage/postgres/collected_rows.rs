@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::query::{PostgresClient, PostgresError};
-use super::{certificates, leases, metadata, recorded_responses};
+use super::{certificates, leases, recorded_responses};
+use crate::auth::store::AuthWrite;
 use crate::documents::MountId;
-use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RecordedResponseRow, RevocationRow};
+use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, PkiWrite, RecordedResponseRow, RevocationRow};
 
 /// Order in which a write is sent, relative to the collected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,36 @@ pub(super) enum SendOrder {
     AfterLeases,
     /// After all collected rows.
     AfterAll,
+}
+
+impl SendOrder {
+    pub(super) fn of_auth_write(write: &AuthWrite) -> Self {
+        match write {
+            AuthWrite::MountDelete(_) => Self::AfterAll,
+            AuthWrite::TokenSpend(_)
+            | AuthWrite::TokenTake(_)
+            | AuthWrite::TokenRevoke(_)
+            | AuthWrite::TokenRevokeAlone(_)
+            | AuthWrite::TokenSweep { .. } => Self::AfterLeases,
+            _ => Self::Immediate,
+        }
+    }
+
+    pub(super) fn of_pki_write(write: &PkiWrite) -> Self {
+        match write {
+            PkiWrite::Certificate(_)
+            | PkiWrite::Lease(_)
+            | PkiWrite::Metadata(_)
+            | PkiWrite::RecordedResponse(_)
+            | PkiWrite::Revocation(_) => Self::Collected,
+            PkiWrite::LeasesMark(_)
+            | PkiWrite::LeasesEnd(_)
+            | PkiWrite::LeasesMarkEnded { .. }
+            | PkiWrite::LeasesSweep { .. } => Self::AfterLeases,
+            // Removals need not see collected rows, which can hardly have expired.
+            _ => Self::Immediate,
+        }
+    }
 }
 
 /// The position of an outcome: unit and write.
@@ -79,7 +110,7 @@ impl CollectedRows<'_> {
             leases::insert_all(db, &self.leases).await?;
         }
         if !self.metadata.is_empty() {
-            metadata::insert_all(db, &self.metadata).await?;
+            certificates::insert_metadata(db, &self.metadata).await?;
         }
         if !self.certificates.is_empty() {
             certificates::insert_all(db, &self.certificates).await?;

@@ -42,14 +42,14 @@ const POOLER_REJECTED: &str = "storage: the database is behind a pooler in trans
 /// # Errors
 /// `Invalid` when a file in the URL cannot be used; `Unavailable` when no server is reachable, with all reasons.
 pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Socket, PostgresTlsStream>)> {
-    let (servers, connector) = prepare(url).await?;
+    let (servers, connector) = prepare_servers(url).await?;
     let alone = servers.len() == 1;
     let attempt = |(at, server): (usize, PostgresServer)| {
         let connector = connector.clone();
         async move {
             let refusal = match tokio::time::timeout(SESSION_TIMEOUT, server.config.connect(connector)).await {
                 Ok(Ok(made)) => return Ok(made),
-                Ok(Err(error)) => reason(&error, server.shows_certificate),
+                Ok(Err(error)) => describe_failure(&error, server.shows_certificate),
                 Err(_) => format!("no answer within {} s", SESSION_TIMEOUT.as_secs()),
             };
             Err((at, if alone { refusal } else { format!("{}: {refusal}", server.name) }))
@@ -69,7 +69,7 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
 }
 
 /// Prepares servers and TLS on a blocking thread, because files are read.
-async fn prepare(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Connector)> {
+async fn prepare_servers(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Connector)> {
     let url = url.clone();
     let prepare = move || {
         let connector = url.tls().map_or_else(|| Ok(Connector::none()), |files| files.connector());
@@ -79,12 +79,12 @@ async fn prepare(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Connector)> 
 }
 
 /// Connects with [`SESSION_SETTINGS`], and drives the connection with a task on the current runtime.
-pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)> {
+pub(super) async fn open_client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)> {
     let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
-            let why = format!("a connection to the database was lost: {}", reason(&error, false));
-            telemetry::outage::STORE_OUTAGE.fails(&why);
+            let why = format!("a connection to the database was lost: {}", describe_failure(&error, false));
+            telemetry::outage::STORE_OUTAGE.record_failure(&why);
         }
     });
     client.batch_execute(SESSION_SETTINGS).await.map_err(connection_error)?;
@@ -95,22 +95,22 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
 ///
 /// # Errors
 /// `Unavailable` when the server is unreachable or accepts no writes; `Invalid` when it could lose committed writes.
-pub(super) async fn session(url: &PostgresUrl) -> Result<PostgresClient> {
-    let (client, driver) = client(url).await?;
+pub(super) async fn open_session(url: &PostgresUrl) -> Result<PostgresClient> {
+    let (client, driver) = open_client(url).await?;
     let session = PostgresClient::new(client, driver);
     let answer = session.simple_query(SELECT_SERVER_SETTINGS).await.map_err(connection_error)?;
     require_suitable([0, 1, 2, 3, 4].map(|n| column(&answer, n)))?;
     Ok(session)
 }
 
-/// As [`session`], and checks that the session has its own server connection. LISTEN, advisory locks, prepared
+/// As [`open_session`], and checks that the session has its own server connection. LISTEN, advisory locks, prepared
 /// statements and settings belong to that connection. A pooler that shares it between transactions loses them.
 ///
 /// # Errors
-/// As [`session`]; `Invalid` behind such a pooler.
-pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<PostgresClient> {
-    let session = session(url).await?;
-    let (other, driver) = client(url).await?;
+/// As [`open_session`]; `Invalid` behind such a pooler.
+pub(super) async fn open_dedicated_session(url: &PostgresUrl) -> Result<PostgresClient> {
+    let session = open_session(url).await?;
+    let (other, driver) = open_client(url).await?;
     for _ in 0..POOLER_PROBES {
         let before = backend_id(&session).await?;
         // Poolers pick the connection that was returned last.
@@ -149,12 +149,12 @@ fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
 
 /// Error of a connection that failed during its setup.
 pub(super) fn connection_error(error: tokio_postgres::Error) -> Error {
-    Error::unavailable(format!("storage: the database is unreachable ({})", reason(&error, false)), error)
+    Error::unavailable(format!("storage: the database is unreachable ({})", describe_failure(&error, false)), error)
 }
 
 /// The reason for a failed connection, for the operator: the message of the server (such as an unknown user or a wrong
 /// password), of TLS, or of the system. It never contains a password.
-fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
+fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     if let Some(answer) = error.as_db_error() {
         return answer.message().to_owned();
     }

@@ -60,7 +60,7 @@ impl CopyTarget {
     /// # Errors
     /// `Conflict` when the database is not empty, which stays unchanged then; the errors of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
-        let mut db = connect::dedicated_session(url).await?;
+        let mut db = connect::open_dedicated_session(url).await?;
         // Checked before the upgrade as well: a database with other content must stay unchanged.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;
@@ -176,7 +176,7 @@ impl TargetColumn {
 /// # Errors
 /// `Unavailable` when the database is unreachable, or such a transaction exceeds the lock timeout.
 pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
-    let db = connect::session(url).await?;
+    let db = connect::open_session(url).await?;
     let found = async {
         db.batch_execute(BEGIN).await?;
         // The server may still process the COMMIT of a lost connection.

@@ -39,7 +39,7 @@ impl TestConnection {
             let mut slot = self.0.lock().unwrap();
             let (runtime, client) = slot.get_or_insert_with(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                let (client, _driver) = runtime.block_on(connect::client(&url)).unwrap();
+                let (client, _driver) = runtime.block_on(connect::open_client(&url)).unwrap();
                 (runtime, client)
             });
             runtime.block_on(ask(client))

@@ -41,10 +41,10 @@ impl ChangeLog for Store<PostgresReaderPool> {
     fn listen(&self) -> Arc<Notify> {
         let pool = &self.reader;
         let start = || {
-            let told = Arc::new(Notify::new());
-            let task = pool.home.spawn(changes::listen(pool.url.clone(), Arc::downgrade(&told)));
-            ChangeListener { task: task.abort_handle(), told }
+            let signal = Arc::new(Notify::new());
+            let task = pool.home.spawn(changes::listen(pool.url.clone(), Arc::downgrade(&signal)));
+            ChangeListener { task: task.abort_handle(), signal }
         };
-        Arc::clone(&pool.listener.get_or_init(start).told)
+        Arc::clone(&pool.listener.get_or_init(start).signal)
     }
 }

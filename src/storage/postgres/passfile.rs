@@ -16,14 +16,14 @@ const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/t
 ///
 /// # Errors
 /// `Invalid` naming the file and the rule.
-pub(super) fn read(path: &Path) -> Result<Secret> {
+pub(super) fn read_file(path: &Path) -> Result<Secret> {
     let unreadable = |error| Error::of_file("passfile", path, "read", error).with_kind(Kind::Invalid);
     let content = Secret::read_private_file(path, u64::MAX).map_err(unreadable)?;
     content.ok_or_else(|| Error::invalid(format!("passfile: {}: {PRIVATE_FILE_RULE}", path.display())))
 }
 
 /// Finds the password for the single server of `config`.
-pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
+pub(super) fn find_password(content: &Secret, config: &Config) -> Option<Secret> {
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let user = config.get_user().unwrap_or_default();
     let database = config.get_dbname().unwrap_or(user);
@@ -40,10 +40,10 @@ pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
         if line.starts_with('#') {
             return None;
         }
-        let (first, rest) = field(line)?;
-        let (second, rest) = field(rest)?;
-        let (third, rest) = field(rest)?;
-        let (fourth, password) = field(rest)?;
+        let (first, rest) = split_field(line)?;
+        let (second, rest) = split_field(rest)?;
+        let (third, rest) = split_field(rest)?;
+        let (fourth, password) = split_field(rest)?;
         let fits = is_host(first)
             && matches_field(second, &port)
             && matches_field(third, database)
@@ -53,7 +53,7 @@ pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
 }
 
 /// Splits a text at the first unescaped colon.
-fn field(text: &str) -> Option<(&str, &str)> {
+fn split_field(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {
         let ends = byte == b':' && !escaped;
@@ -89,7 +89,7 @@ mod unit_tests {
 
     fn found(content: &str, url: &str) -> Option<String> {
         let config: Config = url.parse().unwrap();
-        let password = password(&Secret::new(content), &config);
+        let password = find_password(&Secret::new(content), &config);
         password.map(|password| password.expose_text().unwrap().to_owned())
     }
 
@@ -115,11 +115,11 @@ mod unit_tests {
     fn a_file_that_others_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pass");
-        assert!(read(&path).err().unwrap().text().starts_with("passfile: file does not exist: "));
+        assert!(read_file(&path).err().unwrap().text().starts_with("passfile: file does not exist: "));
         std::fs::write(&path, "*:*:*:*:hunter2").unwrap();
         for (mode, good) in [(0o620, false), (0o604, false), (0o600, true), (0o400, true)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let read = read(&path);
+            let read = read_file(&path);
             assert_eq!(read.is_ok(), good, "{mode:o}");
             assert!(read.err().is_none_or(|error| error.text().contains("0600") && !error.text().contains("hunter2")));
         }

@@ -6,10 +6,9 @@ use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::ToSql;
 
 use crate::clock::Time;
-use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::storage::backend::from_micros;
-use crate::storage::tables::TableError;
+use crate::storage::engine::TableError;
 use crate::x509::serial::Serial;
 
 /// A connection with its prepared statements.
@@ -101,7 +100,7 @@ fn ends_connection(code: &SqlState) -> bool {
         || matches!(*code, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT | SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-type SqlParameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type SqlParameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 pub(super) async fn execute(
     db: &PostgresClient,
@@ -146,17 +145,9 @@ pub(super) async fn exists(
     Ok(row(db, sql, parameters).await?.is_some())
 }
 
-/// Reads a page of serials after `after`. The empty string sorts before every serial.
-pub(super) async fn page(
-    db: &PostgresClient,
-    sql: &str,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> Result<Vec<Serial>, PostgresError> {
-    let after = after.as_ref().map_or(&[][..], Serial::octets);
-    let found = rows(db, sql, &[&mount.0, &after, &i64::from(limit)]).await?;
-    found.iter().map(|row| serial(row, 0)).collect()
+/// Returns one column of all rows, as a parameter for UNNEST.
+pub(super) fn column<'a, R, T>(all: &[&'a R], of: impl Fn(&'a R) -> T) -> Vec<T> {
+    all.iter().map(|row| of(row)).collect()
 }
 
 pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, PostgresError> {
@@ -165,8 +156,4 @@ pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, PostgresError> 
 
 pub(super) fn time(micros: i64) -> Result<Time, PostgresError> {
     from_micros(micros).ok_or(PostgresError::Unreadable("a stored time"))
-}
-
-pub(super) fn count(rows: u64) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
 }

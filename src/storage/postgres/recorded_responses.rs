@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::query::{PostgresClient, PostgresError, count, execute, row, rows, serial};
+use super::query::{PostgresClient, PostgresError, column, execute, rows};
 use crate::pki::store::{PkiWrite, RecordedResponseRow};
 use crate::storage::backend::WriteUnit;
-use crate::storage::statements::recorded_responses as sql;
 
 /// Waits for an uncommitted row of another node with the same key.
 const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease, expires_at)
@@ -48,9 +47,6 @@ fn rows_of_unit(unit: &WriteUnit) -> impl Iterator<Item = &RecordedResponseRow> 
 /// Inserts all rows in one statement. `SerialTaken` if a key is taken, perhaps twice in `all`; the caller must then
 /// roll back to its savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &PostgresClient, all: &[&RecordedResponseRow]) -> Result<(), PostgresError> {
-    fn column<'a, T>(all: &[&'a RecordedResponseRow], of: impl Fn(&'a RecordedResponseRow) -> T) -> Vec<T> {
-        all.iter().map(|row| of(row)).collect()
-    }
     // Sorted, so that two nodes cannot deadlock.
     let mut all = all.to_vec();
     all.sort_unstable_by_key(|row| row.key);
@@ -72,19 +68,6 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&RecordedResponseRow]
     )
     .await?;
     if stored < all.len() as u64 { Err(PostgresError::SerialTaken) } else { Ok(()) }
-}
-
-pub(super) async fn sweep(db: &PostgresClient, now: i64, limit: u32) -> Result<u32, PostgresError> {
-    execute(db, sql::SWEEP, &[&now, &i64::from(limit)]).await.map(count)
-}
-
-pub(super) async fn get(db: &PostgresClient, key: [u8; 32]) -> Result<Option<RecordedResponseRow>, PostgresError> {
-    let Some(found) = row(db, sql::GET, &[&&key[..]]).await? else { return Ok(None) };
-    let request: &[u8] = found.try_get(0)?;
-    let request = request.try_into().map_err(|_| PostgresError::Unreadable("the hash of a stored request"))?;
-    let lease = found.try_get(2)?;
-    let expires_at = found.try_get(3)?;
-    Ok(Some(RecordedResponseRow { key, request, serial: serial(&found, 1)?, lease, expires_at }))
 }
 
 #[cfg(test)]

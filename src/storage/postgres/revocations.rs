@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::changes::marked;
-use super::query::{PostgresClient, PostgresError, count, execute, exists, page, row, rows, serial, time};
+use super::query::{PostgresClient, PostgresError, execute, exists, row, rows, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
@@ -158,32 +158,12 @@ async fn amend(db: &PostgresClient, mount: MountId, all: &[StoredRevocation]) ->
     .map(drop)
 }
 
-/// Gives a revocation another issuer; returns the number of changed rows.
-pub(super) async fn set_issuer(
-    db: &PostgresClient,
-    mount: MountId,
-    serial: &Serial,
-    issuer: &str,
-) -> Result<u32, PostgresError> {
-    execute(db, sql::SET_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(count)
-}
-
-pub(super) async fn serials(
-    db: &PostgresClient,
-    mount: MountId,
-    after: Option<Serial>,
-    limit: u32,
-) -> Result<Vec<Serial>, PostgresError> {
-    page(db, sql::SERIALS, mount, after, limit).await
-}
-
 pub(super) async fn by_sequence(
     db: &PostgresClient,
     mount: MountId,
-    after: u64,
+    after: i64,
     limit: u32,
 ) -> Result<Vec<StoredRevocation>, PostgresError> {
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| read(mount, row, 0)).collect()
 }

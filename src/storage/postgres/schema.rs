@@ -1,62 +1,30 @@
-//! Migrations of the PostgreSQL database: append-only files, applied in order, all in one transaction. An advisory lock
-//! serializes nodes that start concurrently; the second one finds the work done.
+//! Migrations of the PostgreSQL database, all in one transaction. An advisory lock serializes nodes that start
+//! concurrently; the second one finds the work done.
 
 use super::query::{PostgresClient, PostgresError, row};
 use crate::error::{Error, Result};
-use crate::storage::restore_facts::other_version_error;
+use crate::storage::migrations::{self, Migration, migrations};
 use crate::storage::statements::meta as sql;
 
-struct PostgresMigration {
-    name: &'static str,
-    sql: &'static str,
-}
-
-/// All migrations. The schema version is the position in the list, starting at 1.
-const MIGRATIONS: &[PostgresMigration] = &[
-    PostgresMigration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
-    PostgresMigration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
-    PostgresMigration { name: "0003_tidy", sql: include_str!("../../../migrations/postgres/0003_tidy.sql") },
-    PostgresMigration {
-        name: "0004_change_log",
-        sql: include_str!("../../../migrations/postgres/0004_change_log.sql"),
-    },
-    PostgresMigration { name: "0005_projects", sql: include_str!("../../../migrations/postgres/0005_projects.sql") },
-    PostgresMigration {
-        name: "0006_token_mounts",
-        sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql"),
-    },
-    PostgresMigration {
-        name: "0007_secret_ids",
-        sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql"),
-    },
-    PostgresMigration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
-    PostgresMigration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
-    PostgresMigration {
-        name: "0010_answered_requests",
-        sql: include_str!("../../../migrations/postgres/0010_answered_requests.sql"),
-    },
-    PostgresMigration { name: "0011_data_keys", sql: include_str!("../../../migrations/postgres/0011_data_keys.sql") },
-    PostgresMigration {
-        name: "0012_organization_ends",
-        sql: include_str!("../../../migrations/postgres/0012_organization_ends.sql"),
-    },
-    PostgresMigration {
-        name: "0013_team_membership_organizations",
-        sql: include_str!("../../../migrations/postgres/0013_team_membership_organizations.sql"),
-    },
-    PostgresMigration {
-        name: "0014_api_token_seals",
-        sql: include_str!("../../../migrations/postgres/0014_api_token_seals.sql"),
-    },
-    PostgresMigration {
-        name: "0015_team_workspace_access",
-        sql: include_str!("../../../migrations/postgres/0015_team_workspace_access.sql"),
-    },
-    PostgresMigration {
-        name: "0016_endless_tokens",
-        sql: include_str!("../../../migrations/postgres/0016_endless_tokens.sql"),
-    },
-];
+const MIGRATIONS: &[Migration] = migrations!(
+    "postgres",
+    "0001_init",
+    "0002_records",
+    "0003_tidy",
+    "0004_change_log",
+    "0005_projects",
+    "0006_token_mounts",
+    "0007_secret_ids",
+    "0008_cubbyhole",
+    "0009_identity",
+    "0010_answered_requests",
+    "0011_data_keys",
+    "0012_organization_ends",
+    "0013_team_membership_organizations",
+    "0014_api_token_seals",
+    "0015_team_workspace_access",
+    "0016_endless_tokens",
+);
 
 /// A migration may take long, also on another node. Two-part lock keys differ from the one-part keys of mounts.
 const LOCK_SCHEMA: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
@@ -74,7 +42,7 @@ pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
     db.batch_execute(LOCK_SCHEMA).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
-    require_known(found)?;
+    migrations::known_version(found, MIGRATIONS)?;
     if found < MIGRATIONS.len() {
         require_permission(db).await?;
     }
@@ -88,33 +56,16 @@ pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
     Ok(())
 }
 
-fn require_known(found: usize) -> Result<()> {
-    let newest = MIGRATIONS.len();
-    if found <= newest {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "storage: the database has schema version {found}, this program knows {newest}: start a newer program"
-    )))
-}
-
-/// The schema version of a database and the newest supported one; `None` for an empty database.
-///
-/// # Errors
-/// `Invalid` when a newer version wrote it.
+/// As [`migrations::known_version`].
 pub(super) async fn known_version(db: &PostgresClient) -> Result<Option<(usize, usize)>> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
-    require_known(found)?;
-    Ok((found > 0).then_some((found, MIGRATIONS.len())))
+    migrations::known_version(found, MIGRATIONS)
 }
 
-/// Checks that a database has exactly this program's schema version.
-///
-/// # Errors
-/// `Invalid` when it has another one.
+/// As [`migrations::require_current`].
 pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
-    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version_error(found, MIGRATIONS.len())) }
+    migrations::require_current(found, MIGRATIONS)
 }
 
 /// Checks that the connected user may upgrade the schema, now or with a later version.
@@ -139,7 +90,7 @@ pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
     )))
 }
 
-async fn apply(db: &PostgresClient, migration: &PostgresMigration, to: usize) -> Result<(), PostgresError> {
+async fn apply(db: &PostgresClient, migration: &Migration, to: usize) -> Result<(), PostgresError> {
     db.batch_execute(migration.sql).await?;
     db.execute(sql::SCHEMA_SET, &[&to.to_string().into_bytes()]).await?;
     Ok(())
@@ -150,10 +101,8 @@ async fn version(db: &PostgresClient) -> Result<usize, PostgresError> {
     if row(db, "SELECT 1 WHERE to_regclass('meta') IS NOT NULL", &[]).await?.is_none() {
         return Ok(0);
     }
-    let Some(stored) = row(db, sql::SCHEMA, &[]).await? else { return Ok(0) };
-    let value: Vec<u8> = stored.try_get(0)?;
-    // An unreadable version is rejected like a newer one.
-    Ok(std::str::from_utf8(&value).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX))
+    let stored = row(db, sql::SCHEMA, &[]).await?;
+    Ok(migrations::parse_version(stored.map(|stored| stored.try_get(0)).transpose()?))
 }
 
 #[cfg(test)]
@@ -164,9 +113,7 @@ mod unit_tests {
 
     #[test]
     fn migrations_are_numbered_in_order() {
-        for (migration, number) in MIGRATIONS.iter().zip(1..) {
-            assert!(migration.name.starts_with(&format!("{number:04}_")), "{}", migration.name);
-        }
+        migrations::assert_numbered_in_order(MIGRATIONS);
     }
 
     #[test]

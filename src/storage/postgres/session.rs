@@ -11,18 +11,19 @@ use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
+use super::pool::READ_TIMEOUT;
 use super::query::{self, PostgresClient as Connection, PostgresError};
-use super::reader::{PooledConnection, PostgresReaderPool, READ_TIMEOUT};
+use super::reader::PostgresReaderPool;
 use crate::error::Error;
-use crate::fair_queue::CallerId;
+use crate::projects::store::SessionAccess;
 use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
-use crate::storage::tables::{TableConnection, TableResult};
+use crate::storage::engine::{TableConnection, TableResult};
 use crate::telemetry;
 
 /// Maximum number of retries after a conflict.
 const MAX_RETRIES: u32 = 3;
 
-/// See [`SqlSession::fit`].
+/// See [`SqlSession::use_custom_plans`].
 const USE_CUSTOM_PLANS: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
 struct PostgresSession<'c> {
@@ -33,15 +34,15 @@ struct PostgresSession<'c> {
     gone: bool,
     /// `true` if later statements must be planned for their values; [`USE_CUSTOM_PLANS`] is sent with the next
     /// statement.
-    fit: bool,
+    custom_plans: bool,
 }
 
 impl PostgresSession<'_> {
     /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
-    async fn ask<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
-        let given = if std::mem::take(&mut self.fit) {
-            let (told, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
-            told.map_err(PostgresError::from).and(given)
+    async fn send<T>(&mut self, statement: impl Future<Output = Result<T, PostgresError>>) -> Result<T, SqlError> {
+        let given = if std::mem::take(&mut self.custom_plans) {
+            let (planned, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
+            planned.map_err(PostgresError::from).and(given)
         } else {
             statement.await
         };
@@ -62,16 +63,16 @@ impl SqlSession for PostgresSession<'_> {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
         let db = self.db;
-        self.ask(db.rows(sql, values)).boxed_local()
+        self.send(db.rows(sql, values)).boxed_local()
     }
 
-    fn fit(&mut self) {
-        self.fit = true;
+    fn use_custom_plans(&mut self) {
+        self.custom_plans = true;
     }
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         let db = self.db;
-        self.ask(TableConnection::execute(db, sql, values)).boxed_local()
+        self.send(TableConnection::execute(db, sql, values)).boxed_local()
     }
 }
 
@@ -163,51 +164,55 @@ fn failure(error: PostgresError, writes: bool) -> (bool, SqlError) {
 }
 
 enum SessionAttempt {
-    Ended(Result<(), SqlError>),
+    Ended {
+        outcome: Result<(), SqlError>,
+        /// `true` if the connection is outside of a transaction and can be used again.
+        is_idle: bool,
+    },
     /// The connection was lost or unusable before COMMIT was sent: nothing is stored.
     ConnectionLost(SqlError),
 }
 
 impl PostgresReaderPool {
-    /// Runs work, queued fairly between callers. Work that `writes` is committed if it succeeds.
-    pub(super) async fn run(
-        self,
-        name: &'static str,
-        caller_id: CallerId,
-        work: SqlWork,
-        writes: bool,
-    ) -> Result<(), SqlError> {
+    /// Runs work, queued fairly between callers. Work that may write is committed if it succeeds.
+    pub(super) async fn run(self, name: &'static str, access: SessionAccess, work: SqlWork) -> Result<(), SqlError> {
+        let writes = matches!(access, SessionAccess::Write(_));
         let mut clashes = 0;
         let mut replaced = false;
         loop {
-            let (permit, loan) = self.borrow_session(caller_id).await.map_err(SqlError::Engine)?;
+            let loan = self.sessions.borrow(access.caller_id()).await.map_err(SqlError::Engine)?;
+            let (db, _) = loan.client().map_err(SqlError::Engine)?;
             let started = Instant::now();
-            let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
+            let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(db, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
-            drop(permit);
             match attempt {
                 Err(late) => {
                     return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));
                 }
-                Ok(SessionAttempt::ConnectionLost(_)) if !replaced => replaced = true,
-                Ok(SessionAttempt::ConnectionLost(failure)) => return Err(failure),
-                Ok(SessionAttempt::Ended(Err(SqlError::SerializationConflict))) if clashes < MAX_RETRIES => {
+                Ok(SessionAttempt::ConnectionLost(failure)) => {
+                    loan.give_back(false);
+                    if replaced {
+                        return Err(failure);
+                    }
+                    replaced = true;
+                }
+                Ok(SessionAttempt::Ended { outcome, is_idle }) => {
+                    loan.give_back(is_idle);
+                    if !matches!(outcome, Err(SqlError::SerializationConflict)) || clashes == MAX_RETRIES {
+                        return outcome;
+                    }
                     clashes += 1;
                     counter!(telemetry::POSTGRES_RETRIES, "reason" => "clash").increment(1);
                     let jitter = u64::from(crate::random::bytes::<1>()[0] % 16);
                     tokio::time::sleep(Duration::from_millis(u64::from(clashes) * 5 + jitter)).await;
                 }
-                Ok(SessionAttempt::Ended(outcome)) => return outcome,
             }
         }
     }
 }
 
-async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> SessionAttempt {
-    let Some(db) = &loan.db else {
-        return SessionAttempt::Ended(Err(SqlError::Engine(Error::internal("no connection"))));
-    };
-    let mut remote = PostgresSession { db, writes, gone: false, fit: false };
+async fn run_attempt(db: &Connection, work: &SqlWork, writes: bool) -> SessionAttempt {
+    let mut remote = PostgresSession { db, writes, gone: false, custom_plans: false };
     let (begun, outcome) = if writes {
         // Not pipelined: if BEGIN failed, a statement would be a transaction of its own.
         match db.batch_execute("BEGIN").await {
@@ -219,31 +224,17 @@ async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> Se
         let begin = db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         join(begin, work(&mut remote)).await
     };
-    let gone = remote.gone;
-    match (begun, outcome) {
-        (Err(error), _) => {
-            loan.close();
-            SessionAttempt::ConnectionLost(failure(error.into(), writes).1)
-        }
-        (Ok(()), Err(failure)) if gone => {
-            loan.close();
-            SessionAttempt::ConnectionLost(failure)
-        }
-        (Ok(()), outcome) => end(loan, outcome, writes).await,
-    }
-}
-
-async fn end(loan: PooledConnection, outcome: Result<(), SqlError>, writes: bool) -> SessionAttempt {
-    let Some(db) = &loan.db else { return SessionAttempt::Ended(outcome) };
+    let outcome = match (begun, outcome) {
+        (Err(error), _) => return SessionAttempt::ConnectionLost(failure(error.into(), writes).1),
+        (Ok(()), Err(failure)) if remote.gone => return SessionAttempt::ConnectionLost(failure),
+        (Ok(()), outcome) => outcome,
+    };
     let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
     match db.batch_execute(end).await {
-        Ok(()) => {
-            loan.answered();
-            SessionAttempt::Ended(outcome)
-        }
+        Ok(()) => SessionAttempt::Ended { outcome, is_idle: true },
         Err(error) => {
-            loan.close();
-            SessionAttempt::Ended(outcome.and(Err(failure(error.into(), writes).1)))
+            let outcome = outcome.and(Err(failure(error.into(), writes).1));
+            SessionAttempt::Ended { outcome, is_idle: false }
         }
     }
 }

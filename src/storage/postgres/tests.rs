@@ -16,7 +16,7 @@ use crate::error::Kind;
 use crate::keyring::store::ResealOutcome;
 use crate::nodes::store::{LogPosition, LoggedMountChange};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
-use crate::projects::store::SERVER_CALLER;
+use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::sql::SqlWork;
 use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
 use crate::storage::backup::record_restore;
@@ -74,7 +74,7 @@ async fn changes(storage: &Storage, point: LogPosition) -> (LogPosition, Vec<Log
 async fn change_committed_after_later_ones_is_not_skipped() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     let early = "UPDATE mount SET version = version + 1, changed_by = pg_current_xact_id()::text::bigint WHERE id =";
     client.batch_execute(&format!("BEGIN; {early} {}", mount.0)).await.unwrap();
     let other = MountId::random();
@@ -131,7 +131,8 @@ async fn commit_without_a_synchronous_standby_is_unavailable() {
         let sql = "CREATE TABLE made_by_a_session (n int)";
         Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
     };
-    let (written, worked) = join(writer.apply(unit()), reader.run("test", SERVER_CALLER, work(), true)).await;
+    let (written, worked) =
+        join(writer.apply(unit()), reader.run("test", SessionAccess::Write(SERVER_CALLER), work())).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
     assert!(worked.is_err());
     cluster.set(&["synchronous_standby_names = ''"]);
@@ -152,7 +153,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(writer.apply(unit("one")).await[0].is_ok());
-    assert!(reader.clone().run("test", SERVER_CALLER, work("two"), true).await.is_ok());
+    assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("two")).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
     // At first the standby does not even have the table.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
@@ -164,7 +165,7 @@ async fn read_only_server_is_left_for_a_writable_one() {
     primary.set(&["default_transaction_read_only = on"]);
     standby.promote();
     assert!(writer.apply(unit("three")).await[0].is_ok());
-    assert!(reader.run("test", SERVER_CALLER, work("four"), true).await.is_ok());
+    assert!(reader.run("test", SessionAccess::Write(SERVER_CALLER), work("four")).await.is_ok());
     assert_eq!((names(&primary), names(&standby)), ("one schema two".into(), "four one schema three two".into()));
 }
 
@@ -265,8 +266,8 @@ async fn terminated_work_reports_a_failed_read_or_a_failed_write() {
     let work: SqlWork = Arc::new(|session| {
         async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
     });
-    let read = projects.read("test", SERVER_CALLER, work.clone());
-    let written = projects.write("test", SERVER_CALLER, work);
+    let read = projects.run("test", SessionAccess::Read(SERVER_CALLER), work.clone());
+    let written = projects.run("test", SessionAccess::Write(SERVER_CALLER), work);
     for (outcome, text) in [(read.await, "storage: the read failed"), (written.await, "storage: the write failed")] {
         let Err(crate::sql::SqlError::Engine(error)) = outcome else { panic!("not the engine") };
         assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
@@ -305,7 +306,7 @@ async fn hanging_connection_is_not_reused_after_a_cancelled_read() {
 async fn lock_of_another_session_fails_instead_of_waiting() {
     let (fixture, storage, mount) = node().await;
     let pki = storage.pki();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; LOCK TABLE certificate").await.unwrap();
     let started = Instant::now();
@@ -554,7 +555,7 @@ async fn reseal_postpones_locked_rows_without_waiting() {
     storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
     // Locks token rows as a commit of their leases does.
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
     let keyring = storage.keyring();
@@ -700,7 +701,7 @@ async fn child_token_deleted_concurrently_does_not_stop_revocation() {
     };
     node.auth().commit(vec![token(1, None)]).await.unwrap();
     node.auth().commit((2..702).map(|n| token(n, Some(1))).collect()).await.unwrap();
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     let remove = "BEGIN; DELETE FROM token WHERE hash IN (SELECT hash FROM token WHERE parent IS NOT NULL LIMIT 1)";
     client.batch_execute(remove).await.unwrap();
     let revoke = async {
@@ -727,7 +728,7 @@ async fn deadlock_between_nodes_is_retried() {
     let low = mount.min(other);
     let high = mount.max(other);
     // A client that locks the rows in the opposite order, and lets the server detect the deadlock.
-    let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
+    let (client, _driver) = connect::open_client(&fixture.url()).await.unwrap();
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
     let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
     client.batch_execute(&lock(high)).await.unwrap();

@@ -4,34 +4,34 @@
 //! restart. A server's name must be among the subject alternative names of its certificate; its subject is ignored. A
 //! server certificate in the file of authorities is trusted directly, because servers often have self-signed ones.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::sign::CertifiedKey;
+use rustls::{AlertDescription, CertificateError, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
+use crate::error::{Error, Result};
+use crate::secret::{PRIVATE_FILE_RULE, Secret};
+use crate::tls::{self, NamedFile, PresentedCertificate, ServerTrust};
 use crate::x509::certificate::Certificate;
-use crate::x509::pem;
 
 /// The ALPN protocol name, which a server may require.
 const ALPN_PROTOCOL: &[u8] = b"postgresql";
+/// Maximum length of a key file, in bytes.
+const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CertVerification {
@@ -68,11 +68,11 @@ impl PostgresTlsFiles {
     /// # Errors
     /// `Invalid` naming the parameter, the file and the rule, never quoting the file's content.
     pub(super) fn connector(&self) -> Result<Connector> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = tls::provider();
         let given = match &self.roots {
             None => Vec::new(),
             Some(TrustRoots::System) => rustls_native_certs::load_native_certs().certs,
-            Some(TrustRoots::File(path)) => read_certificates("sslrootcert", path)?,
+            Some(TrustRoots::File(path)) => NamedFile { setting: "sslrootcert", path }.read_certificates()?,
         };
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(given.iter().cloned());
@@ -80,57 +80,21 @@ impl PostgresTlsFiles {
             return Err(Error::invalid("sslrootcert: holds no certificate that can be used as an authority"));
         }
         let trust = PostgresCertVerifier { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(Error::internal)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(trust));
-        let mut config = match &self.own {
-            Some(own) => builder
-                .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(load_client_certificate(own, &provider)?))),
-            None => builder.with_no_client_auth(),
-        };
+        let client = self.own.as_ref().map(|own| load_client_certificate(own, &provider)).transpose()?;
+        let mut config = tls::client_config(provider, trust, client)?;
         config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
         Ok(Connector(Some(TlsConnector::from(Arc::new(config)))))
     }
 }
 
-fn file_error(parameter: &str, path: &Path, rule: &str) -> Error {
-    Error::invalid(format!("{parameter}: {}: {rule}", path.display()))
-}
-
-fn read_certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::of_file(parameter, path, "read", e).with_kind(Kind::Invalid))?;
-    let found = pem::parse_certificate_file(&bytes).map_err(|error| file_error(parameter, path, error.text()))?;
-    Ok(found.into_iter().map(CertificateDer::from).collect())
-}
-
 fn load_client_certificate(own: &ClientCertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
-    let chain = read_certificates("sslcert", &own.certificate)?;
-    let of_key = |rule: &str| file_error("sslkey", &own.key, rule);
-    let bytes = read_key_file(&own.key)?;
-    let key = pem::parse_private_key_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
-    let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => of_key("is not the key of the first certificate of sslcert"),
-        rustls::Error::InvalidCertificate(_) => {
-            file_error("sslcert", &own.certificate, "the first certificate cannot be read")
-        }
-        _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
-    })
-}
-
-fn read_key_file(path: &Path) -> Result<Secret> {
-    let unreadable = |e| Error::of_file("sslkey", path, "read", e).with_kind(Kind::Invalid);
-    let mut file = File::open(path).map_err(unreadable)?;
-    if !is_private(&file.metadata().map_err(unreadable)?) {
-        return Err(file_error("sslkey", path, PRIVATE_FILE_RULE));
-    }
-    let mut content = Vec::new();
-    let read = file.read_to_end(&mut content);
-    let content = Secret::new(content);
-    read.map_err(unreadable)?;
-    Ok(content)
+    let chain = NamedFile { setting: "sslcert", path: &own.certificate };
+    let key = NamedFile { setting: "sslkey", path: &own.key };
+    let read_key = || {
+        let pem = Secret::read_private_file(key.path, MAX_KEY_FILE_BYTES).map_err(|e| key.unreadable(e))?;
+        pem.ok_or_else(|| key.error(PRIVATE_FILE_RULE))
+    };
+    chain.with_key(key, read_key, provider)
 }
 
 #[derive(Debug)]
@@ -143,7 +107,7 @@ struct PostgresCertVerifier {
 }
 
 impl PostgresCertVerifier {
-    fn chain(
+    fn verify_chain(
         &self,
         shown: &CertificateDer<'_>,
         certificate: &ParsedCertificate<'_>,
@@ -171,52 +135,20 @@ fn is_self_signed(shown: &CertificateDer<'_>) -> bool {
 
 fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let certificate = Certificate::parse_untrusted(shown).map_err(|_| CertificateError::BadEncoding)?;
-    match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
-        now if now < certificate.not_before() => Err(CertificateError::NotValidYet),
-        now if now > certificate.not_after() => Err(CertificateError::Expired),
-        _ => Ok(()),
-    }
+    tls::check_period(certificate.not_before(), certificate.not_after(), now)
 }
 
-impl ServerCertVerifier for PostgresCertVerifier {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        _: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.verify != CertVerification::Nothing {
-            let certificate = ParsedCertificate::try_from(shown)?;
-            self.chain(shown, &certificate, intermediates, now)?;
-            if self.verify == CertVerification::ChainAndName {
-                verify_server_name(&certificate, name)?;
-            }
+impl ServerTrust for PostgresCertVerifier {
+    fn verify(&self, presented: &PresentedCertificate<'_>) -> Result<(), rustls::Error> {
+        if self.verify == CertVerification::Nothing {
+            return Ok(());
         }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        let certificate = ParsedCertificate::try_from(presented.leaf)?;
+        self.verify_chain(presented.leaf, &certificate, presented.intermediates, presented.now)?;
+        match self.verify {
+            CertVerification::ChainAndName => verify_server_name(&certificate, presented.name),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, To
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::storage::backend::micros;
+use crate::storage::engine::WriteConnection;
 use crate::storage::statements::{conflict, tokens as sql};
 
 /// Locks the parent until the child is committed: a concurrent revocation waits, and then finds the child.
@@ -34,143 +35,142 @@ const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash"
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const SELECT_EXPIRED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
+/// Excludes the transactions that hold the mount with a shared lock.
+const LOCK_MOUNT_EXCLUSIVELY: &str = "SELECT pg_advisory_xact_lock($1)";
 /// Number of tokens per step, and maximum number of their children that [one statement](REVOKE_CHILDREN) ends.
 const TOKENS_PER_STEP: usize = 200;
 
-pub(super) async fn insert(db: &PostgresClient, row: &TokenRow) -> Result<(), PostgresError> {
-    // A child created while its parent is revoked would never be revoked.
-    if let Some(parent) = &row.parent
-        && !exists(db, LOCK_PARENT, &[&&parent[..]]).await?
-    {
-        return Err(PostgresError::Conflict(conflict::PARENT_GONE));
-    }
-    let expires_at = row.expires_at.map(micros);
-    let uses = row.uses.map(i64::from);
-    let hash = &row.hash[..];
-    let accessor = &row.accessor_hash[..];
-    let parent = row.parent.as_ref().map(|p| &p[..]);
-    let mount = row.mount.map(|mount| mount.0);
-    let values: [&(dyn ToSql + Sync); 8] =
-        [&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.entity, &row.body];
-    match execute(db, sql::INSERT, &values).await? {
-        0 => Err(PostgresError::Conflict(conflict::TOKEN_EXISTS)),
-        _ => Ok(()),
-    }
-}
+impl WriteConnection for PostgresClient {
+    const REMOVED_ROWS_PER_STEP: u32 = 500;
 
-/// Renews a token; returns `true` if there is one that has not expired.
-pub(super) async fn update(
-    db: &PostgresClient,
-    hash: &TokenHash,
-    expires_at: Option<Time>,
-    body: &[u8],
-    now: Time,
-) -> Result<bool, PostgresError> {
-    let changed = execute(db, sql::UPDATE, &[&expires_at.map(micros), &body, &&hash[..], &micros(now)]).await?;
-    Ok(changed > 0)
-}
-
-/// Takes one use; returns the remaining number, or `None` if there was no use to take.
-pub(super) async fn spend(db: &PostgresClient, hash: &TokenHash) -> Result<Option<u32>, PostgresError> {
-    let Some(spent) = row(db, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
-    let left = uses(spent.try_get(0)?)?;
-    if left == 0 {
-        leases::record_ended_tokens(db, &[&hash[..]]).await?;
+    async fn lock_mount_exclusively(&self, mount: MountId) -> Result<(), PostgresError> {
+        row(self, LOCK_MOUNT_EXCLUSIVELY, &[&mount.0]).await.map(drop)
     }
-    Ok(Some(left))
-}
 
-/// Removes a token that has uses left.
-pub(super) async fn take(db: &PostgresClient, hash: &TokenHash) -> Result<(), PostgresError> {
-    match execute(db, sql::TAKE, &[&&hash[..]]).await? {
-        0 => Err(PostgresError::Conflict(conflict::TOKEN_TAKEN)),
-        _ => Ok(()),
-    }
-}
-
-/// Revokes tokens and their descendants depth-first, [`TOKENS_PER_STEP`] at a time. First it sets the uses of children
-/// to 0; rows are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
-/// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
-/// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
-pub(super) async fn revoke(db: &PostgresClient, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
-    rows(db, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
-    let mut gone = Vec::new();
-    let mut left = hashes.to_vec();
-    let mut looked_at = 0;
-    let mut met = false;
-    while looked_at < MAX_TOKENS_PER_REVOCATION && !left.is_empty() {
-        let some = left.split_off(left.len().saturating_sub(TOKENS_PER_STEP));
-        let mut children = read_hashes(&rows(db, REVOKE_CHILDREN, &[&as_slices(&some)]).await?)?;
-        looked_at += some.len() + children.len();
-        if children.len() == TOKENS_PER_STEP {
-            left.extend(some);
-        } else {
-            let ended = children.len();
-            children = read_hashes(&rows(db, SELECT_CHILDREN, &[&as_slices(&some)]).await?)?;
-            met |= children.len() > ended;
-            gone.extend(read_hashes(&rows(db, DELETE_ALL, &[&as_slices(&some)]).await?)?);
+    async fn insert_token(&self, row: &TokenRow) -> Result<(), PostgresError> {
+        // A child created while its parent is revoked would never be revoked.
+        if let Some(parent) = &row.parent
+            && !exists(self, LOCK_PARENT, &[&&parent[..]]).await?
+        {
+            return Err(PostgresError::Conflict(conflict::PARENT_GONE));
         }
-        left.extend(children);
+        let expires_at = row.expires_at.map(micros);
+        let uses = row.uses.map(i64::from);
+        let hash = &row.hash[..];
+        let accessor = &row.accessor_hash[..];
+        let parent = row.parent.as_ref().map(|p| &p[..]);
+        let mount = row.mount.map(|mount| mount.0);
+        let values: [&(dyn ToSql + Sync); 8] =
+            [&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.entity, &row.body];
+        match execute(self, sql::INSERT, &values).await? {
+            0 => Err(PostgresError::Conflict(conflict::TOKEN_EXISTS)),
+            _ => Ok(()),
+        }
     }
-    if !left.is_empty() {
-        execute(db, MARK_REVOKED, &[&as_slices(&left)]).await?;
-    }
-    if !gone.is_empty() {
-        leases::record_ended_tokens(db, &as_slices(&gone)).await?;
-    }
-    Ok(RevokedTokens { gone, left, met })
-}
 
-/// Removes a token and detaches its children, or detaches as many as fit into one step. Skips a revoked token, because
-/// its children are revoked as well. Later statements see a child that another node commits before the lock is granted.
-pub(super) async fn revoke_alone(db: &PostgresClient, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
-    if row(db, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
-        return Ok(RevokedTokens::default());
+    async fn renew_token(
+        &self,
+        hash: &TokenHash,
+        expires_at: Option<Time>,
+        body: &[u8],
+        now: Time,
+    ) -> Result<bool, PostgresError> {
+        let changed = execute(self, sql::UPDATE, &[&expires_at.map(micros), &body, &&hash[..], &micros(now)]).await?;
+        Ok(changed > 0)
     }
-    if execute(db, DETACH_CHILDREN, &[&&hash[..], &(MAX_TOKENS_PER_REVOCATION as i64)]).await?
-        == MAX_TOKENS_PER_REVOCATION as u64
-    {
-        return Ok(RevokedTokens { left: vec![*hash], ..RevokedTokens::default() });
+
+    async fn spend_token(&self, hash: &TokenHash) -> Result<Option<u32>, PostgresError> {
+        let Some(spent) = row(self, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
+        let left = uses(spent.try_get(0)?)?;
+        if left == 0 {
+            leases::record_ended_tokens(self, &[&hash[..]]).await?;
+        }
+        Ok(Some(left))
     }
-    execute(db, sql::DELETE, &[&&hash[..]]).await?;
-    leases::record_ended_tokens(db, &[&hash[..]]).await?;
-    Ok(RevokedTokens { gone: vec![*hash], ..RevokedTokens::default() })
-}
 
-pub(super) async fn sweep(db: &PostgresClient, now: Time, limit: u32) -> Result<RevokedTokens, PostgresError> {
-    let limit = i64::from(limit);
-    let mut some = read_hashes(&rows(db, SELECT_EXPIRED, &[&micros(now), &limit]).await?)?;
-    some.extend(read_hashes(&rows(db, SELECT_USED_UP, &[&limit]).await?)?);
-    revoke(db, &some).await
-}
+    async fn take_token(&self, hash: &TokenHash) -> Result<(), PostgresError> {
+        match execute(self, sql::TAKE, &[&&hash[..]]).await? {
+            0 => Err(PostgresError::Conflict(conflict::TOKEN_TAKEN)),
+            _ => Ok(()),
+        }
+    }
 
-/// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
-pub(super) async fn revoke_of_mount(db: &PostgresClient, mount: i64, limit: i64) -> Result<bool, PostgresError> {
-    let some = read_hashes(&rows(db, sql::SELECT_OF_MOUNT, &[&mount, &limit]).await?)?;
-    revoke(db, &some).await?;
-    Ok(!some.is_empty())
+    /// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
+    async fn revoke_tokens(&self, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
+        rows(self, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
+        let mut gone = Vec::new();
+        let mut left = hashes.to_vec();
+        let mut looked_at = 0;
+        let mut met = false;
+        while looked_at < MAX_TOKENS_PER_REVOCATION && !left.is_empty() {
+            let some = left.split_off(left.len().saturating_sub(TOKENS_PER_STEP));
+            let mut children = read_hashes(&rows(self, REVOKE_CHILDREN, &[&as_slices(&some)]).await?)?;
+            looked_at += some.len() + children.len();
+            if children.len() == TOKENS_PER_STEP {
+                left.extend(some);
+            } else {
+                let ended = children.len();
+                children = read_hashes(&rows(self, SELECT_CHILDREN, &[&as_slices(&some)]).await?)?;
+                met |= children.len() > ended;
+                gone.extend(read_hashes(&rows(self, DELETE_ALL, &[&as_slices(&some)]).await?)?);
+            }
+            left.extend(children);
+        }
+        if !left.is_empty() {
+            execute(self, MARK_REVOKED, &[&as_slices(&left)]).await?;
+        }
+        if !gone.is_empty() {
+            leases::record_ended_tokens(self, &as_slices(&gone)).await?;
+        }
+        Ok(RevokedTokens { gone, left, met })
+    }
+
+    /// Statements after the lock see a child that another node commits before the lock is granted.
+    async fn revoke_token_alone(&self, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
+        if row(self, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
+            return Ok(RevokedTokens::default());
+        }
+        if execute(self, DETACH_CHILDREN, &[&&hash[..], &(MAX_TOKENS_PER_REVOCATION as i64)]).await?
+            == MAX_TOKENS_PER_REVOCATION as u64
+        {
+            return Ok(RevokedTokens { left: vec![*hash], ..RevokedTokens::default() });
+        }
+        execute(self, sql::DELETE, &[&&hash[..]]).await?;
+        leases::record_ended_tokens(self, &[&hash[..]]).await?;
+        Ok(RevokedTokens { gone: vec![*hash], ..RevokedTokens::default() })
+    }
+
+    async fn sweep_tokens(&self, now: Time, limit: u32) -> Result<RevokedTokens, PostgresError> {
+        let limit = i64::from(limit);
+        let mut some = read_hashes(&rows(self, SELECT_EXPIRED, &[&micros(now), &limit]).await?)?;
+        some.extend(read_hashes(&rows(self, SELECT_USED_UP, &[&limit]).await?)?);
+        self.revoke_tokens(&some).await
+    }
+
+    async fn revoke_tokens_of_mount(&self, mount: MountId) -> Result<bool, PostgresError> {
+        let limit = i64::from(Self::REMOVED_ROWS_PER_STEP);
+        let some = read_hashes(&rows(self, sql::SELECT_OF_MOUNT, &[&mount.0, &limit]).await?)?;
+        self.revoke_tokens(&some).await?;
+        Ok(!some.is_empty())
+    }
 }
 
 fn as_slices(hashes: &[TokenHash]) -> Vec<&[u8]> {
     hashes.iter().map(|hash| &hash[..]).collect()
 }
 
-pub(super) async fn by_hash(db: &PostgresClient, hash: TokenHash) -> Result<Option<TokenRow>, PostgresError> {
-    row(db, sql::BY_HASH, &[&&hash[..]]).await?.as_ref().map(read).transpose()
-}
-
-pub(super) async fn by_accessor(db: &PostgresClient, hash: TokenHash) -> Result<Option<TokenRow>, PostgresError> {
-    row(db, sql::BY_ACCESSOR, &[&&hash[..]]).await?.as_ref().map(read).transpose()
+/// Finds a token by a hash, with the statement `sql`.
+pub(super) async fn by_hash(
+    db: &PostgresClient,
+    sql: &str,
+    hash: TokenHash,
+) -> Result<Option<TokenRow>, PostgresError> {
+    row(db, sql, &[&&hash[..]]).await?.as_ref().map(read).transpose()
 }
 
 /// Reads the tokens after this accessor hash, in order.
 pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, PostgresError> {
     rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
-}
-
-pub(super) async fn count_endless(db: &PostgresClient) -> Result<u64, PostgresError> {
-    let count = row(db, sql::ENDLESS, &[]).await?.ok_or(PostgresError::Unreadable("the number of tokens"))?;
-    Ok(count.try_get::<_, i64>(0)? as u64)
 }
 
 fn read(row: &Row) -> Result<TokenRow, PostgresError> {

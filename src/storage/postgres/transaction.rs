@@ -4,22 +4,25 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join;
+use tokio_postgres::types::ToSql;
 
 use super::changes::ChangeMarks;
 use super::collected_rows::{CollectedMark, CollectedRows, OutcomePosition};
-use super::mounts::PostgresInsertCounts;
-use super::query::{PostgresClient, PostgresError};
+use super::query::{PostgresClient, PostgresError, SqlParameters, execute};
 use super::revocations::InsertedRevocation;
-use super::{changes, leases, mounts, revocations};
+use super::{changes, leases, revocations};
 use crate::auth::store::TokenHash;
-use crate::documents::{DocumentWrite, MountId};
-use crate::pki::store::{RevocationRow, StoredRevocation};
-use crate::storage::statements::conflict;
-use crate::storage::tables::documents;
+use crate::documents::{MountId, SYSTEM_MOUNT};
+use crate::pki::store::{PkiWrite, RevocationRow, StoredRevocation};
+use crate::storage::engine::{InsertCounts, WriteTransaction};
+use crate::storage::statements::{conflict, mounts as sql};
+
+const LOCK_MOUNTS: &str = "SELECT pg_advisory_xact_lock_shared(UNNEST($1::BIGINT[]))";
+const ALL_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
 
 pub(super) struct Transaction<'a> {
     pub(super) db: &'a PostgresClient,
-    pub(super) gathered: CollectedRows<'a>,
+    pub(super) collected: CollectedRows<'a>,
     /// This node's id in the change log.
     node: i64,
     /// The row of the counters that this node updates.
@@ -32,7 +35,7 @@ pub(super) struct Transaction<'a> {
 /// The part of the state that a savepoint restores.
 #[derive(Clone, Default)]
 struct RestorableState {
-    mounts: HashMap<MountId, PostgresInsertCounts>,
+    mounts: HashMap<MountId, InsertCounts>,
     /// Live tokens, locked until the end.
     tokens: HashSet<TokenHash>,
     /// Mounts to mark at the end, sorted so that two nodes cannot deadlock.
@@ -43,25 +46,25 @@ struct RestorableState {
 
 pub(super) struct Savepoint {
     known: RestorableState,
-    gathered: CollectedMark,
+    collected: CollectedMark,
     revoked: usize,
 }
 
 impl<'a> Transaction<'a> {
     pub(super) fn new(db: &'a PostgresClient, node: i64, counter: i64) -> Self {
-        let gathered = CollectedRows::default();
+        let collected = CollectedRows::default();
         let known = RestorableState::default();
-        Self { db, gathered, node, counter, known, revoked: Vec::new() }
+        Self { db, collected, node, counter, known, revoked: Vec::new() }
     }
 
     pub(super) async fn savepoint(&mut self) -> Result<Savepoint, PostgresError> {
         let point =
-            Savepoint { known: self.known.clone(), gathered: self.gathered.mark(), revoked: self.revoked.len() };
+            Savepoint { known: self.known.clone(), collected: self.collected.mark(), revoked: self.revoked.len() };
         self.db.batch_execute("SAVEPOINT unit").await?;
         Ok(point)
     }
 
-    pub(super) async fn keep(&mut self) -> Result<(), PostgresError> {
+    pub(super) async fn release_savepoint(&mut self) -> Result<(), PostgresError> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
@@ -69,30 +72,34 @@ impl<'a> Transaction<'a> {
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
-        self.gathered.truncate_to(point.gathered);
+        self.collected.truncate_to(point.collected);
         self.revoked.truncate(point.revoked);
         Ok(())
     }
 
-    /// Writes a document, with its mark in the change log.
-    pub(super) async fn document(&mut self, write: &DocumentWrite) -> Result<(), PostgresError> {
-        self.hold(write.key.mount).await?;
-        documents::write(self.db, write).await?;
-        self.marks(write.key.mount).documents = true;
-        Ok(())
-    }
-
-    /// Checks that a mount exists and locks it until the end, with one query per transaction.
-    pub(super) async fn hold(&mut self, mount: MountId) -> Result<(), PostgresError> {
-        if !self.known.mounts.contains_key(&mount) {
-            mounts::lock_existing(self.db, &[mount]).await?;
-            self.known.mounts.insert(mount, PostgresInsertCounts::default());
+    /// Collects a certificate, a row that belongs to one, or a revocation, whose outcome is filled in when it is sent.
+    /// Returns `false` for another write.
+    pub(super) async fn collect(
+        &mut self,
+        position: OutcomePosition,
+        write: &'a PkiWrite,
+    ) -> Result<bool, PostgresError> {
+        match write {
+            PkiWrite::Certificate(row) => self.collected.certificates.push(row),
+            PkiWrite::Lease(row) => {
+                self.lock_token(row.token).await?;
+                self.collected.leases.push(row);
+            }
+            PkiWrite::Metadata(row) => self.collected.metadata.push(row),
+            PkiWrite::RecordedResponse(row) => self.collected.answered.push(row),
+            PkiWrite::Revocation(row) => self.collected.revocations.push((position, row)),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Checks that a token is live and locks it until the end, with one query per transaction.
-    pub(super) async fn lock_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
+    async fn lock_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
         if !self.known.tokens.contains(&token) {
             if !leases::lock_live_token(self.db, &token).await? {
                 return Err(PostgresError::Conflict(conflict::TOKEN_GONE));
@@ -102,40 +109,19 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Removes a mount that is dropped in this transaction.
-    pub(super) fn forget_mount(&mut self, mount: MountId) {
-        self.known.mounts.remove(&mount);
-    }
-
-    /// Removes a token that may end in this transaction.
-    pub(super) fn forget_token(&mut self, token: &TokenHash) {
-        self.known.tokens.remove(token);
-    }
-
-    /// Removes all tokens, because any of them may end in this transaction.
-    pub(super) fn forget_tokens(&mut self) {
-        self.known.tokens.clear();
-    }
-
-    /// The counts of a mount, written at the end.
-    pub(super) fn inserted(&mut self, mount: MountId) -> &mut PostgresInsertCounts {
-        self.known.mounts.entry(mount).or_default()
-    }
-
-    /// The change log marks of a mount, written at the end.
-    pub(super) fn marks(&mut self, mount: MountId) -> &mut ChangeMarks {
+    fn marks(&mut self, mount: MountId) -> &mut ChangeMarks {
         self.known.marks.entry(mount).or_default()
     }
 
     pub(super) async fn flush(&mut self) -> Result<(), PostgresError> {
-        let gathered = std::mem::take(&mut self.gathered);
-        let new = self.unlocked_mounts(&gathered);
-        try_join(mounts::lock_existing(self.db, &new), gathered.send(self.db)).await?;
-        self.known.mounts.extend(new.into_iter().map(|mount| (mount, PostgresInsertCounts::default())));
-        self.count(&gathered);
+        let collected = std::mem::take(&mut self.collected);
+        let new = self.unlocked_mounts(&collected);
+        try_join(lock_existing(self.db, &new), collected.send(self.db)).await?;
+        self.known.mounts.extend(new.into_iter().map(|mount| (mount, InsertCounts::default())));
+        self.count(&collected);
         // Sorted by mount, so that two nodes cannot deadlock.
         let mut by_mount: BTreeMap<MountId, (Vec<OutcomePosition>, Vec<&RevocationRow>)> = BTreeMap::new();
-        for (position, row) in gathered.revocations {
+        for (position, row) in collected.revocations {
             let (positions, rows) = by_mount.entry(row.mount).or_default();
             positions.push(position);
             rows.push(row);
@@ -144,7 +130,7 @@ impl<'a> Transaction<'a> {
             let (stored_rows, changed) = revocations::insert_all(self.db, mount, &rows).await?;
             self.known.revoked |= changed;
             for (position, InsertedRevocation { stored, fresh }) in positions.into_iter().zip(stored_rows) {
-                self.inserted(mount).revocations += i64::from(fresh);
+                self.counts(mount).revocations += i64::from(fresh);
                 self.revoked.push((position, stored, fresh));
             }
         }
@@ -162,15 +148,15 @@ impl<'a> Transaction<'a> {
     /// Sends the remaining collected rows and the counters. Only the insertion of revocations shows how many are new;
     /// without any, the counts are known and everything is pipelined.
     async fn send_rest(&mut self) -> Result<(), PostgresError> {
-        if !self.gathered.revocations.is_empty() {
+        if !self.collected.revocations.is_empty() {
             self.flush().await?;
             return self.write_counters().await;
         }
-        let gathered = std::mem::take(&mut self.gathered);
-        let new = self.unlocked_mounts(&gathered);
-        self.count(&gathered);
-        let stored = try_join(gathered.send(self.db), self.write_counters());
-        try_join(mounts::lock_existing(self.db, &new), stored).await.map(drop)
+        let collected = std::mem::take(&mut self.collected);
+        let new = self.unlocked_mounts(&collected);
+        self.count(&collected);
+        let stored = try_join(collected.send(self.db), self.write_counters());
+        try_join(lock_existing(self.db, &new), stored).await.map(drop)
     }
 
     /// Marks the changed mounts, and notifies other nodes, except of certificates and CRLs.
@@ -184,13 +170,13 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    fn unlocked_mounts(&self, gathered: &CollectedRows<'_>) -> Vec<MountId> {
-        gathered.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
+    fn unlocked_mounts(&self, collected: &CollectedRows<'_>) -> Vec<MountId> {
+        collected.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
     }
 
-    fn count(&mut self, gathered: &CollectedRows<'_>) {
-        for row in &gathered.certificates {
-            self.inserted(row.mount).certificates += 1;
+    fn count(&mut self, collected: &CollectedRows<'_>) {
+        for row in &collected.certificates {
+            self.counts(row.mount).certificates += 1;
         }
     }
 
@@ -198,9 +184,68 @@ impl<'a> Transaction<'a> {
         let inserted: BTreeMap<_, _> = self.known.mounts.iter().collect();
         for (mount, inserted) in inserted {
             if inserted.certificates != 0 || inserted.revocations != 0 {
-                mounts::add_counts(self.db, *mount, self.counter, *inserted).await?;
+                let values: SqlParameters<'_> =
+                    &[&mount.0, &self.counter, &inserted.certificates, &inserted.revocations];
+                execute(self.db, sql::COUNT, values).await?;
             }
         }
         Ok(())
     }
+}
+
+impl WriteTransaction for Transaction<'_> {
+    type Connection = PostgresClient;
+
+    fn db(&self) -> &PostgresClient {
+        self.db
+    }
+
+    async fn hold_mount(&mut self, mount: MountId) -> Result<(), PostgresError> {
+        if !self.known.mounts.contains_key(&mount) {
+            lock_existing(self.db, &[mount]).await?;
+            self.known.mounts.insert(mount, InsertCounts::default());
+        }
+        Ok(())
+    }
+
+    fn forget_mount(&mut self, mount: MountId) {
+        self.known.mounts.remove(&mount);
+    }
+
+    fn forget_token(&mut self, token: &TokenHash) {
+        self.known.tokens.remove(token);
+    }
+
+    fn forget_tokens(&mut self) {
+        self.known.tokens.clear();
+    }
+
+    fn counts(&mut self, mount: MountId) -> &mut InsertCounts {
+        self.known.mounts.entry(mount).or_default()
+    }
+
+    fn mark_documents(&mut self, mount: MountId) {
+        self.marks(mount).documents = true;
+    }
+
+    fn mark_crls(&mut self, mount: MountId) {
+        self.marks(mount).crls = true;
+    }
+}
+
+/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. A shared
+/// advisory lock, for which a drop waits, writes nothing, unlike a row lock. The check is a separate statement after
+/// the lock, so that it sees a drop that the lock waited for. Both are pipelined. The caller may send rows before the
+/// response, but not COMMIT.
+async fn lock_existing(db: &PostgresClient, mounts: &[MountId]) -> Result<(), PostgresError> {
+    let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM_MOUNT).map(|mount| mount.0).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    // Both are prepared first, because preparing one in between would break the order.
+    let lock = db.prepare_cached(LOCK_MOUNTS).await?;
+    let look = db.prepare_cached(ALL_EXIST).await?;
+    let ids: [&(dyn ToSql + Sync); 1] = [&ids];
+    let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&look, &ids)).await?;
+    if found.try_get(0)? { Ok(()) } else { Err(PostgresError::Conflict(conflict::MOUNT_GONE)) }
 }

@@ -100,9 +100,9 @@ impl PostgresUrl {
     pub(super) fn servers(&self) -> Result<Vec<PostgresServer>> {
         let mut servers = self.0.servers.clone();
         let Some(file) = &self.0.passfile else { return Ok(servers) };
-        let content = passfile::read(file).map_err(|error| error.within(ERROR_PREFIX))?;
+        let content = passfile::read_file(file).map_err(|error| error.within(ERROR_PREFIX))?;
         for server in servers.iter_mut().filter(|server| server.config.get_password().is_none()) {
-            if let Some(password) = passfile::password(&content, &server.config) {
+            if let Some(password) = passfile::find_password(&content, &server.config) {
                 server.config.password(password.expose());
             }
         }

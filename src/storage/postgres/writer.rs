@@ -12,11 +12,11 @@ use metrics::{counter, histogram};
 
 use super::batch::{UnitResults, WriteBatch};
 use super::connect;
-use super::mounts;
 use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
+use crate::storage::tables::mounts;
 use crate::telemetry;
 
 /// Maximum time for a batch, including retries.
@@ -60,10 +60,10 @@ impl PostgresWriter {
     }
 
     async fn apply_now(&mut self, units: &[WriteUnit]) -> UnitResults {
-        let mut careful = false;
+        let mut with_savepoints = false;
         for attempt in 1.. {
             let started = Instant::now();
-            let result = self.attempt(units, careful).await;
+            let result = self.attempt(units, with_savepoints).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "commit").record(started.elapsed());
             let failure = match result {
                 Ok(answers) => return answers,
@@ -76,10 +76,10 @@ impl PostgresWriter {
             } else {
                 false
             };
-            if !again && (careful || !failure.concerns_one_unit()) {
+            if !again && (with_savepoints || !failure.concerns_one_unit()) {
                 return fail_all(units, failure.into_write_error());
             }
-            careful |= !again;
+            with_savepoints |= !again;
             let reason = if failure.is_connection_lost() {
                 "connection"
             } else if again {
@@ -95,13 +95,13 @@ impl PostgresWriter {
         Vec::new()
     }
 
-    async fn attempt(&mut self, units: &[WriteUnit], careful: bool) -> Result<UnitResults, BatchFailure> {
+    async fn attempt(&mut self, units: &[WriteUnit], with_savepoints: bool) -> Result<UnitResults, BatchFailure> {
         let node = self.node;
         let counter = self.counter;
         let db = self.session().await.map_err(BatchFailure::Unreachable)?;
         // Pipelined: the server runs them in order, and after a failed BEGIN the connection is unusable.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
-        match try_join(begin, WriteBatch::new(db, node, counter, careful).run(units)).await {
+        match try_join(begin, WriteBatch::new(db, node, counter, with_savepoints).run(units)).await {
             Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
                 Ok(()) => Ok(answers),
                 // An error code of the transaction means that it was rolled back.
@@ -127,7 +127,7 @@ impl PostgresWriter {
             if self.not_before.is_some_and(|time| Instant::now() < time) {
                 return Err(Error::new(Kind::Unavailable, "storage: the database is unreachable"));
             }
-            match connect::session(&self.url).await {
+            match connect::open_session(&self.url).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
                     telemetry::warn_task_failed("no connection for writes", &error);

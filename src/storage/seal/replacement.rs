@@ -126,12 +126,12 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
         std::fs::read_dir(folder_of(file)).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
     let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
     others.sort();
-    let told = others.iter().map(|path| match *path == fresh {
+    let lines = others.iter().map(|path| match *path == fresh {
         true => format!("{} (run signet operator rotate-seal-key again to complete the replacement)", path.display()),
         false => format!("{} (from before a signet operator rotate-seal-key)", path.display()),
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
 }
 
 /// Returns the key of an earlier attempt. Removes an incomplete file, whose key cannot have been used.

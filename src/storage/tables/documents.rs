@@ -4,9 +4,18 @@ use super::{TableConnection, TableError, TableResult, exists};
 use crate::documents::{DocumentWrite, MountId};
 use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::backend::SealedDocument;
+use crate::storage::engine::{WriteResult, WriteTransaction};
 use crate::storage::statements::{conflict, documents as sql};
 
-pub(crate) async fn write<C: TableConnection>(db: &C, write: &DocumentWrite) -> TableResult<C, ()> {
+/// Writes a document in a transaction that holds its mount.
+pub(crate) async fn write_in<T: WriteTransaction>(tx: &mut T, write: &DocumentWrite) -> WriteResult<T, ()> {
+    tx.hold_mount(write.key.mount).await?;
+    self::write(tx.db(), write).await?;
+    tx.mark_documents(write.key.mount);
+    Ok(())
+}
+
+async fn write<C: TableConnection>(db: &C, write: &DocumentWrite) -> TableResult<C, ()> {
     let DocumentWrite { key, expected, body } = write;
     let mount: SqlValue = key.mount.0.into();
     let kind: SqlValue = key.kind.into();

@@ -168,7 +168,10 @@ async fn check_crls(
         match sums.get(&crl.mount) {
             None => findings.add(format!("{name}: the mount does not exist")),
             Some(sums) if crl.covers > sums.sequence || crl.covers < 0 => {
-                findings.add(format!("{name}: covers {} of {} revocations", crl.covers, sums.sequence));
+                findings.add(format!(
+                    "{name}: says that it covers revocations up to number {}, but the mount has {}",
+                    crl.covers, sums.sequence
+                ));
             }
             Some(_) => {}
         }

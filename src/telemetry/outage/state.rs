@@ -52,7 +52,7 @@ impl Outage {
     }
 
     /// Counts a failure; `true` if it begins an outage.
-    pub(super) fn note(&self, now: Instant) -> bool {
+    pub(super) fn record(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(outage) = &mut state.now {
             (outage.last, outage.failures) = (now, outage.failures + 1);
@@ -96,9 +96,9 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(outage.take_ended(at(0)), None);
-        assert!(outage.note(at(0)) && outage.is_on());
+        assert!(outage.record(at(0)) && outage.is_on());
         for second in 1..=600 {
-            assert!(!outage.note(at(second)));
+            assert!(!outage.record(at(second)));
             assert_eq!(outage.take_ended(at(second)), None, "the store answers some and not others");
         }
         assert_eq!(outage.take_ended(at(604)), None);
@@ -115,7 +115,7 @@ mod tests {
             let mut lines = 0;
             for second in 0..600 {
                 let now = start + Duration::from_secs(second);
-                lines += u32::from(second % every == 0 && outage.note(now));
+                lines += u32::from(second % every == 0 && outage.record(now));
                 lines += u32::from(outage.take_ended(now).is_some());
             }
             assert!(lines < 20, "{lines} lines of one that fails every {every} s");

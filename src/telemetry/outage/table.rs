@@ -21,20 +21,20 @@ pub static OUTAGES: OutageTable = OutageTable::new();
 /// Current and recent outages.
 pub struct OutageTable {
     /// `true` if there are outages to check.
-    any: AtomicBool,
+    has_outages: AtomicBool,
     outages: Mutex<BTreeMap<String, Outage>>,
 }
 
 impl OutageTable {
     pub(super) const fn new() -> Self {
-        Self { any: AtomicBool::new(false), outages: Mutex::new(BTreeMap::new()) }
+        Self { has_outages: AtomicBool::new(false), outages: Mutex::new(BTreeMap::new()) }
     }
 
     /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
     pub fn record_failure(&self, what: &str, why: String) -> Option<String> {
-        match self.note(what, Instant::now()) {
-            Some(OutageEntryKind::Own) => Some(format!("{why}; not logged again until recovery")),
-            Some(OutageEntryKind::Rest) => Some(format!(
+        match self.record(what, Instant::now()) {
+            Some(OutageEntryKind::Separate) => Some(format!("{why}; not logged again until recovery")),
+            Some(OutageEntryKind::Shared) => Some(format!(
                 "{SHARED_OUTAGE_NAME} fails: {why}; too many outages, further ones are not logged until recovery"
             )),
             None => {
@@ -45,7 +45,7 @@ impl OutageTable {
     }
 
     /// Logs the end of outages. Call it every few seconds.
-    pub fn look(&self) {
+    pub fn log_ended(&self) {
         for (what, over) in self.take_ended(Instant::now()) {
             let EndedOutage { seconds, failures, .. } = over;
             tracing::warn!(seconds, failures, "{}", describe_end(&what, over));
@@ -53,38 +53,38 @@ impl OutageTable {
     }
 
     /// Counts a failure; returns how to name the outage if this is its first failure.
-    fn note(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
+    fn record(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-        self.any.store(true, Ordering::Relaxed);
+        self.has_outages.store(true, Ordering::Relaxed);
         if let Some(outage) = outages.get(what) {
-            return outage.note(now).then_some(OutageEntryKind::Own);
+            return outage.record(now).then_some(OutageEntryKind::Separate);
         }
         let (what, named) = if outages.len() < MAX_SEPARATE_OUTAGES {
-            (what, OutageEntryKind::Own)
+            (what, OutageEntryKind::Separate)
         } else {
-            (SHARED_OUTAGE_NAME, OutageEntryKind::Rest)
+            (SHARED_OUTAGE_NAME, OutageEntryKind::Shared)
         };
-        outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now).then_some(named)
+        outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(named)
     }
 
     /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
     fn take_ended(&self, now: Instant) -> Vec<(String, EndedOutage)> {
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.has_outages.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         let over = outages.iter().filter_map(|(what, outage)| Some((what.clone(), outage.take_ended(now)?))).collect();
         outages.retain(|_, outage| !outage.is_expired(now));
-        self.any.store(!outages.is_empty(), Ordering::Relaxed);
+        self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
         over
     }
 }
 
-/// The name of an outage in the log.
+/// `Shared` for the entry of all outages above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutageEntryKind {
-    Own,
-    Rest,
+    Separate,
+    Shared,
 }
 
 /// The message for the end of an outage. It may have ended only because no request used the object.
@@ -106,14 +106,14 @@ mod tests {
         for second in 0..800 {
             let now = start + Duration::from_secs(second);
             if second < 600 {
-                lines.extend(failing(second).into_iter().filter(|what| others.note(what, now).is_some()));
+                lines.extend(failing(second).into_iter().filter(|what| others.record(what, now).is_some()));
             }
             if second % 5 == 0 {
                 lines.extend(others.take_ended(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
             }
         }
         assert!(others.take_ended(start + Duration::from_secs(900)).is_empty());
-        assert!(!others.any.load(Ordering::Relaxed), "nothing is remembered for ever");
+        assert!(!others.has_outages.load(Ordering::Relaxed), "nothing is remembered for ever");
         lines
     }
 

@@ -3,7 +3,7 @@
 
 use crate::x509::reader::{DerReader, DerResult, Tlv};
 use crate::x509::time;
-use crate::x509::writer::{INTEGER, SEQUENCE, context, context_constructed};
+use crate::x509::writer::{SEQUENCE, context, context_constructed};
 
 /// The fields of a TBSCertificate. Only the structure is validated.
 pub struct CertificateFields<'a> {
@@ -40,8 +40,7 @@ impl<'a> CertificateFields<'a> {
     /// The violated rule.
     pub fn read(mut fields: DerReader<'a>) -> DerResult<Self> {
         let version = fields.optional(context_constructed(0))?;
-        let version_number =
-            version.map_or(Ok(0), |v| DerReader::new(DerReader::only(v.content, INTEGER)?.raw).small())?;
+        let version_number = version.map_or(Ok(0), |version| DerReader::whole(version.content, DerReader::small))?;
         let serial = fields.unsigned()?;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
@@ -51,10 +50,7 @@ impl<'a> CertificateFields<'a> {
         let spki = fields.expect(SEQUENCE)?.raw;
         let mut unique_id = |tag| Ok(fields.optional(context(tag))?.map_or(&[][..], |id| id.raw));
         let unique_ids = [unique_id(1)?, unique_id(2)?];
-        let extensions = match fields.optional(context_constructed(3))? {
-            Some(explicit) => Some(DerReader::only(explicit.content, SEQUENCE)?.reader()),
-            None => None,
-        };
+        let extensions = fields.optional_explicit(3, SEQUENCE)?.map(|list| list.reader());
         fields.done()?;
         Ok(Self {
             version: version.map_or(&[], |v| v.raw),

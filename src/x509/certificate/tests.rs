@@ -5,12 +5,11 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::keys::{KeySpec, PrivateKey};
 use crate::x509::algorithm::Hash;
 use crate::x509::extension::{self, CertificatePolicy, NameConstraints, SubjectAltNames, Subtrees};
 use crate::x509::name::{Attribute, rdn};
 use crate::x509::tbs::{CertificateTbs, encode_signed};
-use crate::x509::testing::{ISSUER_KEY_KINDS, OPENSSL_KEY_ARGUMENTS, OpenSsl, issue, root};
+use crate::x509::testing::{ISSUER_KEY_KINDS, OPENSSL_KEY_ARGUMENTS, OpenSsl, TestKey, TestSigner, issue, root};
 use crate::x509::time;
 use crate::x509::{name, oid, pem};
 
@@ -77,10 +76,10 @@ fn roots_and_leafs_of_every_kind_satisfy_openssl() {
     for ((key_type, bits), (leaf_type, leaf_bits)) in ISSUER_KEY_KINDS.iter().cycle().zip(leaf_kinds) {
         let (key, root) = root(key_type, *bits);
         assert!(root.is_ca() && root.is_signed_by(root.key()) && root.is_self_signed());
-        let leaf = PrivateKey::generate(KeySpec::new(leaf_type, leaf_bits).unwrap()).unwrap();
-        let extensions = leaf_extensions(leaf.public(), &root);
+        let leaf = TestKey::generate(leaf_type, leaf_bits);
+        let extensions = leaf_extensions(leaf.public_key(), &root);
         let algorithm = root.signature_algorithm().unwrap();
-        let der = issue(&key, algorithm, root.subject(), &leaf_subject(), leaf.public().spki(), &extensions);
+        let der = issue(&key, algorithm, root.subject(), &leaf_subject(), leaf.public_key().spki(), &extensions);
         let text = strict(&openssl, &root, &der);
         for expected in [
             "Version: 3",
@@ -101,7 +100,7 @@ fn roots_and_leafs_of_every_kind_satisfy_openssl() {
         let read = Certificate::parse(&der).unwrap();
         assert!(read.is_signed_by(root.key()) && !read.is_ca() && !read.is_self_signed());
         assert_eq!((read.subject(), read.issuer()), (&leaf_subject(), root.subject()));
-        assert_eq!(read.key(), leaf.public());
+        assert_eq!(read.key(), leaf.public_key());
         assert_eq!(read.extensions().iter().map(|e| e.raw.clone()).collect::<Vec<_>>(), extensions);
         assert_eq!(read.authority_key_id().as_deref(), root.subject_key_id());
         assert_eq!((read.not_before(), read.not_after()), (1_700_000_000, 2_500_000_000));
@@ -115,8 +114,8 @@ fn every_rsa_algorithm_satisfies_openssl() {
     let (key, root) = root("rsa", 2048);
     for hash in [Hash::Sha256, Hash::Sha384, Hash::Sha512] {
         for algorithm in [SignatureAlgorithm::RsaPkcs1(hash), SignatureAlgorithm::RsaPss(hash)] {
-            let extensions = leaf_extensions(key.public(), &root);
-            let der = issue(&key, algorithm, root.subject(), &leaf_subject(), key.public().spki(), &extensions);
+            let extensions = leaf_extensions(key.public_key(), &root);
+            let der = issue(&key, algorithm, root.subject(), &leaf_subject(), key.public_key().spki(), &extensions);
             let text = strict(&openssl, &root, &der);
             if let SignatureAlgorithm::RsaPss(_) = algorithm {
                 assert!(
@@ -159,11 +158,11 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
         not_before: time::from_epoch(0),
         not_after: time::from_epoch(time::MAX_EPOCH),
         subject: &leaf_subject(),
-        spki: key.public().spki(),
+        spki: key.public_key().spki(),
         extensions: &pieces,
     }
     .encode();
-    let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+    let der = encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs));
     let text = strict_ca(&openssl, &root, &der);
     for expected in [
         "Serial Number: 255 (0xff)",
@@ -195,7 +194,8 @@ fn strict_ca(openssl: &OpenSsl, root: &Certificate, der: &[u8]) -> String {
 fn an_empty_subject_and_no_extensions_are_legal_der() {
     let (key, root) = root("ed25519", 0);
     let algorithm = SignatureAlgorithm::Ed25519;
-    let der = issue(&key, algorithm, root.subject(), &name::name(&[]), key.public().spki(), &[Extensions::default()]);
+    let der =
+        issue(&key, algorithm, root.subject(), &name::name(&[]), key.public_key().spki(), &[Extensions::default()]);
     let openssl = OpenSsl::new();
     let file = openssl.file("a.der", &der);
     openssl.run(&["x509", "-in", &file, "-inform", "DER", "-noout"]);
@@ -235,7 +235,7 @@ fn a_certificate_under_another_issuer_keeps_every_other_byte() {
     assert_eq!(same, other.tbs());
     let algorithm = root.signature_algorithm().unwrap();
     let tbs = other.reissue_tbs(algorithm, root.subject(), &kept);
-    let read = Certificate::parse(&encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())).unwrap();
+    let read = Certificate::parse(&encode_signed(&tbs, algorithm, &key.signature(algorithm, &tbs))).unwrap();
     assert!(read.is_signed_by(root.key()));
     assert_eq!((read.serial(), read.key()), (other.serial(), other.key()));
 }
@@ -245,12 +245,12 @@ fn rules_of_the_structure_hold() {
     let (key, root) = root("ec", 256);
     let id = extension::subject_key_id(&[1]);
     let algorithm = root.signature_algorithm().unwrap();
-    let der = issue(&key, algorithm, root.subject(), root.subject(), key.public().spki(), &[id.clone(), id]);
+    let der = issue(&key, algorithm, root.subject(), root.subject(), key.public_key().spki(), &[id.clone(), id]);
     assert!(Certificate::parse(&der).unwrap_err().text().contains("twice"));
     let mixed = encode_signed(root.tbs(), SignatureAlgorithm::Ed25519, &[0; 64]);
     assert!(Certificate::parse(&mixed).unwrap_err().text().contains("algorithms must be equal"));
     let zero_ski = extension::extension(oid::SUBJECT_KEY_ID, false, &[5, 0]);
-    let der = issue(&key, algorithm, root.subject(), root.subject(), key.public().spki(), &[zero_ski]);
+    let der = issue(&key, algorithm, root.subject(), root.subject(), key.public_key().spki(), &[zero_ski]);
     assert!(Certificate::parse(&der).is_err());
 }
 

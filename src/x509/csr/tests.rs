@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::keys::{KeySpec, PrivateKey};
-use crate::x509::algorithm::KeyKind;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::extension::SubjectAltNames;
 use crate::x509::tbs::encode_signed;
-use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl};
+use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl, TestKey, TestSigner};
 use crate::x509::writer::DerWriter;
 
 const EXTENSIONS: &[&str] = &[
@@ -68,10 +67,10 @@ fn requested_values_are_read_byte_for_byte() {
     assert!(csr.extension(&extension::parse_oid("1.2.3.4.5").unwrap()).is_some());
     for extension in &csr.extensions {
         let raw = extension.raw.as_der();
-        assert!(csr.der.windows(raw.len()).any(|w| w == raw), "{}", extension.oid_text());
+        assert!(csr.der().windows(raw.len()).any(|w| w == raw), "{}", extension.oid_text());
     }
     let subject = csr.subject.as_der();
-    assert!(csr.der.windows(subject.len()).any(|w| w == subject));
+    assert!(csr.der().windows(subject.len()).any(|w| w == subject));
 }
 
 #[test]
@@ -94,7 +93,7 @@ fn the_signature_decides_and_weak_hashes_are_refused() {
 
     for (arguments, _) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
-        let der = Csr::from_pem(&request(&openssl, &key, &[])).unwrap().der;
+        let der = Csr::from_pem(&request(&openssl, &key, &[])).unwrap().der().to_vec();
         for at in [der.len() - 1, der.len() / 2] {
             let mut tampered = der.clone();
             tampered[at] ^= 1;
@@ -147,15 +146,15 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
 
 /// Encodes a request for a P-256 key, with the attributes that `attributes` writes.
 fn own(subject: &Name, attributes: impl FnOnce(&mut DerWriter)) -> Vec<u8> {
-    let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+    let key = TestKey::generate("ec", 256);
     let info = build(SEQUENCE, 0, |w| {
         w.integer(0);
         w.raw(subject.as_der());
-        w.raw(key.public().spki());
+        w.raw(key.public_key().spki());
         attributes(w);
     });
-    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
-    encode_signed(&info, algorithm, &key.sign(algorithm, &info).unwrap())
+    let algorithm = SignatureAlgorithm::for_issuer(key.public_key().kind(), 0, false).unwrap();
+    encode_signed(&info, algorithm, &key.signature(algorithm, &info))
 }
 
 fn extension_request(w: &mut DerWriter, extensions: &[Extensions]) {
@@ -227,14 +226,14 @@ fn requests_made_here_satisfy_openssl() {
     let extensions = [extension::basic_constraints(true, None), extension::subject_alt_name(&names, false)];
     let both = Extensions::joined(&[&extensions[0], &extensions[1]]);
     for (key_type, bits) in [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)] {
-        let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
-        let algorithm = match key.kind() {
+        let key = TestKey::generate(key_type, bits);
+        let algorithm = match key.public_key().kind() {
             KeyKind::Ec(curve) => SignatureAlgorithm::Ecdsa(curve.hash()),
             kind => SignatureAlgorithm::for_issuer(kind, 0, false).unwrap(),
         };
         for (pieces, count) in [(&both, 2), (&Extensions::default(), 0)] {
-            let info = request_info(&subject, key.public().spki(), pieces);
-            let der = encode_signed(&info, algorithm, &key.sign(algorithm, &info).unwrap());
+            let info = request_info(&subject, key.public_key().spki(), pieces);
+            let der = encode_signed(&info, algorithm, &key.signature(algorithm, &info));
             let file = openssl.file("csr.pem", pem::encode("CERTIFICATE REQUEST", &der));
             openssl.run(&["req", "-in", &file, "-verify", "-noout"]);
             let csr = Csr::from_der(&der).unwrap();

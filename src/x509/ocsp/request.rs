@@ -35,26 +35,18 @@ impl<'a> OcspRequest<'a> {
         }
         let mut outer = DerReader::only(der, SEQUENCE)?.reader();
         let mut fields = outer.sequence()?;
-        if let Some(signature) = outer.optional(context_constructed(0))? {
-            DerReader::only(signature.content, SEQUENCE)?;
-        }
+        outer.optional_explicit(0, SEQUENCE)?;
         outer.done()?;
         // Version 1 is the default (RFC 6960 4.1.1); some clients encode it explicitly.
-        if let Some(version) = fields.optional(context_constructed(0))?
-            && DerReader::only(version.content, INTEGER)?.content != [0]
-        {
+        if fields.optional_explicit(0, INTEGER)?.is_some_and(|version| version.content != [0]) {
             return Err(DerError("the version must be 1 (RFC 6960 4.1.1)"));
         }
         if let Some(name) = fields.optional(context_constructed(1))? {
-            let mut name = name.reader();
-            name.any()?;
-            name.done()?;
+            DerReader::whole(name.content, DerReader::any)?;
         }
         let certificates = read_certificates(fields.sequence()?)?;
-        let nonce = match fields.optional(context_constructed(2))? {
-            Some(explicit) => read_nonce(explicit.content)?,
-            None => None,
-        };
+        let extensions = read_extensions(&mut fields, 2, &[oid::OCSP_NONCE])?;
+        let nonce = extensions.first().map(|nonce| read_nonce(nonce.value)).transpose()?;
         fields.done()?;
         Ok(Self { certificates, nonce })
     }
@@ -68,9 +60,7 @@ fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
         }
         let mut one = list.sequence()?;
         certificates.push(CertId::next(&mut one)?);
-        if let Some(explicit) = one.optional(context_constructed(0))? {
-            read_extensions(explicit.content, |_| Ok(false))?;
-        }
+        read_extensions(&mut one, 0, &[])?;
         one.done()?;
     }
     if certificates.is_empty() {
@@ -80,42 +70,26 @@ fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
     }
 }
 
-fn read_nonce(extensions: &[u8]) -> DerResult<Option<&[u8]>> {
-    let mut nonce = None;
-    read_extensions(extensions, |extension| {
-        if extension.oid != oid::OCSP_NONCE {
-            return Ok(false);
-        }
-        let octets = DerReader::only(extension.value, OCTET_STRING)?.content;
-        if !NONCE_LENGTHS.contains(&octets.len()) {
-            return Err(DerError("the nonce must have 1 to 128 octets (RFC 9654 2.1)"));
-        }
-        nonce = Some(octets);
-        Ok(true)
-    })?;
-    Ok(nonce)
+fn read_nonce(value: &[u8]) -> DerResult<&[u8]> {
+    let octets = DerReader::only(value, OCTET_STRING)?.content;
+    if !NONCE_LENGTHS.contains(&octets.len()) {
+        return Err(DerError("the nonce must have 1 to 128 octets (RFC 9654 2.1)"));
+    }
+    Ok(octets)
 }
 
-/// Reads an `Extensions` SEQUENCE without duplicates (RFC 5280 4.2). Extensions for which `take` returns `false` are
-/// ignored, or rejected if critical (RFC 6960 4.4).
-fn read_extensions<'a>(
-    extensions: &'a [u8],
-    mut take: impl FnMut(&ExtensionRef<'a>) -> DerResult<bool>,
-) -> DerResult<()> {
-    let mut list = DerReader::only(extensions, SEQUENCE)?.reader();
-    if list.is_empty() {
+/// Reads `[n] EXPLICIT Extensions` and returns the `known` ones. Others are ignored, or rejected if critical (RFC 6960
+/// 4.4).
+fn read_extensions<'a>(fields: &mut DerReader<'a>, n: u8, known: &[&[u8]]) -> DerResult<Vec<ExtensionRef<'a>>> {
+    let Some(list) = fields.optional_explicit(n, SEQUENCE)? else { return Ok(Vec::new()) };
+    if list.content.is_empty() {
         return Err(DerError("the list of extensions is empty (RFC 5280 4.1)"));
     }
-    let mut seen: Vec<&[u8]> = Vec::new();
-    while !list.is_empty() {
-        let extension = ExtensionRef::next(&mut list)?;
-        if seen.contains(&extension.oid) {
-            return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
-        }
-        seen.push(extension.oid);
-        if !take(&extension)? && extension.critical == Some(true) {
-            return Err(DerError("a critical extension is not understood (RFC 6960 4.4)"));
-        }
+    let mut extensions = ExtensionRef::list(list.reader(), usize::MAX)?;
+    let is_known = |extension: &ExtensionRef<'_>| known.contains(&extension.oid);
+    if extensions.iter().any(|extension| extension.critical == Some(true) && !is_known(extension)) {
+        return Err(DerError("a critical extension is not understood (RFC 6960 4.4)"));
     }
-    Ok(())
+    extensions.retain(is_known);
+    Ok(extensions)
 }

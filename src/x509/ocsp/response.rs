@@ -76,7 +76,7 @@ impl ResponseData<'_> {
                     write_time(w, at);
                     // RFC 5280 5.3.1: the reason unspecified is omitted.
                     if let Some(code) = reason.filter(|&code| code != 0) {
-                        w.nest(context_constructed(0), |w| w.tlv(ENUMERATED, &[code]));
+                        w.explicit(0, ENUMERATED, |w| w.raw(&[code]));
                     }
                 }),
             }
@@ -97,11 +97,9 @@ fn write_time(w: &mut DerWriter, at: i64) {
 pub fn encode_successful(basic: &[u8]) -> Vec<u8> {
     build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
         w.tlv(ENUMERATED, &[0]);
-        w.nest(context_constructed(0), |w| {
-            w.nest(SEQUENCE, |w| {
-                w.oid(oid::OCSP_BASIC);
-                w.tlv(OCTET_STRING, basic);
-            });
+        w.explicit(0, SEQUENCE, |w| {
+            w.oid(oid::OCSP_BASIC);
+            w.tlv(OCTET_STRING, basic);
         });
     })
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::x509::extension::extension;
+use crate::x509::oid;
 use crate::x509::writer::{BOOLEAN, DerWriter, INTEGER, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
 
 /// The parts of a request, each of which a test can replace with invalid data.

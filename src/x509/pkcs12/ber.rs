@@ -3,11 +3,10 @@
 use zeroize::Zeroizing;
 
 use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::writer::{DerWriter, OCTET_STRING};
+use crate::x509::writer::{CONSTRUCTED, DerWriter, OCTET_STRING};
 
 /// Maximum nesting depth of a file.
 const MAX_DEPTH: usize = 16;
-const CONSTRUCTED: u8 = 0x20;
 const TRUNCATED: DerError = DerError("truncated BER");
 
 /// Converts the first value of `ber` to definite lengths and returns the remaining input. The result exceeds `ber` by

@@ -7,7 +7,9 @@ use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroizing;
 
 use super::identifiers::oid;
-use super::kdf::{IterationBudget, Pkcs12Digest, Pkcs12KeyPurpose, Pkcs12Password, derive_pbkdf2, derive_pkcs12};
+use super::kdf::{IterationBudget, Pkcs12KeyPurpose, Pkcs12Password, derive_pbkdf2, derive_pkcs12, find_hmac_hash};
+use super::problem::Pkcs12Problem;
+use crate::x509::algorithm::HashFunction;
 use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, SEQUENCE};
 
@@ -22,10 +24,6 @@ const PBE_TRIPLE_DES: u8 = 3;
 const CONVERT_ADVICE: &str =
     "convert the file with `openssl pkcs12 -legacy -in OLD -nodes | openssl pkcs12 -export -out NEW`";
 
-fn rule_text(error: DerError) -> String {
-    error.0.to_owned()
-}
-
 /// Decrypts `data` with `algorithm`, the content of an AlgorithmIdentifier.
 ///
 /// # Errors
@@ -35,11 +33,11 @@ pub(super) fn decrypt(
     password: &Pkcs12Password,
     budget: &mut IterationBudget,
     data: &[u8],
-) -> Result<Zeroizing<Vec<u8>>, String> {
-    let scheme = PbeScheme::read(algorithm).map_err(rule_text)??;
+) -> Result<Zeroizing<Vec<u8>>, Pkcs12Problem> {
+    let scheme = PbeScheme::read(algorithm)?;
     let key = UnboundCipherKey::new(scheme.cipher, &scheme.key(password, budget)?);
-    let key = key.and_then(PaddedBlockDecryptingKey::cbc_pkcs7).map_err(|_| "its key cannot be used".to_owned())?;
-    let context = scheme.context(password)?;
+    let key = key.and_then(PaddedBlockDecryptingKey::cbc_pkcs7).map_err(|_| "its key cannot be used")?;
+    let context = scheme.context(password, budget)?;
     let mut data = Zeroizing::new(data.to_vec());
     let length = key.decrypt(&mut data, context).map_err(|_| "the password does not decrypt it")?.len();
     data.truncate(length);
@@ -54,13 +52,12 @@ struct PbeScheme<'a> {
 }
 
 enum PbeKeyDerivation<'a> {
-    Pbes2 { digest: Pkcs12Digest, iv: &'a [u8] },
+    Pbes2 { hash: HashFunction, iv: &'a [u8] },
     Pkcs12,
 }
 
 impl<'a> PbeScheme<'a> {
-    /// The outer error is a violated encoding rule, the inner one an unsupported algorithm.
-    fn read(mut algorithm: DerReader<'a>) -> DerResult<Result<Self, String>> {
+    fn read(mut algorithm: DerReader<'a>) -> Result<Self, Pkcs12Problem> {
         let scheme = algorithm.oid()?;
         let mut parameters = algorithm.sequence()?;
         algorithm.done()?;
@@ -69,21 +66,21 @@ impl<'a> PbeScheme<'a> {
                 let salt = bounded_salt(parameters.octet_string()?)?;
                 let iterations = parameters.small()?;
                 parameters.done()?;
-                Ok(Ok(Self { cipher: TRIPLE_DES, salt, iterations, derivation: PbeKeyDerivation::Pkcs12 }))
+                Ok(Self { cipher: TRIPLE_DES, salt, iterations, derivation: PbeKeyDerivation::Pkcs12 })
             }
-            Some(_) => Ok(Err(format!("it is encrypted by RC2, RC4 or two-key Triple DES: {CONVERT_ADVICE}"))),
+            Some(_) => Err(unsupported("it is encrypted by RC2, RC4 or two-key Triple DES")),
             None if scheme == oid::PBES2 => Self::read_pbes2(parameters),
-            None => Ok(Err(format!("it is encrypted by an algorithm that is not supported: {CONVERT_ADVICE}"))),
+            None => Err(unsupported("it is encrypted by an algorithm that is not supported")),
         }
     }
 
     /// PBES2-params (RFC 8018 appendix A.4).
-    fn read_pbes2(mut parameters: DerReader<'a>) -> DerResult<Result<Self, String>> {
+    fn read_pbes2(mut parameters: DerReader<'a>) -> Result<Self, Pkcs12Problem> {
         let mut derivation = parameters.sequence()?;
         let mut encryption = parameters.sequence()?;
         parameters.done()?;
         if derivation.oid()? != oid::PBKDF2 {
-            return Ok(Err(format!("its key derivation is not PBKDF2: {CONVERT_ADVICE}")));
+            return Err(unsupported("its key derivation is not PBKDF2"));
         }
         let mut pbkdf2 = derivation.sequence()?;
         derivation.done()?;
@@ -91,60 +88,61 @@ impl<'a> PbeScheme<'a> {
         let iterations = pbkdf2.small()?;
         // keyLength is ignored, because the cipher determines the key length.
         pbkdf2.optional(INTEGER)?;
-        let digest = match pbkdf2.optional(SEQUENCE)? {
-            Some(function) => Pkcs12Digest::of_hmac(function.reader().oid()?),
-            None => Some(Pkcs12Digest::Sha1),
+        let hash = match pbkdf2.optional(SEQUENCE)? {
+            Some(function) => find_hmac_hash(function.reader().oid()?),
+            None => Some(HashFunction::Sha1),
         };
         pbkdf2.done()?;
-        let Some(digest) = digest else {
-            return Ok(Err(format!("the pseudo-random function of its PBKDF2 is not supported: {CONVERT_ADVICE}")));
-        };
+        let hash = hash.ok_or_else(|| unsupported("the pseudo-random function of its PBKDF2 is not supported"))?;
         let cipher = match encryption.oid()? {
             oid::AES128_CBC => &AES_128,
             oid::AES192_CBC => &AES_192,
             oid::AES256_CBC => &AES_256,
-            _ => return Ok(Err(format!("it is encrypted by a cipher other than AES-CBC: {CONVERT_ADVICE}"))),
+            _ => return Err(unsupported("it is encrypted by a cipher other than AES-CBC")),
         };
         let iv = encryption.octet_string()?;
         encryption.done()?;
-        Ok(Ok(Self { cipher, salt, iterations, derivation: PbeKeyDerivation::Pbes2 { digest, iv } }))
+        Ok(Self { cipher, salt, iterations, derivation: PbeKeyDerivation::Pbes2 { hash, iv } })
     }
 
     fn key(&self, password: &Pkcs12Password, budget: &mut IterationBudget) -> Result<Zeroizing<Vec<u8>>, String> {
-        let iterations = budget.take(self.iterations)?;
         let length = key_length(self.cipher);
-        Ok(match self.derivation {
-            PbeKeyDerivation::Pbes2 { digest, .. } => derive_pbkdf2(password, digest, self.salt, iterations, length),
-            PbeKeyDerivation::Pkcs12 => {
-                // Derives the initialization vector, which takes the same number of iterations.
-                budget.take(self.iterations)?;
-                derive_pkcs12(password, Pkcs12Digest::Sha1, Pkcs12KeyPurpose::Encryption, self.salt, iterations, length)
+        match self.derivation {
+            PbeKeyDerivation::Pbes2 { hash, .. } => {
+                Ok(derive_pbkdf2(password, hash, self.salt, budget.take(self.iterations)?, length))
             }
-        })
+            PbeKeyDerivation::Pkcs12 => self.derive_pkcs12(password, budget, Pkcs12KeyPurpose::Encryption, length),
+        }
     }
 
-    /// Returns the initialization vector. Call [`Self::key`] first, which subtracts its iterations from the budget.
-    fn context(&self, password: &Pkcs12Password) -> Result<DecryptionContext, String> {
+    fn context(&self, password: &Pkcs12Password, budget: &mut IterationBudget) -> Result<DecryptionContext, String> {
         let wrong = |_| "its initialization vector has the wrong length".to_owned();
         match self.derivation {
             PbeKeyDerivation::Pbes2 { iv, .. } => {
                 Ok(DecryptionContext::Iv128(FixedLength::try_from(iv).map_err(wrong)?))
             }
             PbeKeyDerivation::Pkcs12 => {
-                let iterations = std::num::NonZeroU32::new(self.iterations).ok_or("an iteration count is 0")?;
-                let purpose = Pkcs12KeyPurpose::InitializationVector;
-                let iv = derive_pkcs12(
-                    password,
-                    Pkcs12Digest::Sha1,
-                    purpose,
-                    self.salt,
-                    iterations,
-                    self.cipher.block_len(),
-                );
+                let length = self.cipher.block_len();
+                let iv = self.derive_pkcs12(password, budget, Pkcs12KeyPurpose::InitializationVector, length)?;
                 Ok(DecryptionContext::Iv64(FixedLength::try_from(iv.as_slice()).map_err(wrong)?))
             }
         }
     }
+
+    fn derive_pkcs12(
+        &self,
+        password: &Pkcs12Password,
+        budget: &mut IterationBudget,
+        purpose: Pkcs12KeyPurpose,
+        length: usize,
+    ) -> Result<Zeroizing<Vec<u8>>, String> {
+        let iterations = budget.take(self.iterations)?;
+        Ok(derive_pkcs12(password, HashFunction::Sha1, purpose, self.salt, iterations, length))
+    }
+}
+
+fn unsupported(feature: &str) -> Pkcs12Problem {
+    Pkcs12Problem::Unsupported(format!("{feature}: {CONVERT_ADVICE}"))
 }
 
 fn key_length(cipher: &'static Algorithm) -> usize {

@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU32;
 
-use aws_lc_rs::digest::{self, Context, digest};
+use aws_lc_rs::digest::{Context, digest};
 use aws_lc_rs::{hmac, pbkdf2};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::identifiers::oid;
 use crate::error::{Error, Result};
-use crate::x509;
+use crate::x509::algorithm::{Hash, HashFunction};
 
 /// Maximum length of the password of a file that is read, in bytes.
 const MAX_PASSWORD_BYTES: usize = 1024;
@@ -81,74 +81,45 @@ impl IterationBudget {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pkcs12Digest {
-    Sha1,
-    Sha256,
-    Sha384,
-    Sha512,
+/// Returns the hash of a PBKDF2 pseudo-random function.
+pub(super) fn find_hmac_hash(oid: &[u8]) -> Option<HashFunction> {
+    let known = [
+        (oid::HMAC_SHA1, HashFunction::Sha1),
+        (oid::HMAC_SHA256, HashFunction::Sha2(Hash::Sha256)),
+        (oid::HMAC_SHA384, HashFunction::Sha2(Hash::Sha384)),
+        (oid::HMAC_SHA512, HashFunction::Sha2(Hash::Sha512)),
+    ];
+    known.into_iter().find_map(|(known, hash)| (known == oid).then_some(hash))
 }
 
-impl Pkcs12Digest {
-    pub(super) fn of(oid: &[u8]) -> Option<Self> {
-        let known = [
-            (x509::oid::SHA1, Self::Sha1),
-            (x509::oid::SHA256, Self::Sha256),
-            (x509::oid::SHA384, Self::Sha384),
-            (x509::oid::SHA512, Self::Sha512),
-        ];
-        known.into_iter().find_map(|(known, digest)| (known == oid).then_some(digest))
+pub(super) fn hmac_algorithm(hash: HashFunction) -> hmac::Algorithm {
+    match hash {
+        HashFunction::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        HashFunction::Sha2(Hash::Sha256) => hmac::HMAC_SHA256,
+        HashFunction::Sha2(Hash::Sha384) => hmac::HMAC_SHA384,
+        HashFunction::Sha2(Hash::Sha512) => hmac::HMAC_SHA512,
     }
+}
 
-    /// Returns the digest of a PBKDF2 pseudo-random function.
-    pub(super) fn of_hmac(oid: &[u8]) -> Option<Self> {
-        let known = [
-            (oid::HMAC_SHA1, Self::Sha1),
-            (oid::HMAC_SHA256, Self::Sha256),
-            (oid::HMAC_SHA384, Self::Sha384),
-            (oid::HMAC_SHA512, Self::Sha512),
-        ];
-        known.into_iter().find_map(|(known, digest)| (known == oid).then_some(digest))
-    }
-
-    fn algorithm(self) -> &'static digest::Algorithm {
-        match self {
-            Self::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
-            Self::Sha256 => &digest::SHA256,
-            Self::Sha384 => &digest::SHA384,
-            Self::Sha512 => &digest::SHA512,
-        }
-    }
-
-    pub(super) fn hmac(self) -> hmac::Algorithm {
-        match self {
-            Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Self::Sha256 => hmac::HMAC_SHA256,
-            Self::Sha384 => hmac::HMAC_SHA384,
-            Self::Sha512 => hmac::HMAC_SHA512,
-        }
-    }
-
-    fn pbkdf2(self) -> pbkdf2::Algorithm {
-        match self {
-            Self::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
-            Self::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
-            Self::Sha384 => pbkdf2::PBKDF2_HMAC_SHA384,
-            Self::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
-        }
+fn pbkdf2_algorithm(hash: HashFunction) -> pbkdf2::Algorithm {
+    match hash {
+        HashFunction::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+        HashFunction::Sha2(Hash::Sha256) => pbkdf2::PBKDF2_HMAC_SHA256,
+        HashFunction::Sha2(Hash::Sha384) => pbkdf2::PBKDF2_HMAC_SHA384,
+        HashFunction::Sha2(Hash::Sha512) => pbkdf2::PBKDF2_HMAC_SHA512,
     }
 }
 
 /// Derives `length` bytes with PBKDF2.
 pub(super) fn derive_pbkdf2(
     password: &Pkcs12Password,
-    digest: Pkcs12Digest,
+    hash: HashFunction,
     salt: &[u8],
     iterations: NonZeroU32,
     length: usize,
 ) -> Zeroizing<Vec<u8>> {
     let mut key = Zeroizing::new(vec![0; length]);
-    pbkdf2::derive(digest.pbkdf2(), iterations, salt, &password.utf8, &mut key);
+    pbkdf2::derive(pbkdf2_algorithm(hash), iterations, salt, &password.utf8, &mut key);
     key
 }
 
@@ -163,13 +134,14 @@ pub(super) enum Pkcs12KeyPurpose {
 /// Derives `length` bytes with the PKCS #12 function (RFC 7292 appendix B.2).
 pub(super) fn derive_pkcs12(
     password: &Pkcs12Password,
-    digest: Pkcs12Digest,
+    hash: HashFunction,
     purpose: Pkcs12KeyPurpose,
     salt: &[u8],
     iterations: NonZeroU32,
     length: usize,
 ) -> Zeroizing<Vec<u8>> {
-    let block = digest.algorithm().block_len();
+    let algorithm = hash.algorithm();
+    let block = algorithm.block_len();
     let filled =
         |text: &[u8]| text.iter().copied().cycle().take(text.len().next_multiple_of(block)).collect::<Vec<_>>();
     let diversifier = vec![purpose as u8; block];
@@ -177,12 +149,12 @@ pub(super) fn derive_pkcs12(
     input.append(&mut filled(&password.utf16));
     let mut key = Zeroizing::new(Vec::with_capacity(length));
     loop {
-        let mut context = Context::new(digest.algorithm());
+        let mut context = Context::new(algorithm);
         context.update(&diversifier);
         context.update(&input);
         let mut output = context.finish();
         for _ in 1..iterations.get() {
-            output = self::digest(digest.algorithm(), output.as_ref());
+            output = digest(algorithm, output.as_ref());
         }
         let output = output.as_ref();
         let missing = length - key.len();

@@ -6,8 +6,10 @@ use zeroize::Zeroizing;
 use super::ber::{join_segments, to_definite_lengths};
 use super::cipher::{bounded_salt, decrypt};
 use super::identifiers::{bag, oid};
-use super::kdf::{IterationBudget, Pkcs12Digest, Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12};
+use super::kdf::{IterationBudget, Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12, hmac_algorithm};
+use super::problem::Pkcs12Problem;
 use crate::error::{Error, Result};
+use crate::x509::algorithm::HashFunction;
 use crate::x509::pem;
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{INTEGER, OCTET_STRING, context, context_constructed};
@@ -60,37 +62,6 @@ pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Pkcs12Contents>
     Ok(reading.contents)
 }
 
-enum Pkcs12Problem {
-    /// The encoding violates a rule.
-    Encoding(DerError),
-    /// The file is valid, but has an unsupported feature.
-    Unsupported(String),
-    /// The MAC does not match the password.
-    Password,
-}
-
-impl Pkcs12Problem {
-    fn named(self, field: &str) -> Error {
-        match self {
-            Self::Encoding(DerError(rule)) => Error::invalid(format!("{field}: not a PKCS #12 file: {rule}")),
-            Self::Unsupported(rule) => Error::invalid(format!("{field}: {rule}")),
-            Self::Password => Error::invalid("password: wrong, or the file is damaged: its MAC does not match"),
-        }
-    }
-}
-
-impl From<DerError> for Pkcs12Problem {
-    fn from(error: DerError) -> Self {
-        Self::Encoding(error)
-    }
-}
-
-impl From<String> for Pkcs12Problem {
-    fn from(rule: String) -> Self {
-        Self::Unsupported(rule)
-    }
-}
-
 struct Pkcs12Reader<'a> {
     password: &'a Pkcs12Password,
     budget: IterationBudget,
@@ -104,15 +75,15 @@ impl Pkcs12Reader<'_> {
         DerReader::new(rest).done()?;
         let mut file = DerReader::new(&der).sequence()?;
         if file.small()? != 3 {
-            return Err("its version is not 3".to_owned().into());
+            return Err("its version is not 3".into());
         }
         let mut safe = file.sequence()?;
         if safe.oid()? != oid::DATA {
-            return Err("it is signed by a key, which is not supported: export it with a password".to_owned().into());
+            return Err("it is signed by a key, which is not supported: export it with a password".into());
         }
         let safe = read_explicit(&mut safe)?.octet_string()?;
         if file.is_empty() {
-            return Err("it has no MAC: export it with a password".to_owned().into());
+            return Err("it has no MAC: export it with a password".into());
         }
         self.check_mac(file.sequence()?, safe)?;
         file.done()?;
@@ -128,16 +99,17 @@ impl Pkcs12Reader<'_> {
     fn check_mac(&mut self, mut mac: DerReader<'_>, content: &[u8]) -> Result<(), Pkcs12Problem> {
         let mut info = mac.sequence()?;
         let algorithm = info.sequence()?.oid()?;
-        let digest = Pkcs12Digest::of(algorithm).ok_or("its MAC has a digest other than SHA-1 and SHA-2".to_owned())?;
+        let hash = HashFunction::ALL.into_iter().find(|hash| hash.oid() == algorithm);
+        let hash = hash.ok_or("its MAC has a digest other than SHA-1 and SHA-2")?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
         // The default is 1.
         let iterations = if mac.is_empty() { 1 } else { mac.small()? };
         mac.done()?;
         let iterations = self.budget.take(iterations)?;
-        let length = digest.hmac().digest_algorithm().output_len();
-        let key = derive_pkcs12(self.password, digest, Pkcs12KeyPurpose::Mac, salt, iterations, length);
-        hmac::verify(&hmac::Key::new(digest.hmac(), &key), content, value).map_err(|_| Pkcs12Problem::Password)
+        let key = derive_pkcs12(self.password, hash, Pkcs12KeyPurpose::Mac, salt, iterations, hash.digest_len());
+        let key = hmac::Key::new(hmac_algorithm(hash), &key);
+        hmac::verify(&key, content, value).map_err(|_| Pkcs12Problem::Password)
     }
 
     /// A ContentInfo of the AuthenticatedSafe.
@@ -151,16 +123,14 @@ impl Pkcs12Reader<'_> {
                 data.expect(INTEGER)?;
                 let mut encrypted = data.sequence()?;
                 if encrypted.oid()? != oid::DATA {
-                    return Err("an encrypted part is not of the type data".to_owned().into());
+                    return Err("an encrypted part is not of the type data".into());
                 }
                 let algorithm = encrypted.sequence()?;
                 let bytes = read_implicit_octets(encrypted.any()?)?;
                 let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
                 self.bags(&plain)
             }
-            _ => Err("a part of it is encrypted for a key, which is not supported: export it with a password"
-                .to_owned()
-                .into()),
+            _ => Err("a part of it is encrypted for a key, which is not supported: export it with a password".into()),
         }
     }
 
@@ -185,7 +155,7 @@ impl Pkcs12Reader<'_> {
                 Some([bag::CRL]) => {
                     self.contents.crls.push(read_typed_bag(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
                 }
-                _ => return Err("it has other contents than keys, certificates and CRLs".to_owned().into()),
+                _ => return Err("it has other contents than keys, certificates and CRLs".into()),
             }
         }
         Ok(())
@@ -222,7 +192,7 @@ fn read_implicit_octets(value: Tlv<'_>) -> DerResult<Vec<u8>> {
 fn read_typed_bag(mut bag: DerReader<'_>, wanted: &[u8], rule: &str) -> Result<Vec<u8>, Pkcs12Problem> {
     let mut value = bag.sequence()?;
     if value.oid()? != wanted {
-        return Err(rule.to_owned().into());
+        return Err(rule.into());
     }
     Ok(read_explicit(&mut value)?.octet_string()?.to_vec())
 }

@@ -1,8 +1,9 @@
 use std::num::NonZeroU32;
 
 use super::ber::to_definite_lengths;
-use super::kdf::{Pkcs12Digest, Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12};
+use super::kdf::{Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12};
 use super::*;
+use crate::x509::algorithm::{Hash, HashFunction};
 
 /// Expected values are from OpenSSL 3.0, `openssl kdf … PKCS12KDF`, for the password `smeg`.
 #[test]
@@ -12,15 +13,15 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
     let second = [0x3d, 0x83, 0xc0, 0xe4, 0x54, 0x6a, 0xc1, 0x40];
     for (digest, purpose, salt, iterations, key) in [
         (
-            Pkcs12Digest::Sha1,
+            HashFunction::Sha1,
             Pkcs12KeyPurpose::Encryption,
             first,
             1,
             "8aaae6297b6cb04642ab5b077851284eb7128f1a2a7fbca3",
         ),
-        (Pkcs12Digest::Sha1, Pkcs12KeyPurpose::InitializationVector, first, 1, "79993dfe048d3b76"),
+        (HashFunction::Sha1, Pkcs12KeyPurpose::InitializationVector, first, 1, "79993dfe048d3b76"),
         (
-            Pkcs12Digest::Sha256,
+            HashFunction::Sha2(Hash::Sha256),
             Pkcs12KeyPurpose::Mac,
             second,
             2000,
@@ -28,7 +29,7 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
         ),
         // Longer than a digest.
         (
-            Pkcs12Digest::Sha256,
+            HashFunction::Sha2(Hash::Sha256),
             Pkcs12KeyPurpose::Encryption,
             second,
             10,
@@ -37,7 +38,7 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
         ),
         // The block size of this digest is 128 bytes.
         (
-            Pkcs12Digest::Sha512,
+            HashFunction::Sha2(Hash::Sha512),
             Pkcs12KeyPurpose::Mac,
             second,
             100,

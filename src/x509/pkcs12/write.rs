@@ -6,17 +6,17 @@ use aws_lc_rs::cipher::{AES_256, DecryptionContext, PaddedBlockEncryptingKey, Un
 use aws_lc_rs::hmac;
 
 use super::identifiers::{bag, oid};
-use super::kdf::{Pkcs12Digest, Pkcs12KeyPurpose, WrittenPassword, derive_pbkdf2, derive_pkcs12};
+use super::kdf::{Pkcs12KeyPurpose, WrittenPassword, derive_pbkdf2, derive_pkcs12};
 use crate::error::{Error, Result};
 use crate::random;
-use crate::x509;
-use crate::x509::writer::{DerWriter, INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, build, context, context_constructed};
+use crate::x509::algorithm::{Hash, HashFunction};
+use crate::x509::writer::{BMP_STRING, DerWriter, INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, build, context};
 
 /// Iterations of each key derivation: the default of Java key stores.
 const KDF_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 const SALT_LENGTH: usize = 16;
 const KEY_LENGTH: usize = 32;
-const BMP_STRING: u8 = 0x1e;
+const SHA256: HashFunction = HashFunction::Sha2(Hash::Sha256);
 /// The localKeyId that links the key to its certificate. A file has one key.
 const KEY_ID: &[u8] = &[1];
 
@@ -47,10 +47,9 @@ impl Pkcs12Keys {
         let password = password.password();
         let encryption_salt = random::bytes();
         let mac_salt = random::bytes();
-        let key = derive_pbkdf2(password, Pkcs12Digest::Sha256, &encryption_salt, KDF_ITERATIONS, KEY_LENGTH);
+        let key = derive_pbkdf2(password, SHA256, &encryption_salt, KDF_ITERATIONS, KEY_LENGTH);
         let key = UnboundCipherKey::new(&AES_256, &key).and_then(PaddedBlockEncryptingKey::cbc_pkcs7);
-        let mac =
-            derive_pkcs12(password, Pkcs12Digest::Sha256, Pkcs12KeyPurpose::Mac, &mac_salt, KDF_ITERATIONS, KEY_LENGTH);
+        let mac = derive_pkcs12(password, SHA256, Pkcs12KeyPurpose::Mac, &mac_salt, KDF_ITERATIONS, KEY_LENGTH);
         Ok(Self {
             encryption: key.map_err(Error::internal)?,
             mac: hmac::Key::new(hmac::HMAC_SHA256, &mac),
@@ -69,14 +68,12 @@ impl Pkcs12Keys {
         let content = build(SEQUENCE, 512 + key.data.len() + certificates.data.len(), |safe| {
             safe.nest(SEQUENCE, |info| {
                 info.oid(oid::ENCRYPTED_DATA);
-                info.nest(context_constructed(0), |explicit| {
-                    explicit.nest(SEQUENCE, |data| {
-                        data.integer(0);
-                        data.nest(SEQUENCE, |content| {
-                            content.oid(oid::DATA);
-                            self.write_algorithm(content, &certificates.iv);
-                            content.tlv(context(0), &certificates.data);
-                        });
+                info.explicit(0, SEQUENCE, |data| {
+                    data.integer(0);
+                    data.nest(SEQUENCE, |content| {
+                        content.oid(oid::DATA);
+                        self.write_algorithm(content, &certificates.iv);
+                        content.tlv(context(0), &certificates.data);
                     });
                 });
             });
@@ -84,11 +81,9 @@ impl Pkcs12Keys {
                 bags.nest(SEQUENCE, |bags| {
                     bags.nest(SEQUENCE, |bag| {
                         write_bag_type(bag, bag::ENCRYPTED_KEY);
-                        bag.nest(context_constructed(0), |explicit| {
-                            explicit.nest(SEQUENCE, |encrypted| {
-                                self.write_algorithm(encrypted, &key.iv);
-                                encrypted.tlv(OCTET_STRING, &key.data);
-                            });
+                        bag.explicit(0, SEQUENCE, |encrypted| {
+                            self.write_algorithm(encrypted, &key.iv);
+                            encrypted.tlv(OCTET_STRING, &key.data);
                         });
                         write_attributes(bag, entry.name);
                     });
@@ -101,7 +96,7 @@ impl Pkcs12Keys {
             file.nest(SEQUENCE, |mac| {
                 mac.nest(SEQUENCE, |info| {
                     info.nest(SEQUENCE, |algorithm| {
-                        algorithm.oid(x509::oid::SHA256);
+                        algorithm.oid(SHA256.oid());
                         algorithm.tlv(NULL, &[]);
                     });
                     info.tlv(OCTET_STRING, hmac::sign(&self.mac, &content).as_ref());
@@ -160,11 +155,9 @@ fn encode_certificate_bags(entry: &Pkcs12Entry<'_>) -> Vec<u8> {
         for (index, der) in entry.certificates.iter().enumerate() {
             bags.nest(SEQUENCE, |bag| {
                 write_bag_type(bag, bag::CERTIFICATE);
-                bag.nest(context_constructed(0), |explicit| {
-                    explicit.nest(SEQUENCE, |certificate| {
-                        certificate.oid(oid::X509_CERTIFICATE);
-                        certificate.nest(context_constructed(0), |value| value.tlv(OCTET_STRING, der));
-                    });
+                bag.explicit(0, SEQUENCE, |certificate| {
+                    certificate.oid(oid::X509_CERTIFICATE);
+                    certificate.explicit(0, OCTET_STRING, |value| value.raw(der));
                 });
                 if index == 0 {
                     write_attributes(bag, entry.name);
@@ -182,7 +175,7 @@ fn write_bag_type(out: &mut DerWriter, kind: u8) {
 fn write_data(out: &mut DerWriter, content: impl FnOnce(&mut DerWriter)) {
     out.nest(SEQUENCE, |info| {
         info.oid(oid::DATA);
-        info.nest(context_constructed(0), |explicit| explicit.nest(OCTET_STRING, content));
+        info.explicit(0, OCTET_STRING, content);
     });
 }
 

@@ -12,11 +12,9 @@ use crate::x509::writer::{
 const MAX_TEXT_BYTES: usize = 128;
 
 /// AdmissionSyntax: the admission authority and a list of admissions.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
-    if let [tag, ..] = fields.rest()
-        && *tag != SEQUENCE
-    {
+    if fields.next_tag().is_some_and(|tag| tag != SEQUENCE) {
         validate_name(&fields.any()?, text::validate_location_uri)?;
     }
     let mut admissions = fields.sequence()?;
@@ -29,9 +27,7 @@ pub(super) fn read(value: &[u8]) -> DerResult<()> {
 
 fn read_admission(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(explicit) = fields.optional(context_constructed(0))? {
-        let mut inside = explicit.reader();
-        validate_name(&inside.any()?, text::validate_location_uri)?;
-        inside.done()?;
+        validate_name(&DerReader::whole(explicit.content, DerReader::any)?, text::validate_location_uri)?;
     }
     read_naming_authority(&mut fields, 1)?;
     let mut professions = fields.sequence()?;
@@ -43,9 +39,9 @@ fn read_admission(mut fields: DerReader<'_>) -> DerResult<()> {
 }
 
 fn read_naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
-    let Some(explicit) = fields.optional(context_constructed(tag))? else { return Ok(()) };
-    let mut authority = DerReader::only(explicit.content, SEQUENCE)?.reader();
-    if authority.rest().first() == Some(&OID) {
+    let Some(authority) = fields.optional_explicit(tag, SEQUENCE)? else { return Ok(()) };
+    let mut authority = authority.reader();
+    if authority.next_tag() == Some(OID) {
         read_oid(&mut authority)?;
     }
     if let Some(url) = authority.optional(IA5_STRING)? {

@@ -78,9 +78,7 @@ pub(super) fn validate_other_name(mut name: DerReader<'_>, service: fn(&[u8]) ->
     let kind = read_oid(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;
     name.done()?;
-    let mut inside = explicit.reader();
-    let value = inside.any()?;
-    inside.done()?;
+    let value = DerReader::whole(explicit.content, DerReader::any)?;
     match (kind, value.tag) {
         (SMTP_UTF8_MAILBOX, UTF8_STRING) => text::validate_utf8_mailbox(value.content),
         (SMTP_UTF8_MAILBOX, _) => Err(DerError("an SmtpUTF8Mailbox is not a UTF8String (RFC 9598 3)")),

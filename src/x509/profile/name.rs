@@ -3,7 +3,9 @@
 use super::read_oid;
 use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
 use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
+use crate::x509::writer::{
+    BMP_STRING, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, SEQUENCE, SET, TELETEX_STRING, UTF8_STRING,
+};
 
 /// Rejects a Name that is not DER or that some readers do not support. Each RDN has attributes, sorted (X.690 11.6)
 /// and without duplicates. Each value is a valid string without control characters.
@@ -77,10 +79,6 @@ pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
     };
     if fits { Ok(()) } else { Err(WRONG) }
 }
-
-const NUMERIC_STRING: u8 = 0x12;
-const TELETEX_STRING: u8 = 0x14;
-const BMP_STRING: u8 = 0x1e;
 
 fn reject_control(control: bool) -> DerResult<()> {
     if control { Err(DerError("control characters in a name")) } else { Ok(()) }

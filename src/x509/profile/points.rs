@@ -1,12 +1,12 @@
 //! Distribution points (RFC 5280 4.2.1.13, 4.2.1.15, 5.2.5) and access descriptions (4.2.2).
 
 use super::general_name::validate_name;
-use super::{named_bits, read_nonempty_list, read_oid, require, text, validate_names};
+use super::{read_nonempty_list, read_oid, require, text, validate_named_bits, validate_names};
 use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{SEQUENCE, context, context_constructed};
 
 /// cRLDistributionPoints and freshestCRL.
-pub(super) fn distribution_points(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_distribution_points(value: &[u8]) -> DerResult<()> {
     let mut points = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.13)")?;
     while !points.is_empty() {
         let mut point = points.sequence()?;
@@ -44,11 +44,11 @@ fn validate_point_name(name: &Tlv<'_>) -> DerResult<()> {
 
 fn validate_reason_flags(flags: &Tlv<'_>) -> DerResult<()> {
     require(flags.content.len() > 1, "the reasons of a point are empty (RFC 5280 4.2.1.13)")?;
-    named_bits(flags.content)
+    validate_named_bits(flags.content)
 }
 
 /// issuingDistributionPoint: not empty, and with one scope.
-pub(super) fn issuing_distribution_point(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_issuing_distribution_point(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 5.2.5)")?;
     if let Some(name) = fields.optional(context_constructed(0))? {
         validate_point_name(&name)?;
@@ -78,7 +78,7 @@ fn read_flag(fields: &mut DerReader<'_>, tag: u8) -> DerResult<bool> {
 }
 
 /// authorityInfoAccess and subjectInfoAccess.
-pub(super) fn descriptions(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_access_descriptions(value: &[u8]) -> DerResult<()> {
     let mut descriptions = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.2.1)")?;
     while !descriptions.is_empty() {
         let mut description = descriptions.expect(SEQUENCE)?.reader();

@@ -4,17 +4,15 @@ use std::collections::HashSet;
 
 use super::{name, read_nonempty_list, read_oid, require};
 use crate::x509::oid;
-use crate::x509::reader::{DerError, DerReader, DerResult};
-use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context};
+use crate::x509::reader::{DerError, DerReader, DerResult, check_integer};
+use crate::x509::writer::{BMP_STRING, IA5_STRING, SEQUENCE, UTF8_STRING, VISIBLE_STRING, context};
 
 const MAX_POLICIES: usize = 1000;
 /// Maximum length of the text of a notice, in characters.
 const MAX_NOTICE_CHARS: usize = 200;
-const VISIBLE_STRING: u8 = 0x1a;
-const BMP_STRING: u8 = 0x1e;
 
 /// certificatePolicies: not empty, without duplicates, with known qualifiers only.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut policies = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.4)")?;
     let mut seen = HashSet::new();
     while !policies.is_empty() {
@@ -82,7 +80,7 @@ fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()
 }
 
 /// policyMappings: pairs of OIDs without anyPolicy.
-pub(super) fn mappings(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_mappings(value: &[u8]) -> DerResult<()> {
     let mut mappings = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.5)")?;
     while !mappings.is_empty() {
         let mut pair = mappings.sequence()?;
@@ -96,11 +94,11 @@ pub(super) fn mappings(value: &[u8]) -> DerResult<()> {
 }
 
 /// policyConstraints: one or both of two numbers of certificates.
-pub(super) fn constraints(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate_constraints(value: &[u8]) -> DerResult<()> {
     let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {
         if let Some(number) = fields.optional(context(tag))? {
-            super::integer(number.content)?;
+            check_integer(number.content)?;
             let small = number.content[0] < 0x80 && number.content.len() <= 4;
             require(small, "a number of certificates is negative or too large (RFC 5280 4.2.1.11)")?;
         }

@@ -8,7 +8,7 @@ use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
 /// Requires at least one subtree, and at most as many as are evaluated when a certificate below is signed.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
     fields.done()?;

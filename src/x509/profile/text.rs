@@ -6,22 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
 
+use super::require;
+use crate::x509::general_name::read_ia5;
 use crate::x509::reader::{DerError, DerResult};
 
 /// Maximum length of a host name and of a label, in bytes (RFC 1035 2.3.4).
 const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
-
-fn require(holds: bool, text: &'static str) -> DerResult<()> {
-    if holds { Ok(()) } else { Err(DerError(text)) }
-}
-
-/// Reads an IA5String without control characters.
-fn read_ia5(content: &[u8]) -> DerResult<&str> {
-    require(content.is_ascii(), "an IA5String name holds octets above 0x7F")?;
-    require(!content.iter().any(u8::is_ascii_control), "control characters in a name")?;
-    std::str::from_utf8(content).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
-}
 
 /// As [`read_ia5`], and rejects an empty string.
 fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {

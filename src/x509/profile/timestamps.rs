@@ -9,7 +9,7 @@ const INCONSISTENT_LENGTH: DerError =
     DerError("the encoded length of a timestamp or of the list is wrong (RFC 6962 3.3)");
 
 /// Rejects an empty list, and timestamps of versions other than 1.
-pub(super) fn read(value: &[u8]) -> DerResult<()> {
+pub(super) fn validate(value: &[u8]) -> DerResult<()> {
     let mut rest = DerReader::only(value, OCTET_STRING)?.content;
     let mut list = read_vector(&mut rest)?;
     require(rest.is_empty(), INCONSISTENT_LENGTH.0)?;

@@ -69,8 +69,8 @@ fn has_small_factor(modulus: &BigUint) -> bool {
 /// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime
 /// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
-    let mut tell = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
-    tell.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
+    let mut primes = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
+    primes.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
 }
 
 fn power(base: u64, exponent: u64, modulus: u64) -> u64 {

@@ -170,7 +170,7 @@ async fn lease_can_be_revoked_on_another_node(Pair { a, b }: &Pair) {
 async fn refusal(node: &App) -> Kind {
     let shared = node.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
-    match shared.managed_keys.take(mount, ManagedKeyRef::Name("hsm".to_owned())) {
+    match shared.managed_keys.start_use(mount, ManagedKeyRef::Name("hsm".to_owned())) {
         Ok(taking) => taking.await.err().unwrap().kind(),
         Err(refused) => refused.kind(),
     }

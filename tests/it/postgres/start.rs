@@ -66,7 +66,7 @@ fn server_waits_for_a_database_that_starts_later() {
         wait_for(&site.path("log"), "waiting for the database");
         cluster.start();
         let served = starting.join().unwrap();
-        served.wait_for_log("the database is there");
+        served.wait_for_log("the database is reachable");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         assert_eq!(runtime.block_on(served.client(&token).get("sys/mounts")).status, 200);
         served.terminate();

@@ -24,7 +24,7 @@ impl BlockingBackend for Double {
         Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+    fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }

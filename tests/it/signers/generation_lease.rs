@@ -111,7 +111,7 @@ async fn existing_key_needs_no_generation_lease(hsm: &Hsm) {
     store.take_all_turns();
     let soon = Duration::from_secs(5);
     timeout(soon, test(&keys, "web")).await.unwrap().unwrap();
-    let taking = keys.take(MountId(1), ManagedKeyRef::Name("web".to_owned())).unwrap();
+    let taking = keys.start_use(MountId(1), ManagedKeyRef::Name("web".to_owned())).unwrap();
     timeout(soon, taking).await.unwrap().unwrap();
     write(&keys, "mail", PIN).await;
     let waits = timeout(Duration::from_millis(500), test(&keys, "mail")).await;

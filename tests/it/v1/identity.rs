@@ -56,7 +56,7 @@ pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms
         meta: BTreeMap::new(),
         terms: TokenTerms::default().merged(&terms).unwrap(),
         address: None,
-        spends: None,
+        consumed_use: None,
     };
     let (given, _) = app.shared().auth.log_in(login).await?;
     let mut told = json!(given);

@@ -88,7 +88,7 @@ fn seen(route: &Route) -> String {
 fn sudo_routes_match_the_sudo_table() {
     for (kind, route) in all_routes() {
         let kind = signet::auth::mounts::MountKind::from(kind.to_owned());
-        let needed = sudo::is_needed(&kind, &seen(route), route.operation);
+        let needed = sudo::requires_sudo(&kind, &seen(route), route.operation);
         assert_eq!(route.access == RouteAccess::Sudo, needed, "{kind:?} {:?} {}", route.operation, route.pattern);
     }
 }

@@ -13,7 +13,7 @@ use crate::support::Answer;
 on_both_stores!(
     pools_are_created_changed_and_deleted,
     a_pool_is_used_within_its_scope,
-    lists_of_pools,
+    agent_pool_list_pages_and_filters,
     pool_lists_and_filters_hide_invisible_resources,
     pools_with_too_many_references_need_smaller_pages,
     hidden_entries_count_towards_the_list_limit,
@@ -204,7 +204,7 @@ async fn a_pool_is_used_within_its_scope(world: &World) {
     assert_eq!(link(&changed, "agent-pool"), &wide);
 }
 
-async fn lists_of_pools(world: &World) {
+async fn agent_pool_list_pages_and_filters(world: &World) {
     let owner = &world.owner;
     let workspace = world.workspace("", "W1").await;
     let project = world.project("P_1").await;

@@ -13,8 +13,8 @@ use super::fixture::{
 };
 
 on_both_stores!(
-    a_team_with_many_people_and_grants,
-    a_project_with_many_teams,
+    team_with_many_rows_is_deleted_in_steps,
+    project_with_many_teams_is_deleted_in_steps,
     abandoned_deletion_is_effective_and_completed_later,
     concurrent_delete_and_fill_of_a_project_rejects_one,
 );
@@ -23,7 +23,7 @@ on_both_stores!(
 const MANY: i64 = 1_200;
 
 /// Creates [`MANY`] people in a team, and as many projects that the team has access to.
-async fn crowd(world: &World, team: &str) {
+async fn add_many_members(world: &World, team: &str) {
     world.people(0..MANY).await;
     world.join(team, "person-%").await;
     world.many_projects(0..MANY).await;
@@ -31,7 +31,7 @@ async fn crowd(world: &World, team: &str) {
 }
 
 /// Creates [`MANY`] teams with access to a project.
-async fn open_to_many(world: &World, project: &str) {
+async fn grant_many_teams(world: &World, project: &str) {
     world
         .execute(format!(
             "INSERT INTO teams (ext_id, org_id, name, name_lc)
@@ -60,11 +60,11 @@ async fn delete(api: &Api, path: &str) -> u16 {
     api.send_if(&tag, Method::DELETE, path, Value::Null).await.status
 }
 
-async fn a_team_with_many_people_and_grants(world: &World) {
+async fn team_with_many_rows_is_deleted_in_steps(world: &World) {
     let manages = rights(&["manage-teams", "manage-membership"]);
     // A caller whose right comes from the team itself keeps it until the team is deleted.
     let mia = world.member("mia", manages).await;
-    crowd(world, &mia.team).await;
+    add_many_members(world, &mia.team).await;
     let path = format!("teams/{}", mia.team);
     assert_eq!(attribute(&mia.api.get(&path).await, "users-count"), MANY + 1);
     assert_eq!(delete(&mia.api, &path).await, 204);
@@ -75,12 +75,12 @@ async fn a_team_with_many_people_and_grants(world: &World) {
     assert_eq!(count(world, "SELECT count(*) FROM projects").await, MANY + 1);
 }
 
-async fn a_project_with_many_teams(world: &World) {
+async fn project_with_many_teams_is_deleted_in_steps(world: &World) {
     let mia = world.member("mia", NONE).await;
     let project = world.project("Wide").await;
     // A caller whose right comes from access to the project keeps it until the project is deleted.
     world.grant(&mia.team, &project, ProjectRights::ALL).await;
-    open_to_many(world, &project).await;
+    grant_many_teams(world, &project).await;
     let path = format!("projects/{project}");
     assert_eq!(attribute(&mia.api.get(&path).await, "team-count"), MANY + 1);
     assert_eq!(delete(&mia.api, &path).await, 204);
@@ -96,7 +96,7 @@ async fn a_project_with_many_teams(world: &World) {
 }
 
 /// Commits only the first transaction of a deletion, as if the request or the server had ended after it.
-async fn cut_off(world: &World, path: &str) {
+async fn run_deletion_without_cleanup(world: &World, path: &str) {
     let token = world.owner.token.clone();
     let path = path.to_owned();
     let run = world.run(move |mut tx| {
@@ -125,16 +125,16 @@ async fn cut_off(world: &World, path: &str) {
 async fn abandoned_deletion_is_effective_and_completed_later(world: &World) {
     let owner = &world.owner;
     let mia = world.member("mia", NONE.with(Flag::ManageTeams, true)).await;
-    crowd(world, &mia.team).await;
+    add_many_members(world, &mia.team).await;
     let of_team = owner.token_for(&format!("teams/{}", mia.team)).await;
     let wide = world.project("Wide").await;
-    open_to_many(world, &wide).await;
+    grant_many_teams(world, &wide).await;
     world.grant(&mia.team, &wide, ProjectRights::READ).await;
     let noah = world.member("noah", NONE).await;
     world.grant(&noah.team, &wide, ProjectRights::READ).await;
     let team = format!("teams/{}", mia.team);
     let project = format!("projects/{wide}");
-    cut_off(world, &team).await;
+    run_deletion_without_cleanup(world, &team).await;
     assert_eq!((owner.get(&team).await.status, owner.delete(&team).await.status), (404, 404));
     assert_eq!(of_team.get("organizations").await.status, 401);
     assert_eq!(mia.api.get(PROJECTS).await.body["meta"]["status-counts"]["total"], 0);
@@ -142,7 +142,7 @@ async fn abandoned_deletion_is_effective_and_completed_later(world: &World) {
     assert_eq!(total(&access), MANY + 1);
     assert_eq!(owner.add(TEAMS, json!({ "name": "team-mia" })).await.status, 201, "the name is free");
 
-    cut_off(world, &project).await;
+    run_deletion_without_cleanup(world, &project).await;
     assert_eq!((owner.get(&project).await.status, owner.delete(&project).await.status), (404, 404));
     let list = owner.get(PROJECTS).await;
     assert_eq!(list.body["meta"]["status-counts"], json!({ "total": MANY + 1, "matching": MANY + 1 }));
@@ -177,7 +177,7 @@ async fn abandoned_deletion_is_effective_and_completed_later(world: &World) {
 async fn concurrent_delete_and_fill_of_a_project_rejects_one(world: &World) {
     for round in 0..if world.app.is_postgres() { 10 } else { 3 } {
         let project = world.project(&format!("Wide {round}")).await;
-        open_to_many(world, &project).await;
+        grant_many_teams(world, &project).await;
         let workspace = in_project(&project, json!({ "name": format!("w{round}") }));
         let path = format!("projects/{project}");
         let (deleted, filled) = tokio::join!(world.owner.delete(&path), world.owner.post(WORKSPACES, workspace));

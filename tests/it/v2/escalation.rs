@@ -29,7 +29,7 @@ async fn team(world: &World, name: &str, flags: Value) -> String {
     world.owner.create(TEAMS, resource("teams", attributes)).await
 }
 
-async fn give(api: &Api, team: &str, project: &str, attributes: Value) -> Answer {
+async fn grant_access(api: &Api, team: &str, project: &str, attributes: Value) -> Answer {
     api.post("team-projects", team_access(team, project, attributes)).await
 }
 
@@ -45,7 +45,7 @@ async fn teams(world: &World, own: &str) -> Teams {
     let shared = world.project("Shared").await;
     let other = world.project("Other").await;
     let keys = json!({ "access": "custom", "workspace-access": { "runs": "plan", "create": true } });
-    assert_eq!(give(owner, own, &shared, keys.clone()).await.status, 201);
+    assert_eq!(grant_access(owner, own, &shared, keys.clone()).await.status, 201);
     let mut stronger = vec![
         team(world, "projects", json!({ "manage-projects": true })).await,
         team(world, "readers", json!({ "read-workspaces": true })).await,
@@ -58,14 +58,14 @@ async fn teams(world: &World, own: &str) -> Teams {
         ("elsewhere", &other, json!({ "access": "custom" })),
     ] {
         let made = team(world, name, json!({})).await;
-        assert_eq!(give(owner, &made, project, access).await.status, 201);
+        assert_eq!(grant_access(owner, &made, project, access).await.status, 201);
         stronger.push(made);
     }
     let empty = team(world, "empty", json!({})).await;
     let equal = team(world, "equal", json!({})).await;
     let less = team(world, "less", json!({})).await;
-    assert_eq!(give(owner, &equal, &shared, keys).await.status, 201);
-    assert_eq!(give(owner, &less, &shared, json!({ "access": "custom" })).await.status, 201);
+    assert_eq!(grant_access(owner, &equal, &shared, keys).await.status, 201);
+    assert_eq!(grant_access(owner, &less, &shared, json!({ "access": "custom" })).await.status, 201);
     Teams { stronger, weaker: vec![empty, equal, less, own.to_owned()] }
 }
 
@@ -176,7 +176,7 @@ async fn project_access_is_granted_up_to_the_own_access(world: &World) {
     let project = world.project("Net").await;
     let mara = world.member("mara", NONE).await;
     let own = json!({ "access": "custom", "project-access": { "teams": "manage" } });
-    let own = path_of(&give(owner, &mara.team, &project, own).await);
+    let own = path_of(&grant_access(owner, &mara.team, &project, own).await);
     let other = team(world, "other", json!({})).await;
     let beyond = [
         json!({ "access": "read" }),
@@ -191,14 +191,14 @@ async fn project_access_is_granted_up_to_the_own_access(world: &World) {
         json!({ "access": "custom", "workspace-access": { "policy-overrides": true } }),
     ];
     for attributes in &beyond {
-        assert_refused(&give(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", OWN)]);
+        assert_refused(&grant_access(&mara.api, &other, &project, attributes.clone()).await, 403, &[("", OWN)]);
         let raised = mara.api.change(&own, attributes.clone()).await;
         assert_refused(&raised, 403, &[("", OWN)]);
     }
     assert_eq!(attribute(&owner.get(&format!("projects/{project}")).await, "team-count"), 1);
     assert_eq!(attribute(&owner.get(&own).await, "access"), "custom");
     let within = json!({ "access": "custom", "project-access": { "teams": "manage" } });
-    let given = path_of(&give(&mara.api, &other, &project, within).await.assert_status(201));
+    let given = path_of(&grant_access(&mara.api, &other, &project, within).await.assert_status(201));
     // A team keeps access beyond the caller's when something else changes; the caller may reduce it.
     let more = json!({ "workspace-access": { "runs": "apply" } });
     assert_eq!(owner.change(&given, more.clone()).await.status, 200);
@@ -209,9 +209,9 @@ async fn project_access_is_granted_up_to_the_own_access(world: &World) {
     assert_eq!(mara.api.delete(&given).await.status, 204);
     // An admin of the project may grant any access to it.
     let admin = world.member("ada", NONE).await;
-    assert_eq!(give(owner, &admin.team, &project, json!({ "access": "admin" })).await.status, 201);
+    assert_eq!(grant_access(owner, &admin.team, &project, json!({ "access": "admin" })).await.status, 201);
     for attributes in beyond {
-        let given = path_of(&give(&admin.api, &other, &project, attributes).await.assert_status(201));
+        let given = path_of(&grant_access(&admin.api, &other, &project, attributes).await.assert_status(201));
         assert_eq!(admin.api.delete(&given).await.status, 204);
     }
 }
@@ -235,7 +235,7 @@ async fn workspace_manager_flag_counts_as_access_to_workspaces(world: &World) {
     ] {
         let made = team(world, name, flags).await;
         if let Some((project, access)) = access {
-            assert_eq!(give(owner, &made, project, access).await.status, 201);
+            assert_eq!(grant_access(owner, &made, project, access).await.status, 201);
         }
         let token = mara.post(&format!("teams/{made}/authentication-token"), no_attributes()).await;
         assert_eq!(token.status, status, "{name}: {}", token.text);
@@ -244,7 +244,7 @@ async fn workspace_manager_flag_counts_as_access_to_workspaces(world: &World) {
     let flags = ["manage-teams", "manage-membership", "manage-projects"];
     let paula = world.member("paula", rights(&flags)).await.api;
     let team = team(world, "g", json!({ "manage-workspaces": true, "read-projects": true })).await;
-    assert_eq!(give(&paula, &team, &project, json!({ "access": "admin" })).await.status, 201);
+    assert_eq!(grant_access(&paula, &team, &project, json!({ "access": "admin" })).await.status, 201);
     paula.token_for(&format!("teams/{team}")).await;
 }
 

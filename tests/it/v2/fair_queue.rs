@@ -69,7 +69,7 @@ impl Drop for Held {
 }
 
 /// Authenticates once with each client, so that the server has cached its token.
-async fn seen(apis: Vec<Api>) -> Vec<Api> {
+async fn with_known_senders(apis: Vec<Api>) -> Vec<Api> {
     for api in &apis {
         assert_eq!(api.get(ACCOUNT).await.status, 200);
     }
@@ -77,12 +77,12 @@ async fn seen(apis: Vec<Api>) -> Vec<Api> {
 }
 
 async fn user_with_many_tokens_has_one_session_limit(world: &World) {
-    let other = seen(vec![world.outsider("xaver").await.api]).await.remove(0);
+    let other = with_known_senders(vec![world.outsider("xaver").await.api]).await.remove(0);
     let mut many = Vec::new();
     for _ in 0..12 {
         many.push(world.owner.with_token(&world.token_of("olga").await));
     }
-    let many = seen(many).await;
+    let many = with_known_senders(many).await;
     let held = Held::projects(world).await;
     let lists = many.into_iter().map(|api| tokio::spawn(async move { api.get(PROJECTS).await }));
     let lists: Vec<_> = lists.collect();
@@ -96,7 +96,7 @@ async fn user_with_many_tokens_has_one_session_limit(world: &World) {
 }
 
 async fn caller_that_fills_the_queue_is_429_and_others_are_served(world: &World) {
-    let apis = seen(vec![world.owner.clone(), world.outsider("xaver").await.api]).await;
+    let apis = with_known_senders(vec![world.owner.clone(), world.outsider("xaver").await.api]).await;
     let owner = &apis[0];
     let other = &apis[1];
     let held = Held::projects(world).await;

@@ -8,10 +8,10 @@ use super::fixture::{ACME, NONE, World, assert_refused, attribute, no_attributes
 use crate::support::Answer;
 
 on_both_stores!(
-    lock_and_unlock,
+    workspace_lock_is_released_by_its_holder,
     safe_delete_rejects_a_locked_workspace,
     teams_and_organizations_hold_locks,
-    one_of_many_locks,
+    one_of_concurrent_locks_succeeds,
 );
 
 fn holder(answer: &Answer) -> (Value, Value) {
@@ -19,7 +19,7 @@ fn holder(answer: &Answer) -> (Value, Value) {
     (attribute(answer, "locked").clone(), answer.body["data"]["relationships"]["locked-by"]["data"].clone())
 }
 
-async fn lock_and_unlock(world: &World) {
+async fn workspace_lock_is_released_by_its_holder(world: &World) {
     let id = world.workspace("", "locked").await;
     let path = format!("workspaces/{id}/actions/lock");
     let locked = world.owner.post(&path, no_attributes()).await;
@@ -69,7 +69,7 @@ async fn teams_and_organizations_hold_locks(world: &World) {
     assert_eq!(organization.act(&id, "unlock").await.status, 200);
 }
 
-async fn one_of_many_locks(world: &World) {
+async fn one_of_concurrent_locks_succeeds(world: &World) {
     let id = world.workspace("", "locked").await;
     for _ in 0..5 {
         let locks = (0..8).map(|_| world.owner.act(&id, "lock"));

@@ -14,10 +14,10 @@ use super::fixture::{
 use crate::support::assert_has;
 
 on_both_stores!(
-    many_are_listed_whole,
+    organization_list_without_page_is_complete,
     new_organization_has_owners_and_a_default_project,
     organization_is_created_shown_and_listed_alike,
-    attributes_have_rules,
+    organization_attributes_are_validated,
     execution_mode_is_inherited_from_the_organization,
     renamed_organization_has_its_new_id_everywhere,
     user_tokens_can_be_disabled,
@@ -25,7 +25,7 @@ on_both_stores!(
     organization_access_by_members_outsiders_and_tokens,
     organization_is_deleted_with_its_contents,
     entitlement_set_for_members_has_no_state_storage,
-    teams_of_other_organizations_are_not_read,
+    membership_reads_only_teams_of_its_organization,
 );
 
 fn organization(name: &str) -> Value {
@@ -46,7 +46,7 @@ async fn new_organization_has_owners_and_a_default_project(world: &World) {
     assert_eq!(people.body["included"][0]["attributes"]["username"], "olga");
 }
 
-async fn teams_of_other_organizations_are_not_read(world: &World) {
+async fn membership_reads_only_teams_of_its_organization(world: &World) {
     world.owner.create("organizations", organization("Umbrella")).await;
     world
         .execute(
@@ -72,10 +72,10 @@ async fn teams_of_other_organizations_are_not_read(world: &World) {
             let caller = ProjectsCaller { token: 0, subject, last_used: None };
             let mut read = Vec::new();
             for (name, teams) in [("acme", 1), ("umbrella", 301)] {
-                let before = tx.read();
+                let before = tx.rows_read();
                 let member = member::find_by_organization_name(&mut tx, &caller, name).await?;
                 assert!(member.owner && member.teams.len() == teams, "{member:?}");
-                read.push(tx.read() - before);
+                read.push(tx.rows_read() - before);
             }
             Ok(read)
         }
@@ -122,7 +122,7 @@ async fn organization_is_created_shown_and_listed_alike(world: &World) {
     assert_eq!(owner.get("organizations/acme?include=users").await.status, 400);
 }
 
-async fn many_are_listed_whole(world: &World) {
+async fn organization_list_without_page_is_complete(world: &World) {
     for n in 0..24 {
         world.owner.create("organizations", organization(&format!("org-{n}"))).await;
     }
@@ -136,7 +136,7 @@ async fn many_are_listed_whole(world: &World) {
     assert_eq!(world.owner.get("organizations?q[owner]=x").await.status, 400, "no such filter");
 }
 
-async fn attributes_have_rules(world: &World) {
+async fn organization_attributes_are_validated(world: &World) {
     let name = "/data/attributes/name";
     let email = "/data/attributes/email";
     for (attributes, faults) in [

@@ -27,7 +27,7 @@ struct Told {
 impl Told {
     /// Records a response and returns `true` for a success. Anything else must be an outage, or follow from a write
     /// with an unknown outcome.
-    fn heard(&self, answer: &Answer) -> bool {
+    fn record_answer(&self, answer: &Answer) -> bool {
         match answer.status {
             200..300 => self.successes.set(self.successes.get() + 1),
             503 => {
@@ -51,14 +51,14 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
         }
         let name = format!("p-{number}-{round}");
         let made = api.add(PROJECTS, json!({ "name": name })).await;
-        if !told.heard(&made) {
+        if !told.record_answer(&made) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         }
         told.standing.borrow_mut().insert(name.clone());
         let project = id_of(&made);
         let workspace = api.post(WORKSPACES, in_project(&project, json!({ "name": name }))).await;
-        if !told.heard(&workspace) {
+        if !told.record_answer(&workspace) {
             continue;
         }
         let Some(home) = &home else {
@@ -66,9 +66,11 @@ async fn client(api: Api, number: usize, told: Rc<Told>) {
             continue;
         };
         let moved = these("workspaces", &[id_of(&workspace)]);
-        if told.heard(&api.post(&format!("projects/{home}/relationships/workspaces"), moved).await) && round % 2 == 0 {
+        if told.record_answer(&api.post(&format!("projects/{home}/relationships/workspaces"), moved).await)
+            && round % 2 == 0
+        {
             told.standing.borrow_mut().remove(&name);
-            told.heard(&api.delete(&format!("projects/{project}")).await);
+            told.record_answer(&api.delete(&format!("projects/{project}")).await);
         }
     }
 }

@@ -11,12 +11,12 @@ use super::fixture::{
 on_both_stores!(
     users_see_only_users_of_a_shared_organization,
     user_can_change_their_own_name,
-    own_memberships_of_every_organization,
+    own_memberships_are_listed_across_organizations,
     people_of_a_team_are_listed,
     tokens_of_all_teams_are_listed,
-    bindings_by_their_relationship,
+    tag_bindings_are_set_by_relationship,
     flat_tags_are_listed,
-    teams_have_a_description,
+    team_description_is_stored_and_shown,
 );
 
 async fn user_id(api: &Api) -> String {
@@ -63,7 +63,7 @@ async fn user_can_change_their_own_name(world: &World) {
     assert_eq!(organization.patch("account/update", resource("users", json!({}))).await.status, 404);
 }
 
-async fn own_memberships_of_every_organization(world: &World) {
+async fn own_memberships_are_listed_across_organizations(world: &World) {
     let mia = world.member("mia", NONE).await;
     let other = resource("organizations", json!({ "name": "other", "email": "a@b.test" }));
     mia.api.create("organizations", other).await;
@@ -163,7 +163,7 @@ async fn tokens_of_all_teams_are_listed(world: &World) {
     assert!(ids(&owner.get(path).await).is_empty());
 }
 
-async fn bindings_by_their_relationship(world: &World) {
+async fn tag_bindings_are_set_by_relationship(world: &World) {
     let owner = &world.owner;
     let project = format!("projects/{}", world.project("Tagged").await);
     let workspace = format!("workspaces/{}", world.workspace("", "w").await);
@@ -246,7 +246,7 @@ async fn flat_tags_are_listed(world: &World) {
     assert_eq!(ids(&owner.get(&format!("{}/relationships/tags", paths[0])).await), ["tag-blue"]);
 }
 
-async fn teams_have_a_description(world: &World) {
+async fn team_description_is_stored_and_shown(world: &World) {
     let owner = &world.owner;
     let made = resource("teams", json!({ "name": "builders", "description": "They build." }));
     let made = owner.post(TEAMS, made).await;

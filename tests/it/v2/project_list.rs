@@ -173,7 +173,7 @@ async fn project_list_links_keep_the_query(world: &World) {
 }
 
 /// All ids of a list, read in pages.
-async fn walk(api: &Api, query: &str, size: i64) -> Vec<String> {
+async fn read_all_pages(api: &Api, query: &str, size: i64) -> Vec<String> {
     let mut all = Vec::new();
     for number in 1.. {
         let page = list(api, &format!("{query}&page[size]={size}&page[number]={number}")).await;
@@ -189,7 +189,7 @@ async fn many_projects_are_paged_in_every_order(world: &World) {
     world.many_projects(0..1249).await;
     let owner = &world.owner;
     for query in ["", "sort=name", "sort=-name", "q=many"] {
-        let all = walk(owner, query, 100).await;
+        let all = read_all_pages(owner, query, 100).await;
         let once: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!((all.len(), once.len()), if query == "q=many" { (1249, 1249) } else { (1250, 1250) }, "{query}");
         // The last pages are read backwards; they equal those of the larger page size.
@@ -200,11 +200,11 @@ async fn many_projects_are_paged_in_every_order(world: &World) {
             assert_eq!(page, all[from..all.len().min(from + 7)], "{query} {number}");
         }
         if query.is_empty() {
-            assert_eq!(walk(owner, query, 100).await, all, "the same every time");
+            assert_eq!(read_all_pages(owner, query, 100).await, all, "the same every time");
         }
     }
-    let mut up = walk(owner, "sort=name", 100).await;
-    let down = walk(owner, "sort=-name", 100).await;
+    let mut up = read_all_pages(owner, "sort=name", 100).await;
+    let down = read_all_pages(owner, "sort=-name", 100).await;
     up.reverse();
     assert_eq!(up, down);
 }
@@ -244,9 +244,9 @@ async fn project_list_for_several_teams_and_many_grants(world: &World) {
     let query = "filter[permissions][update]&filter[permissions][create-workspace]";
     assert_eq!(counts(&list(&two_teams.api, query).await), (half + 1, 1));
     assert_eq!(counts(&list(&two_teams.api, "q=many+1000").await).0, half + 1);
-    let mut up = walk(&manager.api, "q=many+100&sort=name", 10).await;
+    let mut up = read_all_pages(&manager.api, "q=many+100&sort=name", 10).await;
     up.reverse();
-    assert_eq!(walk(&manager.api, "q=many+100&sort=-name", 100).await, up);
+    assert_eq!(read_all_pages(&manager.api, "q=many+100&sort=-name", 100).await, up);
     let last = list(&manager.api, &format!("page[size]=1&page[number]={}", half + 1)).await;
     assert_eq!(last.body["data"][0]["attributes"]["name"], "Default Project", "the oldest");
 }

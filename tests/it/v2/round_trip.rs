@@ -8,7 +8,11 @@ use super::fixture::{
 use super::routes::Scene;
 use crate::support::Answer;
 
-on_both_stores!(documents_are_accepted_unchanged, one_attribute_changes_by_itself, documents_are_copied);
+on_both_stores!(
+    documents_are_accepted_unchanged,
+    update_of_one_attribute_keeps_the_others,
+    document_can_be_copied_to_a_new_resource
+);
 
 async fn read(api: &Api, path: &str) -> Value {
     let read = api.get(path).await.assert_status(200);
@@ -97,7 +101,7 @@ async fn documents_are_accepted_unchanged(world: &World) {
     same(ACME).await;
 }
 
-async fn one_attribute_changes_by_itself(world: &World) {
+async fn update_of_one_attribute_keeps_the_others(world: &World) {
     let owner = &world.owner;
     let Resources { project, workspace, access, pool, .. } = resources(world).await;
     let with = async |path: &str, name: &str, value: Value| {
@@ -129,7 +133,7 @@ async fn one_attribute_changes_by_itself(world: &World) {
     assert_eq!(attribute(&changed, "default-execution-mode"), "local");
 }
 
-async fn documents_are_copied(world: &World) {
+async fn document_can_be_copied_to_a_new_resource(world: &World) {
     let owner = &world.owner;
     let Resources { project, workspace, access, pool, .. } = resources(world).await;
     let copy = async |path: &str, list: &str, name: &str| {

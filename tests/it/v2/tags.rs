@@ -15,8 +15,8 @@ on_both_stores!(
     workspace_inherits_tags_of_its_project,
     flat_tags,
     flat_tags_are_removed,
-    flat_tags_are_removed_concurrently,
-    many_merges_at_once,
+    concurrent_flat_tag_removals_succeed,
+    concurrent_tag_merges_keep_the_limit,
 );
 
 async fn merge(api: &Api, path: &str, pairs: &[(&str, &str)]) -> Answer {
@@ -209,7 +209,7 @@ async fn flat_tags_are_removed(world: &World) {
     assert_eq!(names(&path).await, json!([]));
 }
 
-async fn flat_tags_are_removed_concurrently(world: &World) {
+async fn concurrent_flat_tag_removals_succeed(world: &World) {
     let tags: Vec<String> = (0..20).map(|n| format!("t{n}")).collect();
     let path = workspace(world, "busy", "tags", flat(&tags)).await;
     // Each tag twice, in either order.
@@ -218,7 +218,7 @@ async fn flat_tags_are_removed_concurrently(world: &World) {
     assert_eq!(attribute(&world.owner.get(&path).await, "tag-names"), &json!([]));
 }
 
-async fn many_merges_at_once(world: &World) {
+async fn concurrent_tag_merges_keep_the_limit(world: &World) {
     let [(project, _), _] = holders(world).await;
     let keys: Vec<String> = (0..14).map(|n| format!("k{n}")).collect();
     let merged = keys.iter().map(|key| [(&key[..], "v")]).collect::<Vec<_>>();

@@ -15,9 +15,9 @@ on_both_stores!(
     custom_access_keys_are_merged_and_validated,
     rights_of_several_teams_are_combined,
     workspace_managers_see_the_default_project,
-    custom_keys_are_rights,
+    custom_access_keys_grant_rights,
     project_access_is_visible_and_changeable_by_right,
-    listed_by_project,
+    project_access_is_listed_by_project,
 );
 
 const PATH: &str = "team-projects";
@@ -169,7 +169,7 @@ async fn workspace_managers_see_the_default_project(world: &World) {
     assert_eq!((&permissions["can-create-workspace"], &permissions["can-update"]), (&json!(true), &json!(false)));
 }
 
-async fn custom_keys_are_rights(world: &World) {
+async fn custom_access_keys_grant_rights(world: &World) {
     let owner = &world.owner;
     let (mia, project) = setting(world).await;
     let made = owner.post(PATH, access(&mia.team, &project, json!({ "access": "custom" }))).await;
@@ -228,7 +228,7 @@ async fn project_access_is_visible_and_changeable_by_right(world: &World) {
     assert_eq!(team_count(owner, &project).await, 1);
 }
 
-async fn listed_by_project(world: &World) {
+async fn project_access_is_listed_by_project(world: &World) {
     let owner = &world.owner;
     let (mia, project) = setting(world).await;
     let other = world.project("Other").await;

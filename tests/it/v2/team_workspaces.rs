@@ -15,7 +15,7 @@ on_both_stores!(
     fixed_levels_have_their_values,
     custom_access_keys_are_stored,
     access_to_one_workspace_shows_it_and_no_other,
-    levels_are_rights_on_the_workspace,
+    workspace_access_levels_grant_rights,
     lists_of_workspaces_join_projects_and_access,
     workspace_access_is_visible_and_changeable_by_right,
     workspace_access_is_granted_up_to_the_own_access,
@@ -24,12 +24,12 @@ on_both_stores!(
 
 const PATH: &str = "team-workspaces";
 
-async fn give(api: &Api, team: &str, workspace: &str, attributes: Value) -> Answer {
+async fn grant_access(api: &Api, team: &str, workspace: &str, attributes: Value) -> Answer {
     api.post(PATH, workspace_access(team, workspace, attributes)).await
 }
 
-async fn given(world: &World, team: &str, workspace: &str, attributes: Value) -> String {
-    path_of(&give(&world.owner, team, workspace, attributes).await.assert_status(201))
+async fn granted_access_id(world: &World, team: &str, workspace: &str, attributes: Value) -> String {
+    path_of(&grant_access(&world.owner, team, workspace, attributes).await.assert_status(201))
 }
 
 fn change(attributes: Value) -> Value {
@@ -49,19 +49,19 @@ async fn setting(world: &World) -> (Person, String) {
 async fn invalid_workspace_access_is_rejected_with_the_field(world: &World) {
     let owner = &world.owner;
     let (mia, workspace) = setting(world).await;
-    let give = async |attributes| give(owner, &mia.team, &workspace, attributes).await;
-    let named = give(json!({ "access": "read", "runs": "apply" })).await;
+    let grant_access = async |attributes| grant_access(owner, &mia.team, &workspace, attributes).await;
+    let named = grant_access(json!({ "access": "read", "runs": "apply" })).await;
     assert_invalid(&named, "runs", "runs can only be set with custom access");
-    assert_invalid(&give(json!({ "access": "maintain" })).await, "access", "Access must be one of read, plan");
-    assert_invalid(&give(json!({})).await, "access", "Access can't be blank");
-    let wrong = give(json!({ "access": "custom", "runs": "all", "workspace-locking": "true" })).await;
+    assert_invalid(&grant_access(json!({ "access": "maintain" })).await, "access", "Access must be one of read, plan");
+    assert_invalid(&grant_access(json!({})).await, "access", "Access can't be blank");
+    let wrong = grant_access(json!({ "access": "custom", "runs": "all", "workspace-locking": "true" })).await;
     let faults = [
         ("/data/attributes/runs", "runs must be one of read, plan, apply"),
         ("/data/attributes/workspace-locking", "workspace-locking must be one of false, true"),
     ];
     assert_refused(&wrong, 422, &faults);
-    assert_eq!(give(json!({ "access": "read", "runs": "read", "run-tasks": null })).await.status, 201);
-    let twice = give(json!({ "access": "write" })).await;
+    assert_eq!(grant_access(json!({ "access": "read", "runs": "read", "run-tasks": null })).await.status, 201);
+    let twice = grant_access(json!({ "access": "write" })).await;
     assert_refused(&twice, 422, &[("/data/relationships/team", "Team already has access to the workspace")]);
     for name in ["team", "workspace"] {
         let mut body = access_to(&mia.team, &workspace);
@@ -83,7 +83,7 @@ async fn invalid_workspace_access_is_rejected_with_the_field(world: &World) {
 async fn fixed_levels_have_their_values(world: &World) {
     let owner = &world.owner;
     let (mia, workspace) = setting(world).await;
-    let path = given(world, &mia.team, &workspace, json!({ "access": "read" })).await;
+    let path = granted_access_id(world, &mia.team, &workspace, json!({ "access": "read" })).await;
     assert!(path.starts_with("team-workspaces/tws-"), "{path}");
     for (level, values) in [
         ("read", json!(["read", "read", "read", "none", false, false, false])),
@@ -107,7 +107,7 @@ async fn custom_access_keys_are_stored(world: &World) {
     let owner = &world.owner;
     let (mia, workspace) = setting(world).await;
     let custom = json!({ "access": "custom", "runs": "plan", "workspace-locking": true });
-    let path = given(world, &mia.team, &workspace, custom).await;
+    let path = granted_access_id(world, &mia.team, &workspace, custom).await;
     let shown = owner.patch(&path, change(json!({ "variables": "read" }))).await;
     let custom = json!({ "access": "custom", "runs": "plan", "variables": "read", "state-versions": "none",
         "workspace-locking": true });
@@ -127,7 +127,7 @@ async fn access_to_one_workspace_shows_it_and_no_other(world: &World) {
     let mia = world.member("mia", NONE).await;
     let show = async |id: &str| mia.api.get(&format!("workspaces/{id}")).await.status;
     assert_eq!((show(&one).await, names(&mia.api.get(WORKSPACES).await)), (404, Vec::new()));
-    let path = given(world, &mia.team, &one, json!({ "access": "read" })).await;
+    let path = granted_access_id(world, &mia.team, &one, json!({ "access": "read" })).await;
     assert_eq!((show(&one).await, show(&other).await), (200, 404));
     assert_eq!(mia.api.get(&format!("{WORKSPACES}/one")).await.status, 200);
     for query in ["", "?search[name]=o", &format!("?filter[project][id]={project}"), "?page[number]=1"] {
@@ -146,9 +146,9 @@ async fn access_to_one_workspace_shows_it_and_no_other(world: &World) {
     assert_eq!((show(&one).await, names(&mia.api.get(WORKSPACES).await)), (404, Vec::new()));
 }
 
-async fn levels_are_rights_on_the_workspace(world: &World) {
+async fn workspace_access_levels_grant_rights(world: &World) {
     let (mia, workspace) = setting(world).await;
-    let path = given(world, &mia.team, &workspace, json!({ "access": "read" })).await;
+    let path = granted_access_id(world, &mia.team, &workspace, json!({ "access": "read" })).await;
     let own = format!("workspaces/{workspace}");
     let update = async || mia.api.change(&own, json!({ "description": "mine" })).await.status;
     for (level, locks, updates) in [("read", 404, 404), ("plan", 404, 404), ("write", 200, 404), ("admin", 200, 200)] {
@@ -172,7 +172,7 @@ async fn lists_of_workspaces_join_projects_and_access(world: &World) {
     world.workspace("", "c").await;
     let mia = world.member("mia", NONE).await;
     world.grant(&mia.team, &project, ProjectRights::READ).await;
-    given(world, &mia.team, &b, json!({ "access": "read" })).await;
+    granted_access_id(world, &mia.team, &b, json!({ "access": "read" })).await;
     assert_eq!(names(&mia.api.get(WORKSPACES).await), ["a", "b", "d"]);
     assert_eq!(names(&mia.api.get(&format!("{WORKSPACES}?sort=-name")).await), ["d", "b", "a"]);
     let default = &world.default_project().await;
@@ -184,7 +184,7 @@ async fn lists_of_workspaces_join_projects_and_access(world: &World) {
     assert_eq!(page.body["data"][0]["attributes"]["name"], "b");
     assert_eq!(total(&page), 3);
     let a = id_of(&world.owner.get(&format!("{WORKSPACES}/a")).await);
-    given(world, &mia.team, &a, json!({ "access": "admin" })).await;
+    granted_access_id(world, &mia.team, &a, json!({ "access": "admin" })).await;
     assert_eq!(names(&mia.api.get(WORKSPACES).await), ["a", "b", "d"]);
 }
 
@@ -193,8 +193,8 @@ async fn workspace_access_is_visible_and_changeable_by_right(world: &World) {
     let (mia, workspace) = setting(world).await;
     let adam = world.member("adam", NONE).await;
     let otto = world.member("otto", NONE).await;
-    let own = given(world, &adam.team, &workspace, json!({ "access": "admin" })).await;
-    let path = given(world, &mia.team, &workspace, json!({ "access": "read" })).await;
+    let own = granted_access_id(world, &adam.team, &workspace, json!({ "access": "admin" })).await;
+    let path = granted_access_id(world, &mia.team, &workspace, json!({ "access": "read" })).await;
     let list = format!("{PATH}?filter[workspace][id]={workspace}");
     let count = async |api: &Api| total(&api.get(&list).await).clone();
     // The people's teams are secret, so the workspace's administrator does not see Mia's.
@@ -209,12 +209,12 @@ async fn workspace_access_is_visible_and_changeable_by_right(world: &World) {
     let write = || change(json!({ "access": "write" }));
     for api in [&mia.api, &otto.api] {
         assert_eq!((api.patch(&path, write()).await.status, api.delete(&path).await.status), (404, 404));
-        assert_eq!(give(api, &mia.team, &workspace, json!({ "access": "read" })).await.status, 404);
+        assert_eq!(grant_access(api, &mia.team, &workspace, json!({ "access": "read" })).await.status, 404);
     }
     assert_eq!(otto.api.get(&list).await.status, 404);
     assert_eq!(adam.api.patch(&path, write()).await.status, 200);
     assert_eq!((adam.api.delete(&path).await.status, adam.api.delete(&path).await.status), (204, 404));
-    assert_eq!(give(&adam.api, &mia.team, &workspace, json!({ "access": "admin" })).await.status, 201);
+    assert_eq!(grant_access(&adam.api, &mia.team, &workspace, json!({ "access": "admin" })).await.status, 201);
     assert_eq!(adam.api.delete(&own).await.status, 204, "their own right is theirs to give up");
     assert_eq!(adam.api.get(&list).await.status, 404);
 }
@@ -229,9 +229,9 @@ async fn workspace_access_is_granted_up_to_the_own_access(world: &World) {
     let mara = world.member("mara", NONE).await;
     owner.create("team-projects", team_access(&mara.team, &project, json!({ "access": "maintain" }))).await;
     let beyond = "you may not grant a team rights that you do not have yourself";
-    let refused = give(&mara.api, &target, &workspace, json!({ "access": "admin" })).await;
+    let refused = grant_access(&mara.api, &target, &workspace, json!({ "access": "admin" })).await;
     assert_refused(&refused, 403, &[("", beyond)]);
-    assert_eq!(give(&mara.api, &target, &workspace, json!({ "access": "write" })).await.status, 201);
+    assert_eq!(grant_access(&mara.api, &target, &workspace, json!({ "access": "write" })).await.status, 201);
     // Managers of teams or memberships do not become workspace administrators through a team.
     let manager = world.member("tom", NONE.with(Flag::ManageTeams, true)).await;
     let people = world.member("pia", NONE.with(Flag::ManageMembership, true)).await;
@@ -245,7 +245,7 @@ async fn workspace_access_is_granted_up_to_the_own_access(world: &World) {
     // With the same access of their own they may.
     let mut own = Vec::new();
     for person in [&manager, &people] {
-        own.push(given(world, &person.team, &workspace, json!({ "access": "plan" })).await);
+        own.push(granted_access_id(world, &person.team, &workspace, json!({ "access": "plan" })).await);
     }
     assert_refused(&make(&manager.api).await, 403, &[("", more)]);
     for path in own {
@@ -260,8 +260,8 @@ async fn access_ends_with_its_team_and_its_workspace(world: &World) {
     let (mia, one) = setting(world).await;
     let two = world.workspace("", "two").await;
     let rows = async || world.value::<i64>("SELECT count(*) FROM team_workspace_access").await;
-    let path = given(world, &mia.team, &one, json!({ "access": "admin" })).await;
-    given(world, &mia.team, &two, json!({ "access": "read" })).await;
+    let path = granted_access_id(world, &mia.team, &one, json!({ "access": "admin" })).await;
+    granted_access_id(world, &mia.team, &two, json!({ "access": "read" })).await;
     assert_eq!(owner.delete(&format!("workspaces/{one}")).await.status, 204);
     assert_eq!((owner.get(&path).await.status, rows().await), (404, 1));
     assert_eq!(owner.delete(&format!("teams/{}", mia.team)).await.status, 204);

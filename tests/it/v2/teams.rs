@@ -15,21 +15,21 @@ on_both_stores!(
     team_members_are_added_shown_and_removed,
     team_is_created_shown_and_changed,
     team_flags_imply_their_prerequisites,
-    names_have_rules,
+    team_name_rules_are_enforced,
     secret_teams_are_hidden,
-    team_manager_rights,
+    team_manager_changes_teams_except_owners,
     memberships_are_invited_activated_and_shown,
-    memberships_are_listed_and_end,
-    a_team_is_deleted_with_its_access,
+    memberships_are_listed_and_deleted,
+    deleted_team_loses_its_access,
     first_request_activates_an_invited_member,
     concurrent_mutual_removal_leaves_one_owner,
     concurrent_requests_for_a_token_slot_leave_one_token,
-    access_to_a_team_that_is_deleted,
+    access_for_a_concurrently_deleted_team_is_rejected,
     team_with_many_members_is_shown_up_to_a_limit,
     leaving_an_organization_leaves_all_of_its_teams,
 );
 
-async fn make(api: &Api, attributes: Value) -> Answer {
+async fn create_team(api: &Api, attributes: Value) -> Answer {
     api.add(TEAMS, attributes).await
 }
 
@@ -104,7 +104,7 @@ async fn team_members_are_added_shown_and_removed(world: &World) {
 
 async fn team_is_created_shown_and_changed(world: &World) {
     let owner = &world.owner;
-    let made = make(owner, json!({ "name": "builders" })).await;
+    let made = create_team(owner, json!({ "name": "builders" })).await;
     let path = path_of(&made);
     assert_eq!((made.status, made.header("location")), (201, &format!("/api/v2/{path}")[..]));
     let usual = json!({ "visibility": "secret", "allow-member-token-management": true, "users-count": 0,
@@ -136,7 +136,7 @@ async fn team_is_created_shown_and_changed(world: &World) {
 
 async fn team_flags_imply_their_prerequisites(world: &World) {
     let owner = &world.owner;
-    let made = make(owner, json!({ "name": "builders" })).await;
+    let made = create_team(owner, json!({ "name": "builders" })).await;
     let path = path_of(&made);
     let change = async |flags: Value| owner.change(&path, json!({ "organization-access": flags })).await;
     let contradiction = change(json!({ "manage-teams": true, "manage-membership": false })).await;
@@ -148,13 +148,13 @@ async fn team_flags_imply_their_prerequisites(world: &World) {
     assert_eq!(change(json!({ "read-projects": true, "read-workspaces": false })).await.status, 422);
     let kind = change(json!({ "manage-teams": "yes" })).await;
     assert_invalid(&kind, "organization-access/manage-teams", "manage-teams must be a boolean");
-    let created = make(owner, json!({ "name": "t", "organization-access": { "read-projects": true } })).await;
+    let created = create_team(owner, json!({ "name": "t", "organization-access": { "read-projects": true } })).await;
     assert_eq!(attribute(&created, "organization-access")["read-workspaces"], true, "{}", created.text);
 }
 
-async fn names_have_rules(world: &World) {
+async fn team_name_rules_are_enforced(world: &World) {
     for good in ["a", "a b", "_-_", &"x".repeat(90)] {
-        assert_eq!(make(&world.owner, json!({ "name": good })).await.status, 201, "{good}");
+        assert_eq!(create_team(&world.owner, json!({ "name": good })).await.status, 201, "{good}");
     }
     for (bad, detail) in [
         (json!(""), "Name can't be blank"),
@@ -166,10 +166,10 @@ async fn names_have_rules(world: &World) {
         (json!("Owners"), "Name has already been taken"),
         (json!(1), "Name must be a string"),
     ] {
-        assert_invalid(&make(&world.owner, json!({ "name": bad })).await, "name", detail);
+        assert_invalid(&create_team(&world.owner, json!({ "name": bad })).await, "name", detail);
     }
-    assert_invalid(&make(&world.owner, json!({})).await, "name", "Name can't be blank");
-    let both = make(&world.owner, json!({ "name": "a/b", "visibility": "all" })).await;
+    assert_invalid(&create_team(&world.owner, json!({})).await, "name", "Name can't be blank");
+    let both = create_team(&world.owner, json!({ "name": "a/b", "visibility": "all" })).await;
     let faults = [("/data/attributes/name", "Name may only"), ("/data/attributes/visibility", "Visibility must be")];
     assert_refused(&both, 422, &faults);
 }
@@ -177,7 +177,7 @@ async fn names_have_rules(world: &World) {
 async fn secret_teams_are_hidden(world: &World) {
     let owner = &world.owner;
     let hidden = world.team("hidden").await;
-    make(owner, json!({ "name": "shown", "visibility": "organization" })).await;
+    create_team(owner, json!({ "name": "shown", "visibility": "organization" })).await;
     let mia = world.member("mia", NONE).await.api;
     let eva = world.member("eva", rights(&["access-secret-teams", "manage-membership"])).await.api;
     let outsider = world.outsider("xaver").await.api;
@@ -198,12 +198,12 @@ async fn secret_teams_are_hidden(world: &World) {
     assert_eq!(seen_by_mia.body["included"], json!([]));
 }
 
-async fn team_manager_rights(world: &World) {
+async fn team_manager_changes_teams_except_owners(world: &World) {
     let manager = world.member("mara", rights(&["manage-teams", "manage-membership"])).await.api;
     let member = world.member("mia", NONE).await.api;
-    assert_eq!(make(&member, json!({ "name": "t" })).await.status, 404);
+    assert_eq!(create_team(&member, json!({ "name": "t" })).await.status, 404);
     let visible = json!({ "name": "t", "visibility": "organization" });
-    let made = make(&manager, visible).await;
+    let made = create_team(&manager, visible).await;
     assert_eq!((made.status, &attribute(&made, "permissions")["can-destroy"]), (201, &json!(true)));
     let path = path_of(&made);
     let users = format!("{path}/relationships/users");
@@ -286,7 +286,7 @@ async fn memberships_are_invited_activated_and_shown(world: &World) {
     assert_eq!(known.get("organizations/acme").await.status, 200);
 }
 
-async fn memberships_are_listed_and_end(world: &World) {
+async fn memberships_are_listed_and_deleted(world: &World) {
     let owner = &world.owner;
     let mia = world.member("mia", NONE).await;
     let list = owner.get(PEOPLE).await;
@@ -313,7 +313,7 @@ async fn memberships_are_listed_and_end(world: &World) {
     assert_eq!(owner.get(&own).await.status, 200, "nothing of it was done");
 }
 
-async fn a_team_is_deleted_with_its_access(world: &World) {
+async fn deleted_team_loses_its_access(world: &World) {
     let owner = &world.owner;
     let team = world.team("builders").await;
     let path = format!("teams/{team}");
@@ -375,7 +375,7 @@ async fn concurrent_requests_for_a_token_slot_leave_one_token(world: &World) {
 }
 
 /// A team gets access to projects while it is deleted: the counters are right in either order.
-async fn access_to_a_team_that_is_deleted(world: &World) {
+async fn access_for_a_concurrently_deleted_team_is_rejected(world: &World) {
     let owner = &world.owner;
     let one = world.project("One").await;
     let two = world.project("Two").await;

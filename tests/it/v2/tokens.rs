@@ -25,7 +25,7 @@ on_both_stores!(
     audit_tokens_have_their_own_slot,
     token_management_needs_membership_or_right,
     token_that_ends_during_the_body_is_rejected,
-    account_details,
+    account_shows_the_token_owner,
     a_token_that_the_api_did_not_store_is_refused,
     creator_organization_of_a_token_is_shown_by_name,
 );
@@ -269,7 +269,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: &World) {
     let token = mia.api.with_token(secret(&made));
     let is_this = format!("ext_id = '{}'", id_of(&made));
     let change = async |values: &str| world.execute(format!("UPDATE api_tokens SET {values} WHERE {is_this}")).await;
-    assert!(is_taken(&token).await);
+    assert!(is_token_accepted(&token).await);
     let user = |name: &str| format!("(SELECT id FROM users WHERE username = '{name}')");
     for (values, back) in [
         (format!("user_id = {}", user("olga")), format!("user_id = {}", user("mia"))),
@@ -280,20 +280,20 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: &World) {
         ),
     ] {
         assert_eq!(change(&values).await, 1);
-        assert!(!is_taken(&token).await, "{values}");
+        assert!(!is_token_accepted(&token).await, "{values}");
         assert_eq!(change(&back).await, 1);
-        assert!(is_taken(&token).await, "{back}");
+        assert!(is_token_accepted(&token).await, "{back}");
     }
     let other = format!("(SELECT secret_sha256 FROM api_tokens WHERE NOT {is_this} LIMIT 1)");
     change(&format!("lookup = lookup || 'x', secret_sha256 = {other}")).await;
-    assert!(!is_taken(&token).await, "the secret of another token");
+    assert!(!is_token_accepted(&token).await, "the secret of another token");
     // A forged row with the seal of another row, or without a seal.
     for body in ["NULL".to_owned(), format!("(SELECT body FROM api_tokens WHERE {is_this})")] {
-        assert!(!is_taken(&mia.api.with_token(&forge(world, &body).await)).await, "{body}");
+        assert!(!is_token_accepted(&mia.api.with_token(&forge(world, &body).await)).await, "{body}");
     }
 }
 
-async fn is_taken(api: &Api) -> bool {
+async fn is_token_accepted(api: &Api) -> bool {
     let status = api.get("account/details").await.status;
     assert!([200, 401].contains(&status), "{status}");
     status == 200
@@ -338,7 +338,7 @@ async fn token_without_seal_is_rejected(builder: Builder) {
     app.stop().await;
 }
 
-async fn account_details(world: &World) {
+async fn account_shows_the_token_owner(world: &World) {
     let account = world.owner.get("account/details").await;
     assert_eq!((account.status, &account.body["data"]["type"]), (200, &json!("users")), "{}", account.text);
     assert_eq!(attribute(&account, "username"), "olga");

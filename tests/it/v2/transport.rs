@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::fixture::{PROJECTS, World, assert_refused, on_both_stores, resource};
 use crate::support::send;
 
-on_both_stores!(tokens_paths_and_headers, media_types_and_documents);
+on_both_stores!(requests_without_token_or_with_unknown_path_are_rejected, invalid_media_type_or_document_is_rejected);
 
-async fn tokens_paths_and_headers(world: &World) {
+async fn requests_without_token_or_with_unknown_path_are_rejected(world: &World) {
     let owner = &world.owner;
     let none = owner.with_token("");
     for route in signet::http::jsonapi::table::all_routes().filter(|route| !route.open) {
@@ -40,7 +40,7 @@ async fn tokens_paths_and_headers(world: &World) {
     assert!(!list.header("x-request-id").is_empty() && list.header("x-ratelimit-limit").is_empty());
 }
 
-async fn media_types_and_documents(world: &World) {
+async fn invalid_media_type_or_document_is_rejected(world: &World) {
     let body = |name: &str| resource("projects", json!({ "name": name })).to_string();
     let typed = |kind: Option<&str>, body: String| {
         let request = world.owner.request(Method::POST, PROJECTS).body(body);

@@ -12,18 +12,18 @@ use crate::support::{Answer, assert_has};
 
 on_both_stores!(
     workspace_document_is_the_same_on_every_path,
-    attributes_of_a_create,
+    workspace_create_validates_attributes,
     auto_destroy_duration_is_inherited_or_overridden,
     execution_mode_is_inherited_or_overridden,
     terraform_version_and_auto_destroy_time_are_validated,
-    changing,
+    workspace_update_changes_only_given_attributes,
     workspace_list_sorting_search_and_filters,
     workspace_list_shows_only_accessible_workspaces,
-    includes,
+    workspace_includes_requested_resources,
     access_levels_determine_workspace_permissions,
-    moving_by_a_change,
-    deleting,
-    many_at_once,
+    workspace_update_moves_to_another_project,
+    workspace_deletion_depends_on_rights_and_lock,
+    concurrent_workspace_creations_keep_counts,
 );
 
 async fn create(api: &Api, attributes: Value, project: &str) -> Answer {
@@ -42,7 +42,7 @@ async fn show(world: &World, id: &str) -> Answer {
     world.owner.get(&format!("workspaces/{id}")).await.assert_status(200)
 }
 
-async fn level(world: &World, person: &Person, project: &str, attributes: Value) {
+async fn set_access_level(world: &World, person: &Person, project: &str, attributes: Value) {
     world.owner.create("team-projects", team_access(&person.team, project, attributes)).await;
 }
 
@@ -95,7 +95,7 @@ async fn workspace_document_is_the_same_on_every_path(world: &World) {
     assert_eq!(owner.get("workspaces/nonexisting").await.body, state.body);
 }
 
-async fn attributes_of_a_create(world: &World) {
+async fn workspace_create_validates_attributes(world: &World) {
     let create = async |attributes| create(&world.owner, attributes, "").await;
     for (attributes, detail) in [
         (json!({}), "Name can't be blank"),
@@ -243,7 +243,7 @@ async fn terraform_version_and_auto_destroy_time_are_validated(world: &World) {
     assert_invalid(&soon, "auto-destroy-at", "Auto destroy at must be a time");
 }
 
-async fn changing(world: &World) {
+async fn workspace_update_changes_only_given_attributes(world: &World) {
     let owner = &world.owner;
     let id = id_of(&create(&world.owner, json!({ "name": "one", "description": "d", "auto-apply": true }), "").await);
     world.workspace("", "two").await;
@@ -325,7 +325,7 @@ async fn workspace_list_shows_only_accessible_workspaces(world: &World) {
     assert_eq!(seen.len(), 3);
 }
 
-async fn includes(world: &World) {
+async fn workspace_includes_requested_resources(world: &World) {
     let owner = &world.owner;
     let project = world.project("Tagged").await;
     let path = format!("projects/{project}/tag-bindings");
@@ -378,23 +378,23 @@ async fn access_levels_determine_workspace_permissions(world: &World) {
     };
     let read = ["can-read-settings", "can-read-variable", "can-read-state-versions"];
     let reader = world.member("rita", NONE).await;
-    level(world, &reader, &project, json!({ "access": "read" })).await;
+    set_access_level(world, &reader, &project, json!({ "access": "read" })).await;
     assert_eq!(permissions(&reader).await, read);
     let everywhere = world.member("ralf", NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(permissions(&everywhere).await, read);
     let writer = world.member("will", NONE).await;
-    level(world, &writer, &project, json!({ "access": "write" })).await;
+    set_access_level(world, &writer, &project, json!({ "access": "write" })).await;
     let not_write = ["can-update", "can-destroy", "can-force-delete", "can-force-unlock", "can-manage-run-tasks"];
     let write: Vec<_> = ALL.into_iter().filter(|name| !not_write.contains(name)).collect();
     assert_eq!(permissions(&writer).await, write);
     let maintainer = world.member("mark", NONE).await;
-    level(world, &maintainer, &project, json!({ "access": "maintain" })).await;
+    set_access_level(world, &maintainer, &project, json!({ "access": "maintain" })).await;
     assert_eq!(permissions(&maintainer).await, ALL);
     let manager = world.member("mara", NONE.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(permissions(&manager).await, ALL);
     let custom = world.member("carl", NONE).await;
     let keys = json!({ "delete": true, "runs": "plan", "variables": "read" });
-    level(world, &custom, &project, json!({ "access": "custom", "workspace-access": keys })).await;
+    set_access_level(world, &custom, &project, json!({ "access": "custom", "workspace-access": keys })).await;
     assert_eq!(permissions(&custom).await, ["can-read-settings", "can-destroy", "can-queue-run", "can-read-variable"]);
     let nothing = world.member("nina", NONE).await;
     assert_eq!(nothing.api.get(&format!("workspaces/{id}")).await.status, 404);
@@ -411,24 +411,24 @@ async fn access_levels_determine_workspace_permissions(world: &World) {
     assert_eq!(create(&manager.api, json!({ "name": "hidden" }), &project).await.status, 404);
 }
 
-async fn moving_by_a_change(world: &World) {
+async fn workspace_update_moves_to_another_project(world: &World) {
     let one = world.project("One").await;
     let two = world.project("Two").await;
     let id = world.workspace(&one, "app").await;
     let path = format!("workspaces/{id}");
     let mover = world.member("mona", NONE).await;
     let moves = json!({ "access": "custom", "workspace-access": { "move": true } });
-    level(world, &mover, &one, moves.clone()).await;
+    set_access_level(world, &mover, &one, moves.clone()).await;
     assert_eq!(mover.api.patch(&path, in_project(&two, json!({}))).await.status, 404, "not into the other");
-    level(world, &mover, &two, moves).await;
+    set_access_level(world, &mover, &two, moves).await;
     let renaming = mover.api.patch(&path, in_project(&two, json!({ "name": "other" }))).await;
     assert_eq!(renaming.status, 404, "who may move it may not rename it");
     let moved = mover.api.patch(&path, in_project(&two, json!({}))).await.assert_status(200);
     assert_eq!(link(&moved, "project"), &two);
     assert_eq!((workspace_count(world, &one).await, workspace_count(world, &two).await), (json!(0), json!(1)));
     let maintainer = world.member("mark", NONE).await;
-    level(world, &maintainer, &two, json!({ "access": "maintain" })).await;
-    level(world, &maintainer, &one, json!({ "access": "admin" })).await;
+    set_access_level(world, &maintainer, &two, json!({ "access": "maintain" })).await;
+    set_access_level(world, &maintainer, &one, json!({ "access": "admin" })).await;
     let refused = maintainer.api.patch(&path, in_project(&one, json!({}))).await.assert_status(403);
     assert!(refused.text.contains(&id), "{}", refused.text);
     assert_eq!(world.owner.patch(&path, in_project("prj-unknown", json!({}))).await.status, 404);
@@ -437,7 +437,7 @@ async fn moving_by_a_change(world: &World) {
     assert_eq!(link(&both, "project"), &one);
 }
 
-async fn deleting(world: &World) {
+async fn workspace_deletion_depends_on_rights_and_lock(world: &World) {
     let owner = &world.owner;
     let project = world.project("Gone").await;
     let id = world.workspace(&project, "one").await;
@@ -445,9 +445,9 @@ async fn deleting(world: &World) {
     let three = world.workspace(&project, "three").await;
     let deleter = world.member("dora", NONE).await;
     let keys = json!({ "access": "custom", "workspace-access": { "delete": true } });
-    level(world, &deleter, &project, keys).await;
+    set_access_level(world, &deleter, &project, keys).await;
     let reader = world.member("rita", NONE).await;
-    level(world, &reader, &project, json!({ "access": "read" })).await;
+    set_access_level(world, &reader, &project, json!({ "access": "read" })).await;
     assert_eq!(reader.api.delete(&format!("workspaces/{id}")).await.status, 404);
     assert_refused(&deleter.api.delete(&format!("workspaces/{id}")).await, 403, &[("", "you may not force")]);
     let path = format!("{WORKSPACES}/TWO/actions/safe-delete");
@@ -462,7 +462,7 @@ async fn deleting(world: &World) {
     assert_eq!(owner.delete(&format!("projects/{project}")).await.status, 204);
 }
 
-async fn many_at_once(world: &World) {
+async fn concurrent_workspace_creations_keep_counts(world: &World) {
     let project = world.project("Busy").await;
     let creates = (0..10).map(|_| create(&world.owner, json!({ "name": "same" }), &project));
     assert_eq!(statuses(&join_all(creates).await), [vec![201], vec![422; 9]].concat());

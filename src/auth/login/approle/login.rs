@@ -26,8 +26,8 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` when it has no use left or does not exist; store errors.
-    pub(in crate::auth) async fn spend_secret_id_use(&self, spends: SecretIdWrite) -> Result<()> {
-        match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
+    pub(in crate::auth) async fn spend_secret_id_use(&self, write: SecretIdWrite) -> Result<()> {
+        match self.store.commit(vec![AuthWrite::SecretId(write)]).await?.as_slice() {
             [AuthOutcome::UsesLeft(_)] => Ok(()),
             _ => Err(invalid_credentials()),
         }
@@ -36,12 +36,12 @@ impl Auth {
 
 impl MethodMount<AppRoleMethod> {
     /// Authenticates a client with a role id and, if the role requires one, a secret id. Neither the duration nor the
-    /// error reveals if a role with this id exists that requires a secret id. The result says which use is to be taken
-    /// when the token is created; only one of two concurrent logins gets the last one.
+    /// error reveals if a role with this id exists that requires a secret id. The use of the secret id is taken when
+    /// the token is created; only one of two concurrent logins gets the last use.
     ///
     /// # Errors
     /// `Invalid` for missing or wrong values; `Forbidden` when tokens cannot be used from this address; store errors.
-    pub(crate) async fn enter(
+    pub(crate) async fn authenticate(
         &self,
         mount: Arc<Mount>,
         role_id: &str,
@@ -50,21 +50,21 @@ impl MethodMount<AppRoleMethod> {
         now: Time,
     ) -> Result<Login> {
         let view = self.view();
-        let named = view.made().name(role_id.trim());
+        let named = view.derived().name(role_id.trim());
         let known = named.and_then(|name| Some((name, view.roles().get(name)?)));
         let role = match known {
             Some((_, role)) => role,
             None => AppRole::placeholder(),
         };
-        let shown = if role.bind_secret_id { Some(self.find_presented(role, secret_id, now).await?) } else { None };
+        let secret_id = if role.bind_secret_id { Some(self.find_secret_id(role, secret_id, now).await?) } else { None };
         let (name, role) = known.ok_or_else(invalid_credentials)?;
-        let login = authorize_login(mount, name, role, shown.as_ref(), address)?;
-        let counted = shown.filter(|shown| shown.row.uses.is_some());
-        let spends = counted.map(|shown| SecretIdWrite::Spend { mount: self.mount(), hash: shown.row.hash, now });
-        Ok(Login { spends, ..login })
+        let login = authorize_login(mount, name, role, secret_id.as_ref(), address)?;
+        let counted = secret_id.filter(|secret_id| secret_id.row.uses.is_some());
+        let consumed_use = counted.map(|id| SecretIdWrite::Spend { mount: self.mount(), hash: id.row.hash, now });
+        Ok(Login { consumed_use, ..login })
     }
 
-    async fn find_presented(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
+    async fn find_secret_id(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
         let text = secret_id.filter(|text| !text.expose().trim_ascii().is_empty());
         let text = text.ok_or_else(|| Error::invalid("missing secret_id"))?;
         if text.expose().len() > MAX_SECRET_ID_BYTES {
@@ -79,12 +79,12 @@ fn authorize_login(
     mount: Arc<Mount>,
     name: &str,
     role: &AppRole,
-    shown: Option<&SecretId>,
+    secret_id: Option<&SecretId>,
     address: Option<IpAddr>,
 ) -> Result<Login> {
     let mut terms = role.terms.clone();
     let mut meta = std::collections::BTreeMap::new();
-    if let Some(SecretId { terms: own, .. }) = shown {
+    if let Some(SecretId { terms: own, .. }) = secret_id {
         let within = Network::all_within(&own.cidr_list, &role.secret_id_bound_cidrs)
             && Network::all_within(&own.token_bound_cidrs, &role.terms.bound_cidrs);
         if !within {
@@ -105,7 +105,7 @@ fn authorize_login(
         return Err(Error::forbidden());
     }
     meta.insert("role_name".to_owned(), name.to_owned());
-    let alias = Alias { name: role.role_id().to_owned(), metadata: meta.clone(), groups: Vec::new() };
+    let alias = Alias { name: role.role_id.clone(), metadata: meta.clone(), groups: Vec::new() };
     let role = name.to_owned();
-    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address, spends: None })
+    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address, consumed_use: None })
 }

@@ -15,9 +15,9 @@ pub(crate) struct AppRoleMethod;
 impl AuthMethod for AppRoleMethod {
     type Config = ();
     type Role = AppRole;
-    type Made = RoleIdIndex;
+    type Derived = RoleIdIndex;
 
-    fn make(_: Option<&()>, roles: &Roles<AppRole>, _: Option<&MethodView<Self>>) -> Result<RoleIdIndex> {
+    fn derive(_: Option<&()>, roles: &Roles<AppRole>, _: Option<&MethodView<Self>>) -> Result<RoleIdIndex> {
         RoleIdIndex::of(roles)
     }
 
@@ -30,6 +30,6 @@ impl AuthMethod for AppRoleMethod {
     }
 
     fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
-        view.made().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
+        view.derived().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
     }
 }

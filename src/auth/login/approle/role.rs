@@ -10,35 +10,37 @@ use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
 use crate::clock::format_duration;
 use crate::error::{Error, Result};
-use crate::fields::has_invisible;
+use crate::fields::{has_invisible, resource};
 use crate::secret::Secret;
 
 const MAX_ROLE_ID_BYTES: usize = 512;
 /// Length of the hash key in characters of `[0-9A-Za-z]`: 256 random bits.
 const HASH_KEY_CHARS: usize = 43;
 
-/// A role.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct AppRole {
-    /// Names the role at logins; unique within the mount.
-    role_id: String,
-    /// `true` if a login requires a secret id.
-    pub(crate) bind_secret_id: bool,
-    /// Networks from which logins are accepted; empty for any.
-    pub(crate) secret_id_bound_cidrs: Vec<Network>,
-    /// Default and maximum number of uses of a secret id; 0 for no limit.
-    pub(crate) secret_id_num_uses: u32,
-    /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's.
-    pub(crate) secret_id_ttl: Duration,
-    /// Without effect, because there is one cluster; stored and returned.
-    pub(crate) local_secret_ids: bool,
-    /// Settings of its tokens.
-    pub(crate) terms: TokenTerms,
-    /// A random number, never reused, that identifies its secret ids.
-    pub(super) number: i64,
-    /// Key of the hashes of its secret ids.
-    #[serde(with = "crate::secret::sealed")]
-    pub(super) key: Secret,
+resource! {
+    /// A role. The default is a new role with a random role id.
+    #[derive(Clone, Serialize, Deserialize)]
+    pub(crate) struct AppRole {
+        /// Names the role at logins; unique within the mount.
+        value role_id: String = crate::random::uuid();
+        /// `true` if a login requires a secret id.
+        flag bind_secret_id = true;
+        /// Networks from which logins are accepted; empty for any.
+        value secret_id_bound_cidrs: Vec<Network>;
+        /// Default and maximum number of uses of a secret id; 0 for no limit.
+        value secret_id_num_uses: u32;
+        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's.
+        timespan secret_id_ttl;
+        /// Without effect, because there is one cluster; stored and returned.
+        flag local_secret_ids;
+        /// Settings of its tokens.
+        stored terms: TokenTerms;
+        /// A random number, never reused, that identifies its secret ids.
+        stored number: i64 = i64::from_le_bytes(crate::random::bytes());
+        /// Key of the hashes of its secret ids.
+        #[serde(with = "crate::secret::sealed")]
+        stored key: Secret = Secret::new(crate::random::base62(HASH_KEY_CHARS));
+    }
 }
 
 impl MethodRole for AppRole {
@@ -48,26 +50,6 @@ impl MethodRole for AppRole {
 }
 
 impl AppRole {
-    /// Creates a role with default settings and a random role id.
-    pub(crate) fn new() -> Self {
-        Self {
-            role_id: crate::random::uuid(),
-            bind_secret_id: true,
-            secret_id_bound_cidrs: Vec::new(),
-            secret_id_num_uses: 0,
-            secret_id_ttl: Duration::ZERO,
-            local_secret_ids: false,
-            terms: TokenTerms::default(),
-            number: i64::from_le_bytes(crate::random::bytes()),
-            key: Secret::new(crate::random::base62(HASH_KEY_CHARS)),
-        }
-    }
-
-    /// Role id.
-    pub(crate) fn role_id(&self) -> &str {
-        &self.role_id
-    }
-
     /// Sets the role id, trimmed.
     ///
     /// # Errors
@@ -92,8 +74,8 @@ impl AppRole {
     /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
     /// one with a wrong secret id.
     pub(super) fn placeholder() -> &'static Self {
-        static STAND_IN: LazyLock<AppRole> = LazyLock::new(AppRole::new);
-        &STAND_IN
+        static PLACEHOLDER_ROLE: LazyLock<AppRole> = LazyLock::new(AppRole::default);
+        &PLACEHOLDER_ROLE
     }
 
     /// Validates the whole role: knowing only the role id must not be enough to log in from any address.
@@ -110,8 +92,7 @@ impl AppRole {
 }
 
 /// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than
-/// `requested`.
-/// Zero and `None` result in the maximum.
+/// `requested`. Zero and `None` result in the maximum.
 pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, requested: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = format_duration(max);

@@ -26,7 +26,7 @@ impl RoleIdIndex {
     pub(super) fn of(roles: &Roles<AppRole>) -> Result<Self> {
         let mut names = HashMap::new();
         for (name, role) in roles.iter() {
-            if names.insert(hash_role_id(role.role_id()), Arc::clone(name)).is_some() {
+            if names.insert(hash_role_id(&role.role_id), Arc::clone(name)).is_some() {
                 return Err(Error::new(Kind::Conflict, "role_id already in use"));
             }
         }
@@ -52,8 +52,8 @@ pub(super) fn role_id_writes(
     before: Option<&AppRole>,
     after: Option<&AppRole>,
 ) -> Vec<AuthWrite> {
-    let old = before.map(AppRole::role_id);
-    let new = after.map(AppRole::role_id);
+    let old = before.map(|role| &role.role_id);
+    let new = after.map(|role| &role.role_id);
     if old == new {
         return Vec::new();
     }
@@ -66,6 +66,6 @@ pub(super) fn role_id_writes(
         })
     };
     // These documents are never updated, so their version is always 1.
-    let taken = new.map(|role_id| write(role_id, 0, Some(name.into())));
-    taken.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
+    let created = new.map(|role_id| write(role_id, 0, Some(name.into())));
+    created.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
 }

@@ -19,7 +19,7 @@ pub(super) const MAX_SECRET_ID_BYTES: usize = 4_096;
 
 /// A request for a new secret id. Missing values are the role's.
 pub(crate) struct SecretIdRequest {
-    /// Text, if the client chooses it.
+    /// The text, if the client chooses it.
     pub(crate) text: Option<Secret>,
     /// Metadata of its tokens.
     pub(crate) metadata: BTreeMap<String, String>,
@@ -35,11 +35,8 @@ pub(crate) struct SecretIdRequest {
 
 /// A new secret id. Only this result contains its text.
 pub(crate) struct IssuedSecretId {
-    /// Text.
     pub(crate) text: Secret,
-    /// Accessor.
     pub(crate) accessor: String,
-    /// TTL.
     pub(crate) ttl: Duration,
     /// Maximum number of uses; 0 for no limit.
     pub(crate) num_uses: u32,

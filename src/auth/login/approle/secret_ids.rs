@@ -29,7 +29,7 @@ impl SecretIdRef {
     }
 }
 
-/// The error for reading from a role that does not exist.
+/// The error when a secret id is looked up in a role that does not exist.
 fn unknown_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }

@@ -107,7 +107,7 @@ fn segment_after<'t>(word: &str, segments: &mut std::str::Split<'t, char>) -> Op
     segments.next()
 }
 
-/// ASCII case-insensitive.
+/// Compares ids in any ASCII letter case.
 impl PartialEq for ArmId {
     fn eq(&self, other: &Self) -> bool {
         let same = |(a, b): (&(String, String), &(String, String))| {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::refusal::forbidden;
+use crate::auth::login::verifier::forbidden;
 use crate::error::{Error, Result};
-use crate::fields::{Fields, ListFieldSlot, ListLimit, Resource as _, resource};
+use crate::fields::{ListLimit, resource};
 
 /// The error for a role that every identity of the tenant could use.
 const UNRESTRICTED_ROLE_ERROR: &str =
@@ -27,29 +27,18 @@ resource! {
 }
 
 impl Bounds {
-    /// Applies the given fields; absent fields change nothing.
-    ///
-    /// # Errors
-    /// `Invalid` with field and rule.
-    pub(crate) fn merged(mut self, fields: &Fields) -> Result<Self> {
-        for ListFieldSlot { slot, limit } in Self::LISTS {
-            slot.set_if_given(&mut self, fields.list_within(slot.name, *limit)?);
-        }
-        Ok(self)
-    }
-
     /// `true` if the principal is restricted.
-    pub(super) fn names_principals(&self) -> bool {
+    pub(super) fn restricts_principals(&self) -> bool {
         is_specific(&self.bound_service_principal_ids)
     }
 
     /// `true` if the groups of the principal are restricted.
-    pub(super) fn names_groups(&self) -> bool {
+    pub(super) fn restricts_groups(&self) -> bool {
         is_specific(&self.bound_group_ids)
     }
 
     /// `true` if a resource must be proven.
-    pub(super) fn name_resources(&self) -> bool {
+    pub(super) fn requires_resource(&self) -> bool {
         [&self.bound_subscription_ids, &self.bound_resource_groups, &self.bound_locations, &self.bound_scale_sets]
             .into_iter()
             .any(|list| !list.is_empty())
@@ -76,14 +65,14 @@ impl Bounds {
 
     /// A resource is enough on its own, because it restricts the principal.
     fn are_sufficient(&self) -> bool {
-        self.names_principals() || self.names_groups() || self.name_resources()
+        self.restricts_principals() || self.restricts_groups() || self.requires_resource()
     }
 
     /// Returns a warning if resources of any subscription match: other names repeat across subscriptions.
     pub(super) fn warning(&self) -> Option<String> {
-        let is_open = self.name_resources() && self.bound_subscription_ids.is_empty();
+        let is_open = self.requires_resource() && self.bound_subscription_ids.is_empty();
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";
-        (is_open && !self.names_principals() && !self.names_groups()).then(|| text.to_owned())
+        (is_open && !self.restricts_principals() && !self.restricts_groups()).then(|| text.to_owned())
     }
 }
 
@@ -100,6 +89,7 @@ fn is_specific(list: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::{Fields, Resource as _};
 
     fn bounds(principals: &[&str], groups: &[&str], locations: &[&str]) -> Bounds {
         let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
@@ -144,8 +134,8 @@ mod tests {
 
     #[test]
     fn absent_bound_keeps_the_stored_one() {
-        let changed =
-            bounds(&["*"], &["g"], &[]).merged(&Fields::parse(br#"{"bound_group_ids": []}"#).unwrap()).unwrap();
+        let mut changed = bounds(&["*"], &["g"], &[]);
+        changed.merge_lists(&Fields::parse(br#"{"bound_group_ids": []}"#).unwrap()).unwrap();
         assert_eq!(changed, bounds(&["*"], &[], &[]));
         assert_eq!(changed.check().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::arm_id::ArmId;
 use super::bounds::{Bounds, contains_ignore_case};
-use super::refusal::forbidden;
+use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
 /// Maximum number of groups in a token; the directory lists at most 200.
@@ -62,10 +62,10 @@ impl CloudbClaims {
     /// # Errors
     /// `Forbidden`, naming the list.
     pub(super) fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
-        if bounds.names_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
+        if bounds.restricts_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
             return Err(forbidden("service principal not authorized"));
         }
-        if bounds.names_groups()
+        if bounds.restricts_groups()
             && !self.groups.iter().any(|group| contains_ignore_case(&bounds.bound_group_ids, group))
         {
             return Err(if self.groups.is_empty() && self.overage {

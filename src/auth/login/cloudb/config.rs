@@ -10,7 +10,7 @@ use super::settings::Fallback;
 use crate::auth::login::config::ConfigWriteId;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::fields::resource;
+use crate::fields::{Fields, Resource as _, resource};
 use crate::outbound::RetryPolicy;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
@@ -24,6 +24,8 @@ const DEFAULT_MAX_RETRIES: i64 = 3;
 const MAX_CONFIGURABLE_RETRIES: i64 = 100;
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(4);
 const DEFAULT_MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// Maximum length of a text in bytes.
+pub(crate) const MAX_CONFIG_TEXT_BYTES: usize = 2048;
 
 resource! {
     /// The configuration, as stored.
@@ -35,30 +37,16 @@ resource! {
         text client_id;
         #[serde(with = "sealed")]
         secret client_secret;
-        value root_password_ttl: Duration = DEFAULT_ROOT_PASSWORD_TTL;
+        timespan root_password_ttl = DEFAULT_ROOT_PASSWORD_TTL;
         /// Attempts after the first one; negative for none.
-        value max_retries: i64 = DEFAULT_MAX_RETRIES;
-        value retry_delay: Duration = DEFAULT_RETRY_DELAY;
-        value max_retry_delay: Duration = DEFAULT_MAX_RETRY_DELAY;
+        integer max_retries = DEFAULT_MAX_RETRIES;
+        timespan retry_delay = DEFAULT_RETRY_DELAY;
+        timespan max_retry_delay = DEFAULT_MAX_RETRY_DELAY;
         #[serde(default)]
         stored rotation: SecretRotation;
         #[serde(default)]
         stored written: ConfigWriteId;
     }
-}
-
-/// A change of the configuration; `None` keeps a value.
-#[derive(Clone, Default)]
-pub(crate) struct CloudbConfigChange {
-    pub(crate) tenant_id: Option<String>,
-    pub(crate) resource: Option<String>,
-    pub(crate) environment: Option<String>,
-    pub(crate) client_id: Option<String>,
-    pub(crate) client_secret: Option<Secret>,
-    pub(crate) root_password_ttl: Option<Duration>,
-    pub(crate) max_retries: Option<i64>,
-    pub(crate) retry_delay: Option<Duration>,
-    pub(crate) max_retry_delay: Option<Duration>,
 }
 
 /// The configuration with defaults from the environment.
@@ -74,42 +62,37 @@ pub(super) struct EffectiveCloudbConfig {
 }
 
 impl CloudbConfig {
-    /// Applies a change.
+    /// Applies the given fields, and the secret if one is given; absent fields change nothing.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
-    pub(crate) fn changed(current: Option<&Self>, change: CloudbConfigChange) -> Result<Self> {
-        let mut config = current.cloned().unwrap_or_default();
-        if let Some(tenant) = &change.tenant_id {
-            check_tenant(tenant)?;
+    pub(crate) fn merged(current: Option<&Self>, fields: &Fields, client_secret: Option<&Secret>) -> Result<Self> {
+        let before = current.cloned().unwrap_or_default();
+        let mut config = before.clone();
+        config.merge_texts(fields, MAX_CONFIG_TEXT_BYTES)?;
+        config.merge_numbers(fields)?;
+        if let Some(secret) = client_secret {
+            config.client_secret = secret.clone();
         }
-        if let Some(name) = &change.environment {
-            find_cloud(name)?;
+        if fields.has("tenant_id") {
+            check_tenant(&config.tenant_id)?;
         }
-        let is_other = |written: &Option<String>, current: &str| written.as_deref().is_some_and(|id| id != current);
-        if change.root_password_ttl.is_some_and(|ttl| !ROOT_PASSWORD_TTL_RANGE.contains(&ttl)) {
+        if fields.has("environment") {
+            find_cloud(&config.environment)?;
+        }
+        if fields.has("root_password_ttl") && !ROOT_PASSWORD_TTL_RANGE.contains(&config.root_password_ttl) {
             return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
         }
-        if change.max_retries.is_some_and(|retries| retries > MAX_CONFIGURABLE_RETRIES) {
+        if fields.has("max_retries") && config.max_retries > MAX_CONFIGURABLE_RETRIES {
             return Err(Error::invalid(format!("max_retries: at most {MAX_CONFIGURABLE_RETRIES}")));
         }
-        if is_other(&change.client_id, &config.client_id)
-            || is_other(&change.tenant_id, &config.tenant_id)
-            || is_other(&change.environment, &config.environment)
-            || change.client_secret.as_ref().is_some_and(|secret| *secret != config.client_secret)
+        let Self { client_id, tenant_id, environment, client_secret, .. } = &before;
+        if [client_id, tenant_id, environment] != [&config.client_id, &config.tenant_id, &config.environment]
+            || *client_secret != config.client_secret
         {
             // The rotation state belongs to the previous secret.
             config.rotation = SecretRotation::default();
         }
-        set_if_given(&mut config.tenant_id, change.tenant_id);
-        set_if_given(&mut config.resource, change.resource);
-        set_if_given(&mut config.environment, change.environment);
-        set_if_given(&mut config.client_id, change.client_id);
-        set_if_given(&mut config.client_secret, change.client_secret);
-        set_if_given(&mut config.root_password_ttl, change.root_password_ttl);
-        set_if_given(&mut config.max_retries, change.max_retries);
-        set_if_given(&mut config.retry_delay, change.retry_delay);
-        set_if_given(&mut config.max_retry_delay, change.max_retry_delay);
         config.written = ConfigWriteId::now();
         Ok(config)
     }
@@ -171,12 +154,6 @@ impl CloudbConfig {
     }
 }
 
-fn set_if_given<T>(current: &mut T, written: Option<T>) {
-    if let Some(written) = written {
-        *current = written;
-    }
-}
-
 fn find_cloud(name: &str) -> Result<&'static Cloud> {
     let unknown = || {
         let begin: String = name.chars().take(64).collect();
@@ -187,28 +164,22 @@ fn find_cloud(name: &str) -> Result<&'static Cloud> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-000000000001";
 
-    fn change(edit: impl FnOnce(&mut CloudbConfigChange)) -> CloudbConfigChange {
-        let mut change = CloudbConfigChange::default();
-        edit(&mut change);
-        change
-    }
-
-    fn written(current: Option<&CloudbConfig>, edit: impl FnOnce(&mut CloudbConfigChange)) -> Result<CloudbConfig> {
-        CloudbConfig::changed(current, change(edit))
+    fn written(current: Option<&CloudbConfig>, sent: Value) -> Result<CloudbConfig> {
+        let mut fields = Fields::parse(sent.to_string().as_bytes()).unwrap();
+        let secret = fields.take_secret("client_secret").unwrap();
+        CloudbConfig::merged(current, &fields, secret.as_ref())
     }
 
     #[test]
     fn config_fields_that_are_not_written_stay() {
-        let first = written(None, |c| {
-            c.max_retries = Some(7);
-            c.retry_delay = Some(Duration::from_millis(1500));
-            c.root_password_ttl = Some(Duration::from_secs(3600));
-        });
-        let second = written(first.ok().as_ref(), |c| c.client_id = Some("app".to_owned())).ok().unwrap();
+        let first = written(None, json!({"max_retries": 7, "retry_delay": "1500ms", "root_password_ttl": 3600}));
+        let second = written(first.ok().as_ref(), json!({"client_id": "app"})).ok().unwrap();
         assert_eq!((second.client_id.as_str(), second.max_retries), ("app", 7));
         assert_eq!(second.max_retry_delay, DEFAULT_MAX_RETRY_DELAY);
         assert_eq!((second.retry_delay, second.root_password_ttl.as_secs()), (Duration::from_millis(1500), 3600));
@@ -217,15 +188,15 @@ mod tests {
     #[test]
     fn config_refuses_unknown_clouds_and_invalid_tenants() {
         for good in ["AzurePublicCloud", "azurepubliccloud", "AzureUSGovernmentCloud", "AzureChinaCloud", ""] {
-            assert!(written(None, |c| c.environment = Some(good.to_owned())).is_ok(), "{good}");
+            assert!(written(None, json!({ "environment": good })).is_ok(), "{good}");
         }
-        let error = written(None, |c| c.environment = Some("azuresomething".to_owned())).err().unwrap();
+        let error = written(None, json!({"environment": "azuresomething"})).err().unwrap();
         assert_eq!(error.text(), "err: no cloud configuration matching the name \"azuresomething\"");
         for good in [TENANT, "contoso.onmicrosoft.com", ""] {
-            assert!(written(None, |c| c.tenant_id = Some(good.to_owned())).is_ok(), "{good}");
+            assert!(written(None, json!({ "tenant_id": good })).is_ok(), "{good}");
         }
         for bad in ["../evil", "a/b?x", "..", ".", "a..b", "a b", "ä", "a%2f", "a.", &"a".repeat(254)] {
-            let error = written(None, |c| c.tenant_id = Some(bad.to_owned())).err().unwrap();
+            let error = written(None, json!({ "tenant_id": bad })).err().unwrap();
             assert_eq!(error.text(), "tenant_id: must be a GUID or the name of a domain", "{bad}");
         }
     }
@@ -242,11 +213,7 @@ mod tests {
         let effective = CloudbConfig::effective(None, &fallback).ok().unwrap();
         assert_eq!((effective.tenant.as_str(), effective.client_id.as_str()), (TENANT, "env-app"));
         assert!(effective.client_secret.expose() == b"hunter2" && effective.tries.more == 3);
-        let config = written(None, |c| {
-            c.resource = Some("https://own.example/".to_owned());
-            c.max_retries = Some(-1);
-        });
-        let config = config.ok().unwrap();
+        let config = written(None, json!({"resource": "https://own.example/", "max_retries": -1})).ok().unwrap();
         assert_eq!(config.tenant_id, "");
         let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
         assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
@@ -259,17 +226,14 @@ mod tests {
     #[test]
     fn changed_credential_discards_the_secret_expiry() {
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
-        let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
+        let config = written(None, json!({"client_secret": "a"})).ok().unwrap().with_expiry(at);
         let date = CloudbConfig::secret_expiry;
         assert_eq!(date(&config).as_deref(), Some("2030-01-02T03:04:05Z"));
-        let kept = written(Some(&config), |c| {
-            c.client_secret = Some(Secret::new("a"));
-            c.resource = Some("r".to_owned());
-        });
+        let kept = written(Some(&config), json!({"client_secret": "a", "resource": "r"}));
         assert!(date(&kept.ok().unwrap()).is_some());
-        let other = written(Some(&config), |c| c.client_secret = Some(Secret::new("b")));
+        let other = written(Some(&config), json!({"client_secret": "b"}));
         assert!(date(&other.ok().unwrap()).is_none());
-        let other = written(Some(&config), |c| c.client_id = Some("b".to_owned()));
+        let other = written(Some(&config), json!({"client_id": "b"}));
         assert!(date(&other.ok().unwrap()).is_none());
     }
 }

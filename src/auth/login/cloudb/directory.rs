@@ -7,13 +7,13 @@ use url::Url;
 use super::claims::CloudbClaims;
 use super::config::EffectiveCloudbConfig;
 use super::provider::METHOD_NAME;
-use super::refusal::forbidden;
 use super::request::is_subscription as is_guid;
 use crate::auth::login::verifier::{
-    DiscoveryCheck, DiscoveryDocument, Jwt, JwtAlgorithm, JwtRules, JwtTimeRules, KeySetSource, Verifier,
+    DiscoveryCheck, DiscoveryDocument, JwtRules, JwtTimeRules, KeySetSource, Verifier, forbidden,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::jose::{CompactJws, JwsAlgorithm};
 use crate::outbound::Outbound;
 
 pub(super) struct CloudbDirectory {
@@ -24,20 +24,20 @@ pub(super) struct CloudbDirectory {
 
 impl CloudbDirectory {
     /// Creates the verifier without sending a request.
-    pub(super) fn new(authority: &str, at: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
-        let url = format!("{authority}/{}/.well-known/openid-configuration", at.tenant);
-        let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &at.tenant) };
+    pub(super) fn new(authority: &str, config: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
+        let url = format!("{authority}/{}/.well-known/openid-configuration", config.tenant);
+        let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &config.tenant) };
         let verifier = Verifier::published(source, outbound, METHOD_NAME, clock);
-        Self { verifier, tenant: at.tenant.clone(), audiences: [at.resource.clone()] }
+        Self { verifier, tenant: config.tenant.clone(), audiences: [config.resource.clone()] }
     }
 
     /// Verifies a token that the directory issued for this service, and returns its claims.
     ///
     /// # Errors
     /// `Forbidden` for a rejected token; `Unavailable` when the directory's keys cannot be fetched.
-    pub(super) async fn verified(&self, token: &Jwt<'_>) -> Result<CloudbClaims> {
+    pub(super) async fn verify(&self, token: &CompactJws<'_>) -> Result<CloudbClaims> {
         let rules = JwtRules {
-            algorithms: &[JwtAlgorithm::RS256],
+            algorithms: &[JwsAlgorithm::RS256],
             needs_kid: true,
             issuer: None,
             audiences: &self.audiences,

@@ -64,7 +64,7 @@ impl<'p> GraphClient<'p> {
     /// # Errors
     /// `BadGateway` when it does not; `Unavailable` when it does not respond.
     pub(super) async fn check(&self) -> Result<()> {
-        self.provider.token(self.provider.graph(), self.client_secret).await.map(drop)
+        self.provider.token(self.provider.graph_url(), self.client_secret).await.map(drop)
     }
 
     /// Finds the application with this client id, a GUID.
@@ -74,7 +74,7 @@ impl<'p> GraphClient<'p> {
     pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
-        let reply = self.send(Method::GET, &path, None, self.provider.at.tries).await?;
+        let reply = self.send(Method::GET, &path, None, self.provider.config.tries).await?;
         let mut found: Applications = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match (found.value.pop(), found.value.is_empty()) {
             (Some(application), true) => Ok(application),
@@ -91,10 +91,10 @@ impl<'p> GraphClient<'p> {
         let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
         let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
-        let made: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
-        match made.secret_text.expose().is_empty() || made.key_id.is_empty() {
+        let created: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
+        match created.secret_text.expose().is_empty() || created.key_id.is_empty() {
             true => Err(invalid_response(format!("{GRAPH_API_NAME}: the new secret is empty"))),
-            false => Ok(made),
+            false => Ok(created),
         }
     }
 
@@ -106,7 +106,7 @@ impl<'p> GraphClient<'p> {
         let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });
         let is_known = application.password_credentials.iter().any(|secret| secret.key_id == key_id);
-        match self.send(Method::POST, &path, Some(&body), self.provider.at.tries).await {
+        match self.send(Method::POST, &path, Some(&body), self.provider.config.tries).await {
             Err(error) if error.kind() == Kind::NotFound || (error.kind() == Kind::Invalid && !is_known) => Ok(()),
             done => done.map(drop),
         }
@@ -119,9 +119,9 @@ impl<'p> GraphClient<'p> {
         body: Option<&serde_json::Value>,
         tries: RetryPolicy,
     ) -> Result<OutboundResponse> {
-        let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph()))?;
+        let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph_url()))?;
         let call = if let Some(body) = body { call.json(body) } else { call };
-        let fetch = || self.provider.token(self.provider.graph(), self.client_secret);
+        let fetch = || self.provider.token(self.provider.graph_url(), self.client_secret);
         let reply = self.tokens.send(call, tries, GRAPH_API_NAME, fetch).await?;
         let status = reply.status();
         if matches!(status, 200 | 201 | 204) {

@@ -15,7 +15,6 @@ use super::claims::CloudbClaims;
 use super::method::CloudbMethod;
 use super::proof::ProvenResource;
 use super::provider::Provider;
-use super::refusal::forbidden;
 use super::request::LoginRequest;
 use super::role::CloudbRole;
 use super::settings::CloudbServices;
@@ -23,10 +22,11 @@ use crate::auth::Auth;
 use crate::auth::login::method::MethodView;
 use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::{MethodRole as _, fold_role_name};
-use crate::auth::login::verifier::Jwt;
+use crate::auth::login::verifier::{forbidden, parse_jwt};
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Alias, Login, TokenResponse};
 use crate::error::{Error, Kind, Result, Warnings};
+use crate::jose::CompactJws;
 use crate::telemetry;
 
 /// Maximum time for identifying the client.
@@ -72,7 +72,7 @@ async fn authenticate(
     if request.role.is_empty() {
         return Err(Error::invalid("role is required"));
     }
-    let jwt = Jwt::parse(jwt)?;
+    let jwt = parse_jwt(jwt)?;
     let role = view
         .roles()
         .get(&request.role)
@@ -97,7 +97,7 @@ async fn authenticate(
         meta: metadata,
         terms: role.terms().clone(),
         address,
-        spends: None,
+        consumed_use: None,
     })
     .await
 }
@@ -107,11 +107,11 @@ async fn identify_client(
     view: &MethodView<CloudbMethod>,
     role: &CloudbRole,
     request: &LoginRequest,
-    jwt: &Jwt<'_>,
+    jwt: &CompactJws<'_>,
 ) -> Result<IdentifiedClient> {
     let claimed = request.claimed_resource()?;
-    let tenant = view.made().tenant(view.config(), services)?;
-    let claims = tenant.directory.verified(jwt).await?;
+    let tenant = view.derived().tenant(view.config(), services)?;
+    let claims = tenant.directory.verify(jwt).await?;
     role.bounds.require_sufficient()?;
     claims.check_bounds(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
@@ -119,10 +119,10 @@ async fn identify_client(
         // Always present, because templates read them.
         metadata.insert(name.to_owned(), String::new());
     }
-    if role.bounds.name_resources() {
+    if role.bounds.requires_resource() {
         let proven = ProvenResource::new(&claimed, &claims, &role.bounds)?;
         let resource = tenant.provider.resource(&proven).await?;
-        if !resource.has(&claims.oid) {
+        if !resource.has_principal(&claims.oid) {
             let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;
             metadata.insert("app_id".to_owned(), app_id);
         }

@@ -17,9 +17,9 @@ pub(crate) struct CloudbMethod;
 impl AuthMethod for CloudbMethod {
     type Config = CloudbConfig;
     type Role = CloudbRole;
-    type Made = Arc<TenantSlot>;
+    type Derived = Arc<TenantSlot>;
 
-    fn make(
+    fn derive(
         config: Option<&CloudbConfig>,
         _roles: &Roles<CloudbRole>,
         before: Option<&MethodView<Self>>,
@@ -28,7 +28,7 @@ impl AuthMethod for CloudbMethod {
             (Some(before), Some(config)) => before.has_same_connection(config),
             (before, config) => before.is_none() && config.is_none(),
         };
-        Ok(before.filter(is_same).map(|before| Arc::clone(before.made())).unwrap_or_default())
+        Ok(before.filter(is_same).map(|before| Arc::clone(before.derived())).unwrap_or_default())
     }
 }
 
@@ -51,36 +51,36 @@ impl TenantSlot {
         if let Some(tenant) = self.0.get() {
             return Ok(Arc::clone(tenant));
         }
-        let at = CloudbConfig::effective(config, &services.fallback)?;
-        let provider = Provider::new(Arc::clone(services), at);
+        let effective = CloudbConfig::effective(config, &services.fallback)?;
+        let provider = Provider::new(Arc::clone(services), effective);
         let outbound = services.outbound.clone();
         let clock = services.clock.clone();
-        let directory = CloudbDirectory::new(provider.authority(), &provider.at, outbound, clock);
+        let directory = CloudbDirectory::new(provider.authority_url(), &provider.config, outbound, clock);
         Ok(Arc::clone(self.0.get_or_init(|| Arc::new(Tenant { directory, provider }))))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::CloudbConfigChange;
     use super::*;
     use crate::auth::login::method_mount::MethodMount;
-    use crate::auth::memory::MemoryAuthStore;
-    use crate::documents::MountId;
+    use crate::auth::tests::{TEST_MOUNT, TestStore};
+    use crate::clock::Clock;
     use crate::error::Warnings;
+    use crate::fields::Fields;
 
     #[tokio::test]
     async fn config_write_resets_every_node_and_a_rotation_does_not() {
-        let store = Arc::new(MemoryAuthStore::default());
-        let node = || MethodMount::<CloudbMethod>::new(MountId(1), store.clone()).unwrap();
+        let store = TestStore::open(&Clock::system()).await;
+        let node = || MethodMount::<CloudbMethod>::new(TEST_MOUNT, store.clone()).unwrap();
         let nodes = [node(), node()];
         let slots = async || {
             nodes[1].reload().await.unwrap();
-            nodes.each_ref().map(|node| Arc::clone(node.view().made()))
+            nodes.each_ref().map(|node| Arc::clone(node.view().derived()))
         };
         let write = async || {
             let same = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
-                Ok((CloudbConfig::changed(current, CloudbConfigChange::default())?, Warnings::default()))
+                Ok((CloudbConfig::merged(current, &Fields::default(), None)?, Warnings::default()))
             };
             nodes[0].write_config(same).await.unwrap();
             slots().await

@@ -7,8 +7,8 @@
 use super::arm_id::ArmId;
 use super::bounds::{Bounds, contains_ignore_case};
 use super::claims::CloudbClaims;
-use super::refusal::forbidden;
 use super::request::{ClaimedResource, ResourceSelector};
+use crate::auth::login::verifier::forbidden;
 use crate::error::{Error, Result};
 
 /// Namespace of machines and scale sets.
@@ -58,7 +58,7 @@ impl<'p> ProvenResource<'p> {
         let rules: [Rule<'_>; 3] = [
             ("subscription_id", &|id| id.is_in_subscription(self.subscription)),
             ("resource_group_name", &|id| id.is_in_group(self.group)),
-            (self.selector.field(), &|id| self.selector.is(id)),
+            (self.selector.field(), &|id| self.selector.matches(id)),
         ];
         for (field, holds) in rules {
             named.retain(|id| holds(id));
@@ -116,7 +116,7 @@ impl ResourceSelector {
     }
 
     /// `true` if the id is this resource, or a machine of this scale set.
-    fn is(&self, id: &ArmId) -> bool {
+    fn matches(&self, id: &ArmId) -> bool {
         match self {
             Self::Resource(own) => own == id,
             Self::Machine(own) => {
@@ -137,7 +137,7 @@ impl ResourceSelector {
 }
 
 impl ResourceDetails {
-    pub(super) fn has(&self, oid: &str) -> bool {
+    pub(super) fn has_principal(&self, oid: &str) -> bool {
         !oid.is_empty() && contains_ignore_case(&self.principals, oid)
     }
 
@@ -339,6 +339,6 @@ mod tests {
     fn empty_principal_matches_no_resource() {
         let resource =
             ResourceDetails { principals: vec![String::new(), "O1".to_owned()], ..ResourceDetails::default() };
-        assert!(resource.has("o1") && !resource.has("") && !resource.has("o2"));
+        assert!(resource.has_principal("o1") && !resource.has_principal("") && !resource.has_principal("o2"));
     }
 }

@@ -28,28 +28,28 @@ const MAX_CACHED_VERSIONS: usize = 1000;
 /// Endpoints and caches for one write of a configuration.
 pub(super) struct Provider {
     pub(super) services: Arc<CloudbServices>,
-    pub(super) at: EffectiveCloudbConfig,
+    pub(super) config: EffectiveCloudbConfig,
     tokens: AccessTokenCache,
     /// API version by resource type in lower case.
     versions: Mutex<HashMap<String, String>>,
 }
 
 impl Provider {
-    pub(super) fn new(services: Arc<CloudbServices>, at: EffectiveCloudbConfig) -> Self {
-        Self { services, at, tokens: AccessTokenCache::default(), versions: Mutex::default() }
+    pub(super) fn new(services: Arc<CloudbServices>, config: EffectiveCloudbConfig) -> Self {
+        Self { services, config, tokens: AccessTokenCache::default(), versions: Mutex::default() }
     }
 
-    pub(super) fn authority(&self) -> &str {
-        api_base_url(&self.services.urls.authority, self.at.cloud.authority)
+    pub(super) fn authority_url(&self) -> &str {
+        api_base_url(&self.services.urls.authority, self.config.cloud.authority)
     }
 
     /// Base URL of the resource API.
-    pub(super) fn arm(&self) -> &str {
-        api_base_url(&self.services.urls.arm, self.at.cloud.arm)
+    pub(super) fn arm_url(&self) -> &str {
+        api_base_url(&self.services.urls.arm, self.config.cloud.arm)
     }
 
-    pub(super) fn graph(&self) -> &str {
-        api_base_url(&self.services.urls.graph, self.at.cloud.graph)
+    pub(super) fn graph_url(&self) -> &str {
+        api_base_url(&self.services.urls.graph, self.config.cloud.graph)
     }
 
     /// Fetches an access token for the API at `resource`, with the application's secret or the machine's identity.
@@ -60,14 +60,14 @@ impl Provider {
         let begun = Instant::now();
         let credential = CloudbTokenRequest {
             outbound: &self.services.outbound,
-            authority: self.authority(),
+            authority: self.authority_url(),
             imds: api_base_url(&self.services.urls.imds, IMDS_URL),
-            tenant: &self.at.tenant,
-            client_id: &self.at.client_id,
+            tenant: &self.config.tenant,
+            client_id: &self.config.client_id,
             client_secret,
             resource,
-            tries: self.at.tries,
-            who: METHOD_NAME,
+            tries: self.config.tries,
+            error_prefix: METHOD_NAME,
         };
         let token = credential.fetch().await;
         record_call("token", begun, result_label(&token.as_ref().map(|_| 200).map_err(Error::kind)));
@@ -79,7 +79,7 @@ impl Provider {
     /// # Errors
     /// As [`Provider::get_url`].
     pub(super) async fn get<T: DeserializeOwned>(&self, call: &'static str, path: &str) -> Result<T> {
-        self.get_url(call, &format!("{}{path}", self.arm())).await
+        self.get_url(call, &format!("{}{path}", self.arm_url())).await
     }
 
     /// Reads a URL of the resource API.
@@ -89,8 +89,8 @@ impl Provider {
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
-        let fetch = || self.token(self.arm(), &self.at.client_secret);
-        let reply = self.tokens.send(request, self.at.tries, ARM_API_NAME, fetch).await;
+        let fetch = || self.token(self.arm_url(), &self.config.client_secret);
+        let reply = self.tokens.send(request, self.config.tries, ARM_API_NAME, fetch).await;
         record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
         let reply = reply?;
         match reply.status() {
@@ -106,21 +106,21 @@ impl Provider {
     ///
     /// # Errors
     /// `Unavailable` for any other link; as [`Provider::get_url`].
-    pub(super) async fn next<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
+    pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
-        let own = origin(self.arm()).filter(|own| own.is_tuple());
+        let own = origin(self.arm_url()).filter(|own| own.is_tuple());
         if own.is_none() || origin(link) != own {
             return Err(invalid_response("cloudb: the provider: the link to the next page has another origin"));
         }
         self.get_url(call, link).await
     }
 
-    pub(super) fn version(&self, kind: &str) -> Option<String> {
+    pub(super) fn cached_api_version(&self, kind: &str) -> Option<String> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&kind.to_lowercase()).cloned()
     }
 
     /// Caches the API version of a resource type, unless the cache is full.
-    pub(super) fn remember(&self, kind: &str, version: &str) {
+    pub(super) fn cache_api_version(&self, kind: &str, version: &str) {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         if versions.len() < MAX_CACHED_VERSIONS {
             versions.insert(kind.to_lowercase(), version.to_owned());

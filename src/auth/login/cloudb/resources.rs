@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::arm_id::{ArmId, percent_encode};
 use super::proof::{COMPUTE_NAMESPACE, MACHINE_TYPE, ProvenResource, ResourceDetails, SCALE_SET_TYPE};
 use super::provider::{Provider, invalid_response};
-use super::refusal::forbidden;
 use super::request::ResourceSelector;
+use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
 /// API versions of machines and scale sets, of identities, and of the list of types.
@@ -157,7 +157,7 @@ impl Provider {
                 return Ok(true);
             }
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(false) };
-            page = self.next("identities", &link).await?;
+            page = self.get_next_page("identities", &link).await?;
         }
         match page.value.iter().any(|identity| identity.is_client(client_id)) {
             true => Ok(true),
@@ -171,7 +171,7 @@ impl Provider {
     /// Returns the newest API version for the type of a resource.
     async fn version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
-        if let Some(known) = self.version(&kind) {
+        if let Some(known) = self.cached_api_version(&kind) {
             return Ok(known);
         }
         let subscription = percent_encode(&id.subscription);
@@ -179,7 +179,7 @@ impl Provider {
         let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_API_VERSION}");
         let types: ResourceTypeList = self.get("types", &path).await?;
         let version = types.newest(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
-        self.remember(&kind, version);
+        self.cache_api_version(&kind, version);
         Ok(version.to_owned())
     }
 }

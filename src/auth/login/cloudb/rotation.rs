@@ -1,9 +1,9 @@
 //! State of the rotation of this service's own secret.
 //!
 //! The state is part of the configuration document, so that a rotation survives a crash and is the same on all nodes:
-//! each step is a compare-and-set. In `Asked`, the secret is being requested; after five minutes it is abandoned, and
-//! removed at the directory. In `Made`, it was created; after a minute it is tested and replaces the current one.
-//! Replaced secrets are removed, except a secret that no rotation created: it may have other users.
+//! each step is a compare-and-set. A `Requested` secret is abandoned after five minutes, and removed at the directory.
+//! A `Created` secret is tested after a minute and replaces the current one. Replaced secrets are removed, except a
+//! secret that no rotation created: it may have other users.
 
 use std::time::Duration;
 
@@ -33,12 +33,14 @@ pub(crate) struct SecretRotation {
 /// A secret that is not in use yet.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum PendingSecret {
-    Asked {
+    #[serde(rename = "Asked")]
+    Requested {
         name: String,
         #[serde(with = "instant")]
         at: Time,
     },
-    Made {
+    #[serde(rename = "Made")]
+    Created {
         #[serde(with = "sealed")]
         secret: Secret,
         key_id: String,
@@ -64,12 +66,12 @@ impl SecretRotation {
         self.expires
     }
 
-    pub(super) fn due(&self, now: Time) -> Option<DueRotationStep> {
+    pub(super) fn due_step(&self, now: Time) -> Option<DueRotationStep> {
         match &self.next {
-            Some(PendingSecret::Asked { name, at }) if now >= *at + ABANDON_AFTER => {
+            Some(PendingSecret::Requested { name, at }) if now >= *at + ABANDON_AFTER => {
                 Some(DueRotationStep::Abandoned(name.clone()))
             }
-            Some(PendingSecret::Made { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
+            Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
                 Some(DueRotationStep::Promote(secret.clone(), key_id.clone()))
             }
             _ => self.retired.first().cloned().map(DueRotationStep::Retire),
@@ -78,13 +80,16 @@ impl SecretRotation {
 
     /// `true` if a secret with this name is being requested.
     pub(super) fn is_requesting(&self, requested: &str) -> bool {
-        matches!(&self.next, Some(PendingSecret::Asked { name, .. }) if name == requested)
+        matches!(&self.next, Some(PendingSecret::Requested { name, .. }) if name == requested)
     }
 
     /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
-    pub(super) fn promote(&mut self, made: &str) -> Option<Secret> {
-        let is_it = |next: &mut PendingSecret| matches!(next, PendingSecret::Made { key_id, .. } if key_id == made);
-        let Some(PendingSecret::Made { secret, key_id, expires, .. }) = self.next.take_if(is_it) else { return None };
+    pub(super) fn promote(&mut self, expected: &str) -> Option<Secret> {
+        let is_created =
+            |next: &mut PendingSecret| matches!(next, PendingSecret::Created { key_id, .. } if key_id == expected);
+        let Some(PendingSecret::Created { secret, key_id, expires, .. }) = self.next.take_if(is_created) else {
+            return None;
+        };
         self.retired.extend(self.key_id.replace(key_id));
         self.expires = Some(expires);
         Some(secret)
@@ -103,9 +108,9 @@ mod tests {
     #[test]
     fn each_state_is_due_in_its_time() {
         let at = time::macros::datetime!(2030-01-01 00:00 UTC);
-        let is_due = |rotation: &SecretRotation, seconds| rotation.due(at + Duration::from_secs(seconds));
+        let is_due = |rotation: &SecretRotation, seconds| rotation.due_step(at + Duration::from_secs(seconds));
         let requested = SecretRotation {
-            next: Some(PendingSecret::Asked { name: "n".to_owned(), at }),
+            next: Some(PendingSecret::Requested { name: "n".to_owned(), at }),
             ..SecretRotation::default()
         };
         assert!(
@@ -118,11 +123,11 @@ mod tests {
                 && !SecretRotation::default().is_requesting("n")
         );
         let secret = Secret::new("hunter2");
-        let made = PendingSecret::Made { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
+        let made = PendingSecret::Created { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
         let made = SecretRotation { next: Some(made), retired: vec!["k0".to_owned()], ..SecretRotation::default() };
         assert!(is_due(&made, 59) == Some(DueRotationStep::Retire("k0".to_owned())));
         assert!(is_due(&made, 60) == Some(DueRotationStep::Promote(secret, "k2".to_owned())));
-        assert!(SecretRotation::default().due(at).is_none());
+        assert!(SecretRotation::default().due_step(at).is_none());
         let stored = serde_json::to_string(&made).unwrap();
         assert!(serde_json::from_str::<SecretRotation>(&stored).unwrap() == made);
     }

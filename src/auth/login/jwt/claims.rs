@@ -3,6 +3,7 @@
 use serde_json::{Number, Value};
 
 use crate::auth::login::verifier::VerifiedClaims;
+use crate::auth::names::matches_glob;
 
 /// Finds a claim by name, or by JSON pointer (RFC 6901) if the name begins with `/`.
 pub(super) fn find_claim<'c>(claims: &'c VerifiedClaims, name: &str) -> Option<&'c Value> {
@@ -43,20 +44,6 @@ fn equals_number(bound: &Number, number: &Number) -> bool {
         (false, false) => bound == number,
         _ => exact(bound).is_some_and(|bound| exact(number) == Some(bound)),
     }
-}
-
-/// Matches a pattern in which `*` matches any text, including the empty one.
-fn matches_glob(pattern: &str, text: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(first) else { return false };
-    let mut pieces: Vec<&str> = rest.split('*').collect();
-    let last = pieces.pop().unwrap_or_default();
-    for piece in pieces {
-        // Matching at the first occurrence is sufficient.
-        let Some(at) = text.find(piece) else { return false };
-        text = &text[at + piece.len()..];
-    }
-    text.ends_with(last)
 }
 
 #[cfg(test)]

@@ -6,32 +6,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::login::config::ConfigWriteId;
 use crate::auth::login::settings::LoginSettings;
-use crate::auth::login::verifier::{DiscoveryDocument, JwtAlgorithm, KeySetSource, Verifier};
+use crate::auth::login::verifier::{DiscoveryDocument, KeySetSource, Verifier};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::fields::{ListLimit, resource};
+use crate::jose::JwsAlgorithm;
 use crate::outbound::Outbound;
 
 /// Name of the method in messages.
 pub(super) const METHOD_NAME: &str = "jwt";
 /// Default signature algorithms.
-const DEFAULT_ALGORITHMS: &[JwtAlgorithm] = &[JwtAlgorithm::RS256];
+const DEFAULT_ALGORITHMS: &[JwsAlgorithm] = &[JwsAlgorithm::RS256];
 const MAX_ISSUER_BYTES: usize = 2048;
 
-/// The configuration, as stored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct JwtConfig {
-    /// Source of the keys.
-    pub(crate) source: KeySource,
-    /// Required issuer; empty for that of the discovery document or, without one, for any.
-    pub(crate) bound_issuer: String,
-    /// Role of logins that name none; empty for none.
-    pub(crate) default_role: String,
-    /// Without effect; stored and returned.
-    pub(crate) namespace_in_state: bool,
-    /// Accepted algorithms; empty for the default.
-    algorithms: Vec<JwtAlgorithm>,
-    #[serde(default)]
-    written: ConfigWriteId,
+resource! {
+    /// The configuration, as stored.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub(crate) struct JwtConfig {
+        /// Source of the keys; [`KeySourceFields`] has its fields.
+        stored source: KeySource;
+        /// Required issuer; empty for that of the discovery document or, without one, for any.
+        text bound_issuer;
+        /// Role of logins that name none; empty for none.
+        text default_role;
+        /// Without effect; stored and returned.
+        flag namespace_in_state = true;
+        /// Accepted algorithms; empty for the default.
+        stored algorithms: Vec<JwsAlgorithm> as ["jwt_supported_algs"];
+        #[serde(default)]
+        stored written: ConfigWriteId;
+    }
 }
 
 /// Source of the keys. `ca_pem` replaces the system's CA certificates.
@@ -48,11 +52,54 @@ pub(crate) enum KeySource {
     Keys(Vec<String>),
 }
 
+resource! {
+    /// A [`KeySource`] as requests and responses have it. The fields of other sources are empty.
+    pub(crate) struct KeySourceFields {
+        text oidc_discovery_url;
+        text oidc_discovery_ca_pem;
+        text jwks_url;
+        text jwks_ca_pem;
+        list(ListLimit::LIST) jwt_validation_pubkeys;
+    }
+}
+
+impl From<KeySource> for KeySourceFields {
+    fn from(source: KeySource) -> Self {
+        let none = Self::default();
+        match source {
+            KeySource::None => none,
+            KeySource::Discovery { url, ca_pem } => {
+                Self { oidc_discovery_url: url, oidc_discovery_ca_pem: ca_pem, ..none }
+            }
+            KeySource::KeySet { url, ca_pem } => Self { jwks_url: url, jwks_ca_pem: ca_pem, ..none },
+            KeySource::Keys(keys) => Self { jwt_validation_pubkeys: keys, ..none },
+        }
+    }
+}
+
+impl TryFrom<KeySourceFields> for KeySource {
+    type Error = Error;
+
+    fn try_from(fields: KeySourceFields) -> Result<Self> {
+        let KeySourceFields { oidc_discovery_url, oidc_discovery_ca_pem, jwks_url, jwks_ca_pem, .. } = fields;
+        let keys = fields.jwt_validation_pubkeys;
+        match (oidc_discovery_url.is_empty(), jwks_url.is_empty(), keys.is_empty()) {
+            (false, true, true) => Ok(Self::Discovery { url: oidc_discovery_url, ca_pem: oidc_discovery_ca_pem }),
+            (true, false, true) => Ok(Self::KeySet { url: jwks_url, ca_pem: jwks_ca_pem }),
+            (true, true, false) => Ok(Self::Keys(keys)),
+            _ => Err(not_one_source()),
+        }
+    }
+}
+
+fn not_one_source() -> Error {
+    Error::invalid("exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set")
+}
+
 impl JwtConfig {
     /// Returns the initial value of a write: the current configuration, or an empty one.
     pub(crate) fn for_write(current: Option<&Self>) -> Self {
-        let new = || Self { namespace_in_state: true, ..Self::default() };
-        Self { written: ConfigWriteId::now(), ..current.cloned().unwrap_or_else(new) }
+        Self { written: ConfigWriteId::now(), ..current.cloned().unwrap_or_default() }
     }
 
     /// Sets the accepted algorithms; an empty list selects the default.
@@ -62,7 +109,7 @@ impl JwtConfig {
     pub(crate) fn set_algorithms(&mut self, names: &[String]) -> Result<()> {
         let of = |name: &String| {
             let known = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA";
-            JwtAlgorithm::of(name).ok_or_else(|| Error::invalid(format!("invalid jwt_supported_algs: must be {known}")))
+            JwsAlgorithm::of(name).ok_or_else(|| Error::invalid(format!("invalid jwt_supported_algs: must be {known}")))
         };
         self.algorithms = names.iter().map(of).collect::<Result<_>>()?;
         Ok(())
@@ -73,7 +120,7 @@ impl JwtConfig {
         self.algorithms.iter().map(|algorithm| algorithm.name()).collect()
     }
 
-    pub(super) fn algorithms(&self) -> &[JwtAlgorithm] {
+    pub(super) fn algorithms(&self) -> &[JwsAlgorithm] {
         if self.algorithms.is_empty() { DEFAULT_ALGORITHMS } else { &self.algorithms }
     }
 
@@ -87,9 +134,7 @@ impl JwtConfig {
         }
         let published = |source, outbound| Ok(Verifier::published(source, outbound, METHOD_NAME, clock.clone()));
         match &self.source {
-            KeySource::None => Err(Error::invalid(
-                "exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set",
-            )),
+            KeySource::None => Err(not_one_source()),
             KeySource::Keys(keys) => Verifier::configured("jwt_validation_pubkeys", keys, clock.clone()),
             KeySource::KeySet { url, ca_pem } => {
                 settings.reach.url("jwks_url", url)?;

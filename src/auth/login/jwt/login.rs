@@ -7,7 +7,7 @@ use super::method;
 use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::fold_role_name;
 use crate::auth::login::settings::LoginSettings;
-use crate::auth::login::verifier::{Jwt, JwtRules};
+use crate::auth::login::verifier::{JwtRules, parse_jwt};
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Alias, Login};
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ impl MethodMount<method::JwtMethod> {
     ///
     /// # Errors
     /// `Invalid` for missing or malformed fields, `Forbidden` for a rejected token, `Unavailable` without keys.
-    pub(crate) async fn enter(
+    pub(crate) async fn authenticate(
         &self,
         (settings, clock): (&LoginSettings, &Clock),
         mount: Arc<Mount>,
@@ -46,7 +46,7 @@ impl MethodMount<method::JwtMethod> {
         if text.is_empty() {
             return Err(Error::invalid("missing token"));
         }
-        let token = Jwt::parse(text)?;
+        let token = parse_jwt(text)?;
         if !role.terms.admits(address) {
             return Err(Error::forbidden());
         }
@@ -55,9 +55,9 @@ impl MethodMount<method::JwtMethod> {
             needs_kid: false,
             issuer: Some(config.bound_issuer.as_str()).filter(|issuer| !issuer.is_empty()),
             audiences: &role.bound_audiences,
-            times: role.times(),
+            times: role.time_rules(),
         };
-        let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
+        let claims = view.derived().verifier(config, settings, clock)?.verify(&token, &rules).await?;
         // Fetching keys may have been slow, and role or configuration may have changed.
         let now = self.view();
         let is_changed = || now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role);
@@ -73,6 +73,6 @@ impl MethodMount<method::JwtMethod> {
         let display_name = who.name;
         let meta = who.metadata;
         let alias = Some(alias);
-        Ok(Login { mount, role: name, alias, display_name, meta, terms, address, spends: None })
+        Ok(Login { mount, role: name, alias, display_name, meta, terms, address, consumed_use: None })
     }
 }

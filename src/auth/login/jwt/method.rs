@@ -23,11 +23,15 @@ pub(crate) struct LazyVerifier(Arc<OnceLock<Verifier>>);
 impl AuthMethod for JwtMethod {
     type Config = JwtConfig;
     type Role = JwtRole;
-    type Made = LazyVerifier;
+    type Derived = LazyVerifier;
 
-    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&MethodView<Self>>) -> Result<LazyVerifier> {
+    fn derive(
+        config: Option<&JwtConfig>,
+        _: &Roles<JwtRole>,
+        before: Option<&MethodView<Self>>,
+    ) -> Result<LazyVerifier> {
         let same = before.filter(|before| before.config() == config);
-        Ok(same.map(|before| before.made().clone()).unwrap_or_default())
+        Ok(same.map(|before| before.derived().clone()).unwrap_or_default())
     }
 
     fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
@@ -41,8 +45,8 @@ impl LazyVerifier {
         if let Some(verifier) = self.0.get() {
             return Ok(verifier);
         }
-        let made = config.verifier(settings, clock)?;
-        Ok(self.0.get_or_init(|| made))
+        let created = config.verifier(settings, clock)?;
+        Ok(self.0.get_or_init(|| created))
     }
 }
 
@@ -54,25 +58,24 @@ impl MethodMount<JwtMethod> {
     pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         let view = self.view();
         let config = view.config().ok_or_else(Error::not_found)?;
-        view.made().verifier(config, settings, clock)?.check().await
+        view.derived().verifier(config, settings, clock)?.check().await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::MemoryAuthStore;
-    use crate::documents::MountId;
+    use crate::auth::tests::{TEST_MOUNT, TestStore};
     use crate::error::Warnings;
 
     #[tokio::test]
     async fn config_write_resets_every_node_and_a_role_write_does_not() {
-        let store = Arc::new(MemoryAuthStore::default());
-        let node = || MethodMount::<JwtMethod>::new(MountId(1), store.clone()).unwrap();
+        let store = TestStore::open(&Clock::system()).await;
+        let node = || MethodMount::<JwtMethod>::new(TEST_MOUNT, store.clone()).unwrap();
         let nodes = [node(), node()];
         let keys = async || {
             nodes[1].reload().await.unwrap();
-            nodes.each_ref().map(|node| Arc::clone(&node.view().made().0))
+            nodes.each_ref().map(|node| Arc::clone(&node.view().derived().0))
         };
         let write = async || {
             let same = |current: Option<&JwtConfig>| Ok((JwtConfig::for_write(current), Warnings::default()));

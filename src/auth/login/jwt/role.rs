@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 
 use super::claims;
 use crate::auth::login::role::MethodRole;
-use crate::auth::login::verifier::{JwtTimeRules, VerifiedClaims};
+use crate::auth::login::verifier::{JwtTimeRules, VerifiedClaims, forbidden};
 use crate::auth::token::TokenTerms;
 use crate::clock::Time;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::fields::{ListLimit, resource};
 
 /// Metadata key for the role's name.
 pub(super) const ROLE_METADATA_KEY: &str = "role";
@@ -24,36 +25,42 @@ const MAX_TOKEN_GROUPS: usize = 1_000;
 /// Maximum length of a client's name in bytes.
 const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
-/// A role, as stored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct JwtRole {
-    /// Settings of its tokens.
-    pub(crate) terms: TokenTerms,
-    /// Claim with the name of the client.
-    pub(crate) user_claim: String,
-    /// `true` if that is a JSON pointer. Other claim names are pointers if they begin with `/`.
-    pub(crate) user_claim_json_pointer: bool,
-    /// Claim with the groups of the client; empty for none.
-    pub(crate) groups_claim: String,
-    /// The token must have one of these audiences.
-    pub(crate) bound_audiences: Vec<String>,
-    /// Required subject of the token; empty for any.
-    pub(crate) bound_subject: String,
-    /// Required values of other claims.
-    pub(crate) bound_claims: BoundClaims,
-    /// Claims to copy, and the metadata keys to copy them to.
-    pub(crate) claim_mappings: BTreeMap<String, String>,
-    /// Validity in seconds of a token without `exp`, after its start; 0 for the default, negative for none.
-    pub(crate) expiration_leeway: i64,
-    /// Validity in seconds of a token without `nbf` and `iat`, before its end; 0 for the default, negative for none.
-    pub(crate) not_before_leeway: i64,
-    /// Tolerance for clock differences in seconds; 0 for the default, negative for none.
-    pub(crate) clock_skew_leeway: i64,
-    /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
-    pub(crate) max_age: Duration,
-    /// Without effect: stored for clients that always send redirect URIs.
-    pub(crate) allowed_redirect_uris: Vec<String>,
+/// Limits of a list. An empty list restricts nothing.
+const BOUND_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
+
+resource! {
+    /// A role, as stored.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub(crate) struct JwtRole {
+        /// Settings of its tokens.
+        stored terms: TokenTerms;
+        /// Claim with the name of the client.
+        text user_claim;
+        /// `true` if that is a JSON pointer. Other claim names are pointers if they begin with `/`.
+        flag user_claim_json_pointer;
+        /// Claim with the groups of the client; empty for none.
+        text groups_claim;
+        /// The token must have one of these audiences.
+        list(BOUND_LIMITS) bound_audiences;
+        /// Required subject of the token; empty for any.
+        text bound_subject;
+        /// Required values of other claims.
+        stored bound_claims: BoundClaims as ["bound_claims_type", "bound_claims"];
+        /// Claims to copy, and the metadata keys to copy them to.
+        value claim_mappings: BTreeMap<String, String>;
+        /// Validity in seconds of a token without `exp`, after its start; 0 for the default, negative for none.
+        integer expiration_leeway;
+        /// Validity in seconds of a token without `nbf` and `iat`, before its end; 0 for the default, negative for
+        /// none.
+        integer not_before_leeway;
+        /// Tolerance for clock differences in seconds; 0 for the default, negative for none.
+        integer clock_skew_leeway;
+        /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
+        timespan max_age;
+        /// Without effect: stored for clients that always send redirect URIs.
+        list(BOUND_LIMITS) allowed_redirect_uris;
+    }
 }
 
 /// Required values of claims: each must have one of several values, or match a pattern in which `*` matches any text.
@@ -95,7 +102,7 @@ impl JwtRole {
             return invalid("must have at least one bound constraint when creating/updating a role");
         }
         if self.claim_mappings.len() > MAX_ROLE_MAP_ENTRIES {
-            return invalid("claim_mappings: more than 100");
+            return invalid("claim_mappings: more than 100 entries");
         }
         let targets: Vec<&String> = self.claim_mappings.values().collect();
         for (at, target) in targets.iter().enumerate() {
@@ -116,7 +123,7 @@ impl JwtRole {
         self.bound_claims.check()
     }
 
-    pub(super) fn times(&self) -> JwtTimeRules {
+    pub(super) fn time_rules(&self) -> JwtTimeRules {
         let leeway = |written: i64, usual: u64| match written {
             0 => Duration::from_secs(usual),
             written => Duration::from_secs(u64::try_from(written).unwrap_or(0)),
@@ -183,7 +190,7 @@ impl JwtRole {
         if self.max_age.is_zero() {
             return Ok(());
         }
-        let JwtTimeRules::Lenient { skew, .. } = self.times() else { return Ok(()) };
+        let JwtTimeRules::Lenient { skew, .. } = self.time_rules() else { return Ok(()) };
         let authenticated_at = claims.get("auth_time").and_then(Value::as_f64);
         let authenticated_at =
             authenticated_at.ok_or_else(|| forbidden("claim \"auth_time\" is missing or not a number"))?;
@@ -199,7 +206,7 @@ impl BoundClaims {
     /// Values are non-blank texts or, unless they are patterns, numbers and booleans.
     fn check(&self) -> Result<()> {
         if self.claims.len() > MAX_ROLE_MAP_ENTRIES {
-            return Err(Error::invalid("bound_claims: more than 100"));
+            return Err(Error::invalid("bound_claims: more than 100 entries"));
         }
         for (name, bound) in &self.claims {
             let values = claims::claim_values(bound);
@@ -234,8 +241,4 @@ impl BoundClaims {
         }
         Ok(())
     }
-}
-
-fn forbidden(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(Kind::Forbidden, text)
 }

@@ -1,8 +1,9 @@
 //! A cache of an issuer's published keys.
 //!
 //! Keys are fresh for an hour, and usable for a day while the issuer is unavailable. The issuer is queried at most once
-//! in ten seconds, counted from the end of the last attempt, however many tokens have unknown keys: other logins share
-//! the result. Without any usable keys, an attempt includes retries, so that one lost connection does not fail a login.
+//! in ten seconds, counted from the end of the last attempt. All logins share its result, however many tokens have
+//! unknown keys. Without any usable keys, an attempt includes retries, so that one lost connection does not fail a
+//! login.
 //! Only a usable key set replaces the cached one.
 
 use std::sync::Arc;
@@ -68,17 +69,17 @@ impl KeySetCache {
     ///
     /// # Errors
     /// `Unavailable` when there are none and none can be fetched.
-    pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
-        if let Some(cached) = self.within(MAX_FRESH_AGE) {
+    pub(super) async fn usable_keys(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
+        if let Some(cached) = self.keys_within(MAX_FRESH_AGE) {
             return Ok(cached);
         }
-        let Some(cached) = self.within(MAX_STALE_AGE) else {
+        let Some(cached) = self.keys_within(MAX_STALE_AGE) else {
             self.refresh(INITIAL_RETRIES).await?;
-            return self.within(MAX_STALE_AGE).ok_or_else(|| Error::internal("keys that were found are not there"));
+            return self.keys_within(MAX_STALE_AGE).ok_or_else(|| Error::internal("the fetched keys are not cached"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
         match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::ONE)).await {
-            Ok(Ok(())) => Ok(self.within(MAX_STALE_AGE).unwrap_or(cached)),
+            Ok(Ok(())) => Ok(self.keys_within(MAX_STALE_AGE).unwrap_or(cached)),
             Ok(Err(_)) | Err(_) => Ok(cached),
         }
     }
@@ -89,14 +90,14 @@ impl KeySetCache {
     /// `Unavailable` when the current or the last attempt failed.
     pub(super) async fn newer(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
         let differs = |cached: &Arc<CachedKeySet>| !Arc::ptr_eq(cached, than);
-        if let Some(cached) = self.within(MAX_FRESH_AGE).filter(differs) {
+        if let Some(cached) = self.keys_within(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(cached));
         }
         self.refresh(RetryPolicy::ONE).await?;
-        Ok(self.within(MAX_FRESH_AGE).filter(differs))
+        Ok(self.keys_within(MAX_FRESH_AGE).filter(differs))
     }
 
-    fn within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
+    fn keys_within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
         let cached = self.cached.load_full()?;
         (self.clock.now() < cached.at + age).then_some(cached)
     }
@@ -111,18 +112,18 @@ impl KeySetCache {
         if let Some(attempt) = shared {
             return attempt.outcome.clone();
         }
-        let own = Arc::clone(self);
+        let cache = Arc::clone(self);
         let attempt = async move {
-            let outcome = own.source.find(&own.outbound, tries, own.method).await;
-            let outcome = own.take(outcome);
-            *last = Some(FetchAttempt { ended: own.clock.now(), outcome: outcome.clone() });
+            let outcome = cache.source.fetch(&cache.outbound, tries, cache.method).await;
+            let outcome = cache.store_outcome(outcome);
+            *last = Some(FetchAttempt { ended: cache.clock.now(), outcome: outcome.clone() });
             outcome
         };
         // Must not be rejected by the caller's limits, because others wait for the result.
         tokio::spawn(QueueCaller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 
-    fn take(&self, outcome: Result<FetchedKeySet>) -> Result<()> {
+    fn store_outcome(&self, outcome: Result<FetchedKeySet>) -> Result<()> {
         let result = if outcome.is_ok() { "done" } else { "failed" };
         metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
         let FetchedKeySet { keys, issuer } = outcome.inspect_err(|error| {

@@ -1,17 +1,14 @@
-//! Keys of an issuer: a published set (RFC 7517 5, RFC 7518 6, RFC 8037 2), or configured in PEM.
+//! Keys of an issuer: a published set (RFC 7517 5), or keys configured in PEM.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::algorithm::VerificationKey;
-use super::token::{Jwt, JwtHeader};
+use super::token::JwtHeader;
 use crate::error::{Error, Kind, Result};
-use crate::x509::algorithm::{Curve, KeyKind};
+use crate::jose::{CompactJws, JsonWebKey, JwsVerificationKey};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
-use crate::x509::public_key::{self, PublicKey};
+use crate::x509::public_key::PublicKey;
 
 /// Maximum number of keys in a published set.
 const MAX_PUBLISHED_KEYS: usize = 100;
@@ -28,7 +25,7 @@ struct IssuerKey {
     kid: Option<String>,
     /// The only algorithm of the key, if it is restricted to one.
     algorithm: Option<String>,
-    key: VerificationKey,
+    key: JwsVerificationKey,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +41,6 @@ pub(super) enum SignatureOutcome {
 #[derive(Deserialize)]
 pub(super) struct PublishedKeySet {
     keys: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct JsonWebKey {
-    kty: String,
-    kid: Option<String>,
-    #[serde(rename = "use")]
-    usage: Option<String>,
-    key_ops: Option<Vec<String>>,
-    alg: Option<String>,
-    crv: Option<String>,
-    n: Option<String>,
-    e: Option<String>,
-    x: Option<String>,
-    y: Option<String>,
 }
 
 impl KeySet {
@@ -88,7 +70,7 @@ impl KeySet {
                 return Err(Error::invalid(format!("{field}: a key is longer than {MAX_PEM_BYTES} bytes")));
             }
             let key = parse_configured_key(text).map_err(|error| error.within(field))?;
-            let key = VerificationKey::new(&key).ok_or_else(|| {
+            let key = JwsVerificationKey::new(&key).ok_or_else(|| {
                 let rule = "must be RSA with 2048 to 8192 bits, EC of P-256, P-384 or P-521, or Ed25519";
                 Error::invalid(format!("{field}: a key {rule}"))
             })?;
@@ -98,11 +80,10 @@ impl KeySet {
     }
 
     /// Tries the matching keys: by key id if both sides have one, else the first few.
-    pub(super) fn verify(&self, token: &Jwt<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
-        let (message, signature) = token.signed_bytes_and_signature();
+    pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let mut outcome = SignatureOutcome::NoKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {
-            if key.key.verifies(header.algorithm, message, signature) {
+            if token.is_signed_by(&key.key, header.algorithm) {
                 return SignatureOutcome::Verified;
             }
             outcome = SignatureOutcome::Wrong;
@@ -114,14 +95,12 @@ impl KeySet {
 impl IssuerKey {
     fn published(key: Value) -> Option<Self> {
         let key: JsonWebKey = serde_json::from_value(key).ok()?;
-        let is_for_signatures = key.usage.as_deref().is_none_or(|usage| usage == "sig");
-        let verifies = key.key_ops.as_ref().is_none_or(|all| all.iter().any(|one| one == "verify"));
-        if !is_for_signatures || !verifies {
+        if !key.is_for_signatures() {
             return None;
         }
-        let public = key.public()?;
+        let parsed = JwsVerificationKey::new(&key.public_key()?)?;
         let kid = key.kid.filter(|kid| !kid.is_empty());
-        Some(Self { kid, algorithm: key.alg, key: VerificationKey::new(&public)? })
+        Some(Self { kid, algorithm: key.alg, key: parsed })
     }
 
     fn may_match(&self, header: &JwtHeader, needs_kid: bool) -> bool {
@@ -131,33 +110,6 @@ impl IssuerKey {
         };
         let is_for_it = self.algorithm.as_deref().is_none_or(|own| own == header.algorithm.name());
         is_named && is_for_it && self.key.fits(header.algorithm)
-    }
-}
-
-impl JsonWebKey {
-    fn public(&self) -> Option<PublicKey> {
-        let number = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
-        let (kind, bits) = match (self.kty.as_str(), self.crv.as_deref()) {
-            ("RSA", _) => return public_key::rsa_key(&number(&self.n)?, &number(&self.e)?).ok(),
-            ("EC", Some(name)) => {
-                let curve = match name {
-                    "P-256" => Curve::P256,
-                    "P-384" => Curve::P384,
-                    "P-521" => Curve::P521,
-                    _ => return None,
-                };
-                let x = number(&self.x)?;
-                let y = number(&self.y)?;
-                if [x.len(), y.len()] != [curve.coordinate_len(); 2] {
-                    return None;
-                }
-                (KeyKind::Ec(curve), [&[4], x.as_slice(), &y].concat())
-            }
-            ("OKP", Some("Ed25519")) => (KeyKind::Ed25519, number(&self.x)?),
-            _ => return None,
-        };
-        // Assembled from untrusted values, so it is parsed like any received key.
-        PublicKey::parse(PublicKey::trusted(kind, &bits).spki()).ok()
     }
 }
 

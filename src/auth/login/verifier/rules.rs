@@ -1,18 +1,19 @@
 //! Rules on header and claims of a token (RFC 7519 4.1).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::algorithm::JwtAlgorithm;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
+use crate::jose::JwsAlgorithm;
 
 /// Maximum time in seconds by which a token may be issued in the future, under [`JwtTimeRules::Strict`].
 const MAX_FUTURE_ISSUE_SECONDS: f64 = 300.0;
 
 pub(in crate::auth) struct JwtRules<'r> {
-    pub(in crate::auth) algorithms: &'r [JwtAlgorithm],
+    pub(in crate::auth) algorithms: &'r [JwsAlgorithm],
     /// `true` if the token must name its key.
     pub(in crate::auth) needs_kid: bool,
     /// Required issuer, compared byte for byte. `None` for that of the discovery document or, without one, for any.
@@ -68,7 +69,8 @@ impl VerifiedClaims {
     }
 }
 
-pub(super) fn forbidden(text: &'static str) -> Error {
+/// The error for a token that is rejected, or insufficient for a login.
+pub(in crate::auth) fn forbidden(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::Forbidden, text)
 }
 

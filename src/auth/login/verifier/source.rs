@@ -37,12 +37,12 @@ impl KeySetSource {
     ///
     /// # Errors
     /// `Unavailable` unless the result is a key set with a usable key.
-    pub(super) async fn find(&self, outbound: &Outbound, tries: RetryPolicy, who: &str) -> Result<FetchedKeySet> {
+    pub(super) async fn fetch(&self, outbound: &Outbound, tries: RetryPolicy, who: &str) -> Result<FetchedKeySet> {
         let (url, issuer) = match self {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {
                 let document: DiscoveryDocument =
-                    outbound.published(url, tries, &format!("{who}: the issuer's configuration")).await?;
+                    outbound.fetch_published(url, tries, &format!("{who}: the issuer's configuration")).await?;
                 if document.issuer.is_empty() || document.issuer.len() > MAX_ISSUER_BYTES {
                     return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration has no issuer")));
                 }
@@ -54,7 +54,7 @@ impl KeySetSource {
             }
         };
         let who = format!("{who}: the issuer's key set");
-        let published: PublishedKeySet = outbound.published(&url, tries, &who).await?;
+        let published: PublishedKeySet = outbound.fetch_published(&url, tries, &who).await?;
         Ok(FetchedKeySet { keys: KeySet::published(published, &who)?, issuer })
     }
 }

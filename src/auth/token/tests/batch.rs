@@ -19,7 +19,7 @@ async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
     ] {
         assert_eq!(auth[name], want, "{name}");
     }
-    let stored = f.store.state().tokens.len();
+    let stored = f.store.all_tokens().await.len();
     let caller = f.caller(token).await;
     assert!(caller.is_batch() && caller.accessor.is_empty() && !caller.recorded_as.is_empty());
     assert!(f.auth.decide(&caller, Operation::Update, "pki/issue/web".into(), None).allowed);
@@ -31,7 +31,7 @@ async fn batch_token_cannot_be_renewed_revoked_or_have_children() {
         "batch tokens cannot be renewed"
     );
     assert_eq!(f.auth.revoke(token).await.unwrap_err().text(), "batch tokens cannot be revoked");
-    assert_eq!(f.store.state().tokens.len(), stored);
+    assert_eq!(f.store.all_tokens().await.len(), stored);
     let shown = f.auth.lookup(token).await.unwrap();
     assert_eq!(shown, f.auth.lookup_self(&caller, token).await.unwrap());
     for (name, want) in [

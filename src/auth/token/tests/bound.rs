@@ -27,7 +27,7 @@ impl Fixture {
     /// Returns the networks of a token that a bound token creates.
     async fn networks(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
         let caller = self.auth.recognise(parent, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-        let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(told).unwrap();
+        let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(rendered).unwrap();
         self.auth.lookup(auth["client_token"].as_str().unwrap()).await.unwrap()["bound_cidrs"].clone()
     }
 }
@@ -43,7 +43,7 @@ async fn bound_token_is_unknown_outside_its_networks() {
     }
     let batch = json!({"type": "batch"});
     let here = f.auth.recognise(&token, Some("192.0.2.1".parse().unwrap())).await.unwrap();
-    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.map(told).unwrap();
+    let (auth, _) = f.auth.create_token(&here, false, CreatePath::Own, &fields(batch)).await.map(rendered).unwrap();
     let batch = auth["client_token"].as_str().unwrap();
     assert!(f.works_from(batch, Some("192.0.2.1")).await && !f.works_from(batch, Some("192.0.3.1")).await);
 }

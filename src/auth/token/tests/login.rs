@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::auth::mounts::{Mount, MountKind};
-use crate::auth::store::{AuthStore as _, AuthWrite};
 
 impl Fixture {
     /// Mounts an authentication method with these settings.
@@ -21,9 +20,9 @@ impl Fixture {
             meta: [("role_name".to_owned(), "web".to_owned())].into(),
             terms,
             address: Some("192.0.2.7".parse().unwrap()),
-            spends: None,
+            consumed_use: None,
         };
-        self.auth.log_in(login).await.map(told)
+        self.auth.log_in(login).await.map(rendered)
     }
 }
 
@@ -120,5 +119,5 @@ async fn login_during_disabling_of_its_method_fails() {
     let mount = f.method(json!({})).await;
     f.store.commit(vec![AuthWrite::MountDelete(mount.id)]).await.unwrap();
     assert_eq!(f.log_in(&mount, json!({})).await.map(drop).unwrap_err().kind(), Kind::NotFound);
-    assert!(f.store.state().tokens.values().all(|row| row.mount.is_none()));
+    assert!(f.store.all_tokens().await.iter().all(|row| row.mount.is_none()));
 }

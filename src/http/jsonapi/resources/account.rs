@@ -25,7 +25,7 @@ fn render_account(user: User) -> RenderedResult {
 }
 
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<User> {
-    tx.hold();
+    tx.lock_lookups();
     let account = user::find_account(tx, &call.caller).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&account.ext_id))?;
     let username = resource.read_attributes(|attributes| user::read_change(attributes, &account))?;

@@ -55,7 +55,7 @@ fn render_created((member, pool): (Member, AgentPool)) -> RenderedResult {
 }
 
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
-    tx.hold();
+    tx.lock_lookups();
     let (member, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     let given = read(tx, call, &member, Some(&pool)).await?;
     agent_pool::change(tx, &member, &pool, given).await?;
@@ -144,7 +144,7 @@ fn included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Render
 }
 
 async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
-    tx.hold();
+    tx.lock_lookups();
     let (_, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     agent_pool::delete(tx, pool.id).await
 }

@@ -62,7 +62,7 @@ fn render_created((member, project): (Member, Project)) -> RenderedResult {
 }
 
 async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<ProjectView> {
-    tx.hold();
+    tx.lock_lookups();
     let (member, project) =
         project::find_visible(tx, &call.caller, call.param("project_id"), ProjectRights::UPDATE).await?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&project.ext_id))?;

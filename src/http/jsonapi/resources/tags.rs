@@ -55,7 +55,7 @@ async fn own(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Vec<TagBinding>
 
 /// Returns the kind and the row of the project or workspace in the path, if the caller may change its tags.
 async fn find_changeable_holder(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(TaggedResource, i64)> {
-    tx.hold();
+    tx.lock_lookups();
     if call.param("project_id").is_empty() {
         let needed = WorkspaceRights::ADMIN;
         let (_, workspace) = workspace::find_visible(tx, &call.caller, call.workspace(), needed).await?;
@@ -127,7 +127,7 @@ async fn flat_of_workspace(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
     let list_request = ListRequest::read(call, &[])?;
     let flat = workspace.tags.into_iter().filter(|binding| binding.value.is_empty());
     let names: Vec<String> = flat.map(|binding| binding.key).collect();
-    let listed = ResultPage { matching: names.len() as i64, items: list_request.page.of(&names) };
+    let listed = ResultPage { matching: names.len() as i64, items: list_request.page.slice(&names) };
     Ok((list_request, listed))
 }
 

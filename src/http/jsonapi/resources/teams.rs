@@ -170,7 +170,7 @@ async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team>
     Ok(team)
 }
 
-/// The requested forms of the members; `None` when they are not requested.
+/// The forms in which a request includes the members of teams.
 struct TeamIncludes {
     users: bool,
     memberships: bool,

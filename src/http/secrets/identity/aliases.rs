@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::fields::{id, optional_pairs, optional_text};
-use super::rendering;
+use super::{id, rendering};
 use crate::auth::Auth;
 use crate::auth::identity::AliasChange;
 use crate::auth::mounts::MountTable;
@@ -19,15 +18,15 @@ use crate::http::secrets::sys::run_detached;
 
 /// `POST identity/entity-alias`, with or without an id: creates or changes an alias.
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
-    let entity = match optional_text(&call, "canonical_id")? {
-        None => optional_text(&call, "entity_id")?,
+    let entity = match call.fields.nonempty_text("canonical_id")? {
+        None => call.fields.nonempty_text("entity_id")?,
         given => given,
     };
     let change = AliasChange {
-        accessor: optional_text(&call, "mount_accessor")?,
-        name: optional_text(&call, "name")?,
+        accessor: call.fields.nonempty_text("mount_accessor")?,
+        name: call.fields.nonempty_text("name")?,
         entity,
-        custom_metadata: optional_pairs(&call, "custom_metadata")?,
+        custom_metadata: call.fields.map("custom_metadata")?,
     };
     let id = id(&call)?;
     run_detached(async move {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::fields::{exactly_one, id, optional_pairs, optional_text};
-use super::rendering;
+use super::{exactly_one, id, rendering};
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
 use crate::auth::mounts::MountTable;
@@ -21,23 +20,23 @@ use crate::http::secrets::sys::run_detached;
 /// `POST identity/entity`, with or without an id or a name: creates or changes an entity.
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
-    if named.is_some() && optional_text(&call, "id")?.is_some() {
+    if named.is_some() && call.fields.nonempty_text("id")?.is_some() {
         // A caller with access to one name must not reach another entity by id.
         return Err(Error::invalid("id: must not be given on paths with an entity name"));
     }
     let change = EntityChange {
-        name: if named.is_some() { named } else { optional_text(&call, "name")? },
-        metadata: optional_pairs(&call, "metadata")?,
+        name: if named.is_some() { named } else { call.fields.nonempty_text("name")? },
+        metadata: call.fields.map("metadata")?,
         policies: call.fields.list("policies")?,
         disabled: call.fields.bool("disabled")?,
     };
     let id = id(&call)?;
     run_detached(async move {
-        let made = match id {
+        let created = match id {
             Some(id) => call.state.auth.entity_change(&id, change).await.map(|()| None)?,
             None => call.state.auth.entity_write(change).await?,
         };
-        Ok(match made {
+        Ok(match created {
             Some(entity) => HandlerResponse::data(json!({ "id": entity.id, "name": entity.name, "aliases": null })),
             None => HandlerResponse::empty(),
         })
@@ -65,17 +64,17 @@ async fn find(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
 /// `POST identity/lookup/entity`: looks up by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
 /// `alias_mount_accessor`. The response is empty if no entity matches.
 pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
-    let alias = match (optional_text(&call, "alias_name")?, optional_text(&call, "alias_mount_accessor")?) {
+    let alias = match (call.fields.nonempty_text("alias_name")?, call.fields.nonempty_text("alias_mount_accessor")?) {
         (Some(name), Some(accessor)) => Some(EntityBy::Alias { accessor, name }),
         (None, None) => None,
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
     // Names are stored in lower case.
-    let name = optional_text(&call, "name")?.map(|name| lower(name.trim()).into_owned());
+    let name = call.fields.nonempty_text("name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
-        optional_text(&call, "id")?.map(EntityBy::Id),
+        call.fields.nonempty_text("id")?.map(EntityBy::Id),
         name.map(EntityBy::Name),
-        optional_text(&call, "alias_id")?.map(EntityBy::AliasId),
+        call.fields.nonempty_text("alias_id")?.map(EntityBy::AliasId),
         alias,
     ];
     let rule = "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given";
@@ -84,12 +83,11 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
 }
 
 /// `LIST identity/entity/id` or `LIST identity/entity/name`.
-pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
-    let by_name = call.route.pattern.ends_with("/name");
+pub(super) async fn list<const BY_NAME: bool>(call: Call) -> Result<HandlerResponse> {
     let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     let mounts = call.state.auth.mounts();
-    listing::build_response(&call, EntitySource { auth, mounts, by_name }, after, limit).await
+    listing::build_response(&call, EntitySource { auth, mounts, by_name: BY_NAME }, after, limit).await
 }
 
 struct EntitySource {

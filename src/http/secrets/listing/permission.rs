@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::Permit as Turn;
+use crate::fair_queue::Permit;
 use crate::http::long_lists::ListSlot;
 use crate::http::secrets::route::{Call, Operation, RouteAccess};
 use crate::http::secrets::with_canonical_path;
@@ -28,7 +28,7 @@ impl ReadPermission {
     /// Reserves a slot for the list that a call requests.
     ///
     /// # Errors
-    /// Those of [`Lists::begin`](crate::http::long_lists::LongLists::begin).
+    /// Those of [`LongLists::begin`](crate::http::long_lists::LongLists::begin).
     pub(super) fn of(call: &Call) -> Result<Self> {
         let shared = Arc::clone(call.state.shared());
         let caller = Arc::clone(call.caller()?);
@@ -57,7 +57,7 @@ impl ReadPermission {
     ///
     /// # Errors
     /// `Forbidden` when the caller may no longer list; `Busy` when the list has run for too long.
-    pub(super) async fn wait_for_read_permit(&self) -> Result<Turn> {
+    pub(super) async fn wait_for_read_permit(&self) -> Result<Permit> {
         let permit = self.slot.wait_for_read_permit().await?;
         (self.may_read)().await?;
         Ok(permit)

@@ -5,58 +5,48 @@ mod parts;
 mod secret_ids;
 
 use self::fields::ROLE_SYNONYMS;
-use super::roles::{self, LIST_FIELDS};
+use super::roles;
 use crate::auth::login::approle::AppRoleMethod;
 use crate::error::{Error, Result};
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, Route, routes};
 
 /// The routes of an `approle` mount.
 pub(crate) static ROUTES: &[Route] = routes! {
     open Update "login" &["role_id", "secret_id"] => login;
-    token List "role" LIST_FIELDS => roles::list::<AppRoleMethod>;
+    token List "role" PAGE_FIELDS => roles::list::<AppRoleMethod>;
     token Read "role/:login_role" &[] => roles::read::<AppRoleMethod>;
     (token.with_synonyms(ROLE_SYNONYMS).making(roles::exists::<AppRoleMethod>)) Update
         "role/:login_role" fields::ROLE_FIELDS => roles::write::<AppRoleMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<AppRoleMethod>;
-    token Read "role/:login_role/role-id" &[] => parts::read;
+    token Read
+        "role/:login_role/role-id", "role/:login_role/local-secret-ids", "role/:login_role/policies",
+        "role/:login_role/period", "role/:login_role/bind-secret-id", "role/:login_role/bound-cidr-list",
+        "role/:login_role/secret-id-bound-cidrs", "role/:login_role/secret-id-num-uses",
+        "role/:login_role/secret-id-ttl", "role/:login_role/token-bound-cidrs", "role/:login_role/token-num-uses",
+        "role/:login_role/token-ttl", "role/:login_role/token-max-ttl"
+        &[] => parts::read;
+    token Delete
+        "role/:login_role/policies", "role/:login_role/period", "role/:login_role/bind-secret-id",
+        "role/:login_role/bound-cidr-list", "role/:login_role/secret-id-bound-cidrs",
+        "role/:login_role/secret-id-num-uses", "role/:login_role/secret-id-ttl", "role/:login_role/token-bound-cidrs",
+        "role/:login_role/token-num-uses", "role/:login_role/token-ttl", "role/:login_role/token-max-ttl"
+        &[] => parts::clear;
     token Update "role/:login_role/role-id" &["role_id"] => parts::write;
-    token Read "role/:login_role/local-secret-ids" &[] => parts::read;
-    token Read "role/:login_role/policies" &[] => parts::read;
     (token.with_synonyms(parts::POLICY_SYNONYMS)) Update
         "role/:login_role/policies" parts::POLICY_FIELDS => parts::write;
-    token Delete "role/:login_role/policies" &[] => parts::clear;
-    token Read "role/:login_role/period" &[] => parts::read;
     (token.with_synonyms(parts::PERIOD_SYNONYMS)) Update "role/:login_role/period" parts::PERIOD_FIELDS => parts::write;
-    token Delete "role/:login_role/period" &[] => parts::clear;
-    token Read "role/:login_role/bind-secret-id" &[] => parts::read;
     token Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => parts::write;
-    token Delete "role/:login_role/bind-secret-id" &[] => parts::clear;
-    token Read "role/:login_role/bound-cidr-list" &[] => parts::read;
     token Update "role/:login_role/bound-cidr-list" &["bound_cidr_list"] => parts::write;
-    token Delete "role/:login_role/bound-cidr-list" &[] => parts::clear;
-    token Read "role/:login_role/secret-id-bound-cidrs" &[] => parts::read;
     token Update "role/:login_role/secret-id-bound-cidrs" &["secret_id_bound_cidrs"] => parts::write;
-    token Delete "role/:login_role/secret-id-bound-cidrs" &[] => parts::clear;
-    token Read "role/:login_role/secret-id-num-uses" &[] => parts::read;
     token Update "role/:login_role/secret-id-num-uses" &["secret_id_num_uses"] => parts::write;
-    token Delete "role/:login_role/secret-id-num-uses" &[] => parts::clear;
-    token Read "role/:login_role/secret-id-ttl" &[] => parts::read;
     token Update "role/:login_role/secret-id-ttl" &["secret_id_ttl"] => parts::write;
-    token Delete "role/:login_role/secret-id-ttl" &[] => parts::clear;
-    token Read "role/:login_role/token-bound-cidrs" &[] => parts::read;
     token Update "role/:login_role/token-bound-cidrs" &["token_bound_cidrs"] => parts::write;
-    token Delete "role/:login_role/token-bound-cidrs" &[] => parts::clear;
-    token Read "role/:login_role/token-num-uses" &[] => parts::read;
     token Update "role/:login_role/token-num-uses" &["token_num_uses"] => parts::write;
-    token Delete "role/:login_role/token-num-uses" &[] => parts::clear;
-    token Read "role/:login_role/token-ttl" &[] => parts::read;
     token Update "role/:login_role/token-ttl" &["token_ttl"] => parts::write;
-    token Delete "role/:login_role/token-ttl" &[] => parts::clear;
-    token Read "role/:login_role/token-max-ttl" &[] => parts::read;
     token Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => parts::write;
-    token Delete "role/:login_role/token-max-ttl" &[] => parts::clear;
-    (token.uncompressed()) List "role/:login_role/secret-id" LIST_FIELDS => secret_ids::list;
+    (token.uncompressed()) List "role/:login_role/secret-id" PAGE_FIELDS => secret_ids::list;
     token Update "role/:login_role/secret-id" secret_ids::GENERATE_FIELDS => secret_ids::generate;
     token Update "role/:login_role/custom-secret-id" secret_ids::REGISTER_FIELDS => secret_ids::register;
     token Update "role/:login_role/secret-id/lookup" secret_ids::SECRET_ID_FIELDS => secret_ids::look_up;
@@ -81,7 +71,7 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
     let secret_id = call.fields.take_secret("secret_id")?;
     let mount = call.mount.clone();
     let now = call.state.clock.now();
-    let login = open.enter(mount, &role_id, secret_id, call.address, now).await?;
+    let login = open.authenticate(mount, &role_id, secret_id, call.address, now).await?;
     let (given, warnings) = call.state.auth.log_in(login).await?;
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }

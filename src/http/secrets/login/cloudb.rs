@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::roles::{self, LIST_FIELDS, RoleFields};
+use super::roles::{self, RoleFields};
 use crate::auth::login::cloudb::{
-    self, Bounds, CloudbConfig, CloudbConfigChange, CloudbMethod, CloudbRole, LoginRequest,
+    self, Bounds, CloudbConfig, CloudbMethod, CloudbRole, LoginRequest, MAX_CONFIG_TEXT_BYTES,
 };
 use crate::auth::login::role::MethodRole as _;
 use crate::auth::mounts::Mount;
@@ -15,8 +15,10 @@ use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PAGE_FIELDS;
 use crate::http::secrets::route::{Call, ExistenceQuery, Route, concat_fields, routes};
 use crate::http::secrets::sys::run_detached;
+use crate::secret::Secret;
 
 const LOGIN_FIELDS: &[&str] =
     &["role", "jwt", "subscription_id", "resource_group_name", "vm_name", "vmss_name", "resource_id"];
@@ -37,9 +39,6 @@ const UNSUPPORTED_FIELDS: &[&str] = &[
     "disable_automated_rotation",
 ];
 
-/// Maximum length of a text in bytes.
-const MAX_CONFIG_TEXT_BYTES: usize = 2048;
-
 /// The fields of a role. Some clients repeat the name from the path.
 const ROLE_FIELDS: &[&str] = &concat_fields::<23>(&[&["name"], Bounds::FIELDS, TokenTerms::FIELDS]);
 
@@ -50,9 +49,9 @@ pub(crate) static ROUTES: &[Route] = routes! {
     (token.making(config_exists)) Update "config" CONFIG_FIELDS => write_config;
     token Delete "config" &[] => delete_config;
     token Update "rotate-root" &[] => rotate_root;
-    token List "role" LIST_FIELDS => roles::list::<CloudbMethod>;
+    token List "role" PAGE_FIELDS => roles::list::<CloudbMethod>;
     token Read "role/:login_role" &[] => roles::read::<CloudbMethod>;
-    (token.with_synonyms(TokenTerms::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
+    (token.with_synonyms(&TokenTerms::SYNONYMS).making(roles::exists::<CloudbMethod>)) Update
         "role/:login_role" ROLE_FIELDS => roles::write::<CloudbMethod>;
     token Delete "role/:login_role" &[] => roles::delete::<CloudbMethod>;
 };
@@ -94,24 +93,21 @@ async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.method::<CloudbMethod>().await?.view();
     let config = view.config().ok_or_else(Error::not_found)?;
     let mut data = config.to_members();
-    let others = [
-        ("root_password_ttl", json!(whole_seconds(config.root_password_ttl))),
-        ("max_retries", json!(config.max_retries)),
-        ("retry_delay", json!(whole_seconds(config.retry_delay))),
-        ("max_retry_delay", json!(whole_seconds(config.max_retry_delay))),
-    ];
-    data.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    let rounded_up = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    let times = CloudbConfig::TIMESPANS.iter();
+    data.extend(times.map(|slot| (slot.name.to_owned(), json!(rounded_up(*(slot.get)(config))))));
     data.extend(config.secret_expiry().map(|date| ("root_password_expiration_date".to_owned(), json!(date))));
     Ok(HandlerResponse::data(Value::Object(data)))
 }
 
 /// `POST auth/<mount>/config`: absent fields are unchanged.
 async fn write_config(mut call: Call) -> Result<HandlerResponse> {
-    let change = read_config_change(&mut call.fields)?;
+    let client_secret = call.fields.take_secret("client_secret")?;
+    reject_unsupported(&call.fields, client_secret.as_ref())?;
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move {
         let merge = |stored: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
-            Ok((CloudbConfig::changed(stored, change.clone())?, Warnings::default()))
+            Ok((CloudbConfig::merged(stored, &call.fields, client_secret.as_ref())?, Warnings::default()))
         };
         open.write_config(merge).await
     })
@@ -124,9 +120,9 @@ async fn delete_config(call: Call) -> Result<HandlerResponse> {
     run_detached(async move { open.delete_config().await.map(drop) }).await
 }
 
-fn read_config_change(fields: &mut Fields) -> Result<CloudbConfigChange> {
-    let client_secret = fields.take_secret("client_secret")?;
-    if client_secret.as_ref().is_some_and(|secret| secret.expose().len() > MAX_CONFIG_TEXT_BYTES) {
+/// Rejects values of features that this server does not have, and a secret that is too long.
+fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result<()> {
+    if client_secret.is_some_and(|secret| secret.expose().len() > MAX_CONFIG_TEXT_BYTES) {
         return Err(Error::invalid(format!("client_secret: longer than {MAX_CONFIG_TEXT_BYTES} bytes")));
     }
     let text = |name| fields.text_within(name, MAX_CONFIG_TEXT_BYTES);
@@ -146,17 +142,7 @@ fn read_config_change(fields: &mut Fields) -> Result<CloudbConfigChange> {
     if is_given("rotation_schedule")? || !period.is_zero() || !window.is_zero() {
         return Err(unsupported("scheduled rotation"));
     }
-    Ok(CloudbConfigChange {
-        tenant_id: text("tenant_id")?,
-        resource: text("resource")?,
-        environment: text("environment")?,
-        client_id: text("client_id")?,
-        client_secret,
-        root_password_ttl: fields.duration("root_password_ttl")?,
-        max_retries: fields.int("max_retries")?,
-        retry_delay: fields.duration("retry_delay")?,
-        max_retry_delay: fields.duration("max_retry_delay")?,
-    })
+    Ok(())
 }
 
 /// The error for features of other editions of the service.
@@ -164,13 +150,10 @@ fn unsupported(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }
 
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
 impl RoleFields for CloudbMethod {
     fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
-        let bounds = stored.map(|role| role.bounds().clone()).unwrap_or_default().merged(fields)?;
+        let mut bounds = stored.map(|role| role.bounds().clone()).unwrap_or_default();
+        bounds.merge_lists(fields)?;
         let terms = stored.map(|role| role.terms().clone()).unwrap_or_default().merged(fields)?;
         let role = CloudbRole::new(bounds, terms)?;
         let mut warnings = role.terms().check(mount)?;

@@ -15,20 +15,8 @@ use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::{Call, ExistenceQuery};
 use crate::http::secrets::sys::run_detached;
 
-pub(super) const LIST_FIELDS: &[&str] = &["after", "limit"];
 /// The path parameter for the name of a role.
 pub(super) const ROLE_PARAM: &str = "login_role";
-
-/// Concatenates two lists. `ALL` is the total length, and `own` must not be empty.
-pub(super) const fn concat_lists<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -> [T; ALL] {
-    let mut all = [own[0]; ALL];
-    let mut at = 0;
-    while at < ALL {
-        all[at] = if at < own.len() { own[at] } else { others[at - own.len()] };
-        at += 1;
-    }
-    all
-}
 
 impl Call {
     /// Returns the open mount of the call. The route table guarantees that it is of the method `M`.

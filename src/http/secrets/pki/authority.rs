@@ -37,7 +37,7 @@ struct ServedIssuer {
 async fn served_issuer(call: &Call) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let view = authority.view();
-    let reference = Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).unwrap_or("default");
+    let reference = call.named_param("issuer_ref").unwrap_or("default");
     let now = authority.tools().clock.now().unix_timestamp();
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));

@@ -89,7 +89,7 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     if names("unified") && !view.crl_config.value.unified_crl {
         return Ok(None);
     }
-    let reference = Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).unwrap_or("default");
+    let reference = call.named_param("issuer_ref").unwrap_or("default");
     let Some(signer) = view.signer(reference) else { return Ok(None) };
     let Some(lists) = authority.crls(&signer.issuer.record.id).await? else { return Ok(None) };
     let now = authority.tools().clock.now().unix_timestamp();

@@ -1,8 +1,9 @@
 //! External policy: its settings, and the endpoints that the policy engine decides on.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::issuing::{self, IssuedRenderer};
+use super::issuing;
+use super::json_with_members;
 use super::rendering::{PASSWORD_FIELD, Rendering};
 use super::request_fields;
 use crate::clock::{Time, format_rfc3339};
@@ -14,8 +15,8 @@ use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
 use crate::pki::issue::external_policy::{ExternalPolicyRequest, PolicyCallerIdentity, PolicyOperation};
 use crate::pki::issue::operation::IssuingOperation;
-use crate::pki::issue::request::IssueContext;
-use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, MAX_CERTIFICATES_BYTES, MAX_TEXT_BYTES};
+use crate::pki::issue::pipeline::CertificateRequest;
+use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, max_text_bytes};
 use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
 use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
@@ -30,12 +31,9 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    let mut config = config_json(&view.external_policy.value);
     // For this server, since it started or the settings changed.
-    let last = view.policy_engine().ok().and_then(|engine| engine.last_success());
-    config.insert("external_service_validated".to_owned(), json!(last.is_some()));
-    config.insert("last_successful_request".to_owned(), json!(last.map(format_rfc3339).unwrap_or_default()));
-    Ok(HandlerResponse::data(Value::Object(config)))
+    let last_success = view.policy_engine().ok().and_then(|engine| engine.last_success());
+    Ok(HandlerResponse::data(config_json(&view.external_policy.value, last_success)))
 }
 
 pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
@@ -54,52 +52,36 @@ pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
         _ => Ok(None),
     };
     let read = |call: &Call| {
-        Ok((Rendering::of_issue(&call.fields)?, PolicyOperation::Issue(request_fields::key(&call.fields)?)))
+        let rendering = Rendering::of_issue(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::Issue(request_fields::key(&call.fields)?))))
     };
-    run(call, read, issuing::render_leaf, password).await
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
-    let read =
-        |call: &Call| Ok((Rendering::of(&call.fields)?, PolicyOperation::Sign(request_fields::csr(&call.fields)?)));
-    run(call, read, issuing::render_leaf, Ok(None)).await
+    let read = |call: &Call| {
+        let rendering = Rendering::of(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::Sign(request_fields::csr(&call.fields)?))))
+    };
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_leaf, Ok(None)).await
 }
 
 pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
     let read = |call: &Call| {
-        Ok((Rendering::of(&call.fields)?, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?)))
+        let rendering = Rendering::of(&call.fields)?;
+        Ok((rendering, request(call, PolicyOperation::SignIntermediate(request_fields::csr(&call.fields)?))))
     };
-    run(call, read, issuing::render_authority, Ok(None)).await
+    issuing::run(call, IssuingOperation::ExternalPolicy, read, issuing::render_authority, Ok(None)).await
 }
 
-async fn run(
-    mut call: Call,
-    read: fn(&Call) -> Result<(Rendering, PolicyOperation)>,
-    show: IssuedRenderer,
-    password: Result<Option<Secret>>,
-) -> Result<HandlerResponse> {
-    let replica = call.replica().await?;
-    let dialect = call.dialect;
-    let (password, rendering, mode) = match issuing::with_password(password, read(&call)) {
-        Ok(read) => read,
-        Err(unreadable) => {
-            IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter());
-            // The error for a missing engine takes precedence over errors in fields.
-            return Err(call.authority().await?.view().policy_engine().err().unwrap_or(unreadable));
-        }
-    };
-    let repeatable = issuing::idempotency_record(&call, matches!(mode, PolicyOperation::Issue(_)))?;
-    if let Some(earlier) = issuing::recorded_response(&call, repeatable.as_deref()).await? {
-        return issuing::build_response(earlier, show, &rendering, dialect);
-    }
-    let protected = Box::pin(rendering.derive_p12_keys(password)).await;
-    let rendering = protected.inspect_err(|_| IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter()))?;
-    let body = std::mem::take(&mut call.fields).into_members().into();
-    let policy = call.param("policy").to_owned();
-    let mount = call.mount.path.clone();
-    let request = ExternalPolicyRequest { mode, policy, mount, body, who: caller_identity(&call) };
-    let issued = replica.run_external(IssueContext { repeatable, ..issuing::origin(call) }, request).await?;
-    issuing::build_response(issued, show, &rendering, dialect)
+fn request(call: &Call, mode: PolicyOperation) -> CertificateRequest {
+    CertificateRequest::ExternalPolicy(Box::new(ExternalPolicyRequest {
+        mode,
+        policy: call.param("policy").to_owned(),
+        mount: call.mount.path.clone(),
+        body: call.fields.clone().into_members().into(),
+        who: caller_identity(call),
+    }))
 }
 
 /// Returns the caller's entity in the form of `identity/entity/id/:id`.
@@ -121,35 +103,29 @@ fn merged_config(
     fields: &Fields,
     bundle: Option<&Secret>,
 ) -> Result<ExternalPolicyConfig> {
-    let within =
-        |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
-    let text = |name, old| within(name, old, MAX_TEXT_BYTES);
-    let certificates = |name, old| within(name, old, MAX_CERTIFICATES_BYTES);
-    Ok(ExternalPolicyConfig {
-        enabled: fields.bool("enabled")?.unwrap_or(stored.enabled),
-        url: text("external_service_url", &stored.url)?.trim().to_owned(),
-        timeout: fields.duration("timeout")?.map_or(Ok(stored.timeout), |t| whole_seconds("timeout", t))?,
-        trusted_ca: certificates("trusted_ca", &stored.trusted_ca)?,
-        trusted_leaves: certificates("trusted_leaf_certificate_bundle", &stored.trusted_leaves)?,
-        client_bundle: bundle.unwrap_or(&stored.client_bundle).clone(),
-        entity_jmespath: text("entity_jmespath", &stored.entity_jmespath)?,
-        group_jmespath: text("group_jmespath", &stored.group_jmespath)?,
-        updated_at: stored.updated_at,
-    })
+    let mut config = stored.clone();
+    config.merge_flags(fields)?;
+    for slot in ExternalPolicyConfig::TEXTS {
+        slot.set_if_given(&mut config, fields.text_within(slot.name, max_text_bytes(slot.name))?);
+    }
+    config.external_service_url = config.external_service_url.trim().to_owned();
+    config.timeout = fields.duration("timeout")?.map_or(Ok(stored.timeout), |t| whole_seconds("timeout", t))?;
+    if let Some(bundle) = bundle {
+        config.client_bundle.clone_from(bundle);
+    }
+    Ok(config)
 }
 
 /// Renders the members. Only the certificates of the client bundle are included.
-fn config_json(config: &ExternalPolicyConfig) -> Map<String, Value> {
+fn config_json(config: &ExternalPolicyConfig, last_success: Option<Time>) -> Value {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
-    let mut members = config.to_members();
     let others = [
-        ("external_service_url", json!(config.url)),
-        ("trusted_leaf_certificate_bundle", json!(config.trusted_leaves)),
         (CLIENT_BUNDLE_FIELD, json!(config.client_certificates())),
         ("external_service_last_updated", json!(updated.map(format_rfc3339).unwrap_or_default())),
+        ("external_service_validated", json!(last_success.is_some())),
+        ("last_successful_request", json!(last_success.map(format_rfc3339).unwrap_or_default())),
     ];
-    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
-    members
+    json_with_members(config.to_members(), others)
 }
 
 #[cfg(test)]
@@ -168,10 +144,13 @@ mod tests {
         assert!(!first.enabled && first.timeout == 15);
         let second = write(&first, json!({ "external_service_url": " https://e.test/x", "timeout": "3s" })).unwrap();
         let third = write(&second, json!({ "group_jmespath": "a.b" })).unwrap();
-        assert_eq!((third.url.as_str(), third.timeout, third.group_jmespath.as_str()), ("https://e.test/x", 3, "a.b"));
-        let members = config_json(&third);
+        assert_eq!(
+            (third.external_service_url.as_str(), third.timeout, third.group_jmespath.as_str()),
+            ("https://e.test/x", 3, "a.b")
+        );
+        let members = config_json(&third, None);
         assert_eq!((&members["timeout"], &members["external_service_last_updated"]), (&json!(3), &json!("")));
-        assert!(FIELDS.iter().all(|name| members.contains_key(*name)));
+        assert!(FIELDS.iter().all(|name| members.get(*name).is_some()));
     }
 
     #[test]

@@ -1,9 +1,6 @@
 //! Generates roots, CSRs of intermediates, and keys. The `:type` in the path selects the origin of the key.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::rendering::{self, Format, Rendering};
+use super::rendering::{self, Rendering};
 use super::request_fields::{self, flag};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result};
@@ -17,7 +14,6 @@ use crate::pki::ca::intermediate::{self, CsrRequest, GeneratedCsr};
 use crate::pki::ca::key::{self, KeyOrigin, KeyRequest};
 use crate::pki::ca::root::{self, DefaultIssuerName, GeneratedRoot, RootRequest};
 use crate::secret::PartlySecret;
-use crate::x509::pem;
 
 /// Fields of `root/generate/:type`.
 pub(super) const ROOT_FIELDS: &[&str] = &concat_fields::<42>(&[
@@ -99,16 +95,9 @@ pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
 }
 
 fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret> {
-    let text = match rendering.format {
-        Format::Der => STANDARD.encode(&root.der),
-        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &root.der),
-    };
     let mut data = JsonObjectBuilder::default();
-    match (rendering.format, &root.key.exported) {
-        (Format::PemBundle, Some(key)) => data.add_secret("certificate", &rendering::pem_bundle(key, &text)?)?,
-        _ => data.add("certificate", &text),
-    }
-    data.add("issuing_ca", &text);
+    rendering::add_der(&mut data, "certificate", ("CERTIFICATE", &root.der), &root.key, rendering.format)?;
+    data.add("issuing_ca", &rendering.format.encode("CERTIFICATE", &root.der));
     data.add("serial_number", &root.serial.to_string());
     data.add("issuer_id", &root.issuer_id);
     data.add("issuer_name", &root.issuer_name);
@@ -136,13 +125,8 @@ async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerRespon
 }
 
 fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
-    let text = || pem::encode("CERTIFICATE REQUEST", &csr.der);
     let mut data = JsonObjectBuilder::default();
-    match (rendering.format, &csr.key.exported) {
-        (Format::Der, _) => data.add("csr", &STANDARD.encode(&csr.der)),
-        (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::pem_bundle(private, &text())?)?,
-        (Format::Pem | Format::PemBundle | Format::Pkcs12, _) => data.add("csr", &text()),
-    }
+    rendering::add_der(&mut data, "csr", ("CERTIFICATE REQUEST", &csr.der), &csr.key, rendering.format)?;
     rendering::add_key(&mut data, &csr.key, rendering)?;
     Ok(data.finish())
 }

@@ -27,13 +27,13 @@ pub(super) const MAX_CRL_BODY_BYTES: usize = 96 << 20;
 /// Field with a PKCS #12 file in base64.
 const P12_FIELD: &str = "p12";
 /// Flag that skips rejected CRLs instead of failing the import.
-const WITHOUT_REFUSED_CRLS: &str = "without_refused_crls";
+const WITHOUT_REFUSED_CRLS_FIELD: &str = "without_refused_crls";
 /// Fields of imports from `pem_bundle` or `take_p12`.
-pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, WITHOUT_REFUSED_CRLS];
+pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, WITHOUT_REFUSED_CRLS_FIELD];
 /// Fields of `keys/import`.
 pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, "key_name"];
 /// Fields of `intermediate/set-signed`.
-pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
+pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS_FIELD];
 
 pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Allowed).await
@@ -61,7 +61,7 @@ async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<Hand
 }
 
 async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<HandlerResponse> {
-    let skips = call.fields.bool(WITHOUT_REFUSED_CRLS)?.unwrap_or(false);
+    let skips = call.fields.bool(WITHOUT_REFUSED_CRLS_FIELD)?.unwrap_or(false);
     let invalid_crls = if skips { InvalidCrlHandling::Skip } else { InvalidCrlHandling::RefuseAll };
     let rules = BundleRules { private_keys, invalid_crls };
     let imported = import::import_pem_bundle(&call.authority().await?, field, text, rules).await?;
@@ -147,7 +147,7 @@ fn decode_text(text: &str) -> Result<Vec<u8>> {
     }
     let blocks = pem::parse_blocks(text).map_err(|error| Error::invalid(format!("crl: {}", error.text())))?;
     match <[_; 1]>::try_from(blocks) {
-        Ok([(label, decode_body)]) if label == pem::CRL_LABEL => Ok(decode_body),
+        Ok([(label, der)]) if label == pem::CRL_LABEL => Ok(der),
         _ => Err(Error::invalid("crl: must be exactly one PEM block, X509 CRL")),
     }
 }

@@ -17,6 +17,7 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::urls::Urls;
 use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
+use crate::pki::values::Keyword as _;
 
 /// Fields of a write to an issuer.
 pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
@@ -27,7 +28,7 @@ pub(crate) const FIELDS: &[&str] = &concat_fields::<10>(&[
 /// Flag for templates in the issuer's own URLs.
 const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
 /// Limit on a manual chain.
-const MANUAL_CHAIN_CAP: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
+const MANUAL_CHAIN_LIMIT: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
@@ -168,7 +169,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
     let algorithm = "revocation_signature_algorithm";
     Ok(IssuerSettings {
         name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
-        manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_CAP)? {
+        manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_LIMIT)? {
             Some(references) => issuer.chain(&references)?,
             None => absent("manual_chain").manual_chain.clone(),
         },

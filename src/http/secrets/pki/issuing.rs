@@ -3,6 +3,7 @@
 pub(super) mod fields;
 
 use super::rendering::{self, PASSWORD_FIELD, Rendering};
+use super::request_fields;
 use crate::error::{Error, Result};
 use crate::http::secrets::dialect::{Dates, Dialect};
 use crate::http::secrets::handler_response::{HandlerResponse, ResponseLease};
@@ -11,7 +12,8 @@ use crate::pki::check::validity::MountLifetimes;
 use crate::pki::issue::idempotency::{self, IdempotencyCaller, IdempotentContent, IdempotentRequest};
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::operation::IssuingOperation;
-use crate::pki::issue::request::{CertificateRequest, IssueContext, IssueRequester, TemplateIdentity};
+use crate::pki::issue::pipeline::CertificateRequest;
+use crate::pki::issue::request::{IssueContext, IssueRequester, RequestedSubjectKey, TemplateIdentity};
 use crate::pki::issue::signer;
 use crate::secret::Secret;
 
@@ -21,12 +23,20 @@ const REPLAYED_HEADER: &str = "idempotent-replayed";
 pub(super) async fn issue(mut call: Call) -> Result<HandlerResponse> {
     // Removed from the fields, so that it does not become part of the idempotency record.
     let password = call.fields.take_secret(PASSWORD_FIELD);
-    let read = |call: &Call| Ok((Rendering::of_issue(&call.fields)?, CertificateRequest::Issue(fields::issue(call)?)));
+    let read = |call: &Call| {
+        let rendering = Rendering::of_issue(&call.fields)?;
+        let key = |fields: &_| request_fields::key(fields).map(RequestedSubjectKey::Generated);
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+    };
     run(call, IssuingOperation::Issue, read, render_leaf, password).await
 }
 
 pub(super) async fn sign(call: Call) -> Result<HandlerResponse> {
-    let read = |call: &Call| Ok((Rendering::of(&call.fields)?, CertificateRequest::Sign(fields::sign(call)?)));
+    let read = |call: &Call| {
+        let rendering = Rendering::of(&call.fields)?;
+        let key = |fields: &_| request_fields::csr(fields).map(RequestedSubjectKey::Csr);
+        Ok((rendering, CertificateRequest::Leaf(fields::leaf(call, key)?)))
+    };
     run(call, IssuingOperation::Sign, read, render_leaf, Ok(None)).await
 }
 
@@ -47,15 +57,15 @@ pub(super) async fn sign_intermediate(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn sign_self_issued(call: Call) -> Result<HandlerResponse> {
     // The response has only one form.
     let read = |call: &Call| Ok((Rendering::default(), CertificateRequest::SignSelfIssued(fields::self_issued(call)?)));
-    let show: IssuedRenderer =
+    let render: IssuedRenderer =
         |issued, _, dialect| Ok(HandlerResponse::data(rendering::render_self_issued(issued, dialect)));
-    run(call, IssuingOperation::SignSelfIssued, read, show, Ok(None)).await
+    run(call, IssuingOperation::SignSelfIssued, read, render, Ok(None)).await
 }
 
 /// Reads a request and the requested form of its response.
-type IssueRequestParser = fn(&Call) -> Result<(Rendering, CertificateRequest)>;
+pub(super) type IssueRequestParser = fn(&Call) -> Result<(Rendering, CertificateRequest)>;
 
-pub(super) type IssuedRenderer = fn(&IssuedCertificate, &Rendering, Dialect) -> Result<HandlerResponse>;
+type IssuedRenderer = fn(&IssuedCertificate, &Rendering, Dialect) -> Result<HandlerResponse>;
 
 pub(super) fn render_leaf(
     issued: &IssuedCertificate,
@@ -81,45 +91,38 @@ fn dates(issued: &IssuedCertificate) -> Dates {
     Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-async fn run(
+/// Handles a request: reads it, answers a repeated one from its record, or else issues the certificate.
+pub(super) async fn run(
     call: Call,
     operation: IssuingOperation,
     read: IssueRequestParser,
-    show: IssuedRenderer,
+    render: IssuedRenderer,
     password: Result<Option<Secret>>,
 ) -> Result<HandlerResponse> {
     let replica = call.replica().await?;
     let dialect = call.dialect;
-    let (password, rendering, request) = match with_password(password, read(&call)) {
-        Ok(read) => read,
+    let parsed = read(&call).and_then(|(rendering, request)| Ok((password?, rendering, request)));
+    let (password, rendering, request) = match parsed {
+        Ok(parsed) => parsed,
         Err(unreadable) => {
             operation.count_refusal(call.mount.meter());
-            return Err(missing_role_error(&call).await.unwrap_or(unreadable));
+            return Err(missing_resource_error(&call, operation).await.unwrap_or(unreadable));
         }
     };
-    let repeatable = idempotency_record(&call, matches!(request, CertificateRequest::Issue(_)))?;
+    let repeatable = idempotency_record(&call, request.generates_key())?;
     if let Some(earlier) = recorded_response(&call, repeatable.as_deref()).await? {
-        return build_response(earlier, show, &rendering, dialect);
+        return build_response(earlier, render, &rendering, dialect);
     }
     // Before the certificate is signed: if the CPU queue is full, no certificate must be lost.
     let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
-    build_response(issued, show, &rendering, dialect)
-}
-
-/// Combines the results of reading the password and the rest of a request.
-pub(super) fn with_password<A, B>(
-    password: Result<Option<Secret>>,
-    rest: Result<(A, B)>,
-) -> Result<(Option<Secret>, A, B)> {
-    let (first, second) = rest?;
-    Ok((password?, first, second))
+    build_response(issued, render, &rendering, dialect)
 }
 
 /// Builds the idempotency record of a request with an idempotency key. The caller is identified by entity, so that
 /// later tokens can repeat the request, or else by token, including its renewals.
-pub(super) fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
+fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
     let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
     let caller = match caller.entity_id.as_str() {
@@ -133,10 +136,7 @@ pub(super) fn idempotency_record(call: &Call, generates_key: bool) -> Result<Opt
 }
 
 /// Returns the certificate of an earlier identical request. The future is boxed because most requests skip it.
-pub(super) async fn recorded_response(
-    call: &Call,
-    repeatable: Option<&IdempotentRequest>,
-) -> Result<Option<IssuedCertificate>> {
+async fn recorded_response(call: &Call, repeatable: Option<&IdempotentRequest>) -> Result<Option<IssuedCertificate>> {
     let Some(repeatable) = repeatable else { return Ok(None) };
     let look = async {
         let authority = call.authority().await?;
@@ -145,15 +145,19 @@ pub(super) async fn recorded_response(
     Box::pin(look).await
 }
 
-/// Returns the error for a missing role in the path, which takes precedence over errors in fields.
-async fn missing_role_error(call: &Call) -> Option<Error> {
-    let name = Some(call.param("name")).filter(|name| !name.is_empty())?;
-    signer::find_role(&call.authority().await.ok()?.view(), name).err()
+/// Returns the error for a missing role in the path, or for a missing policy engine. It takes precedence over errors in
+/// fields.
+async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Option<Error> {
+    let view = call.authority().await.ok()?.view();
+    match operation {
+        IssuingOperation::ExternalPolicy => view.policy_engine().err(),
+        _ => signer::find_role(&view, call.named_param("name")?).err(),
+    }
 }
 
-pub(super) fn origin(call: Call) -> IssueContext {
+fn origin(call: Call) -> IssueContext {
     IssueContext {
-        issuer_ref: Some(call.param("issuer_ref")).filter(|r| !r.is_empty()).map(str::to_owned),
+        issuer_ref: call.named_param("issuer_ref").map(str::to_owned),
         requester: requester(&call),
         limits: limits(&call),
         repeatable: None,
@@ -177,13 +181,13 @@ pub(super) fn limits(call: &Call) -> MountLifetimes {
     crate::mounts::lifetime_limits(&call.mount)
 }
 
-pub(super) fn build_response(
+fn build_response(
     issued: IssuedCertificate,
-    show: IssuedRenderer,
+    render: IssuedRenderer,
     rendering: &Rendering,
     dialect: Dialect,
 ) -> Result<HandlerResponse> {
-    let mut answer = show(&issued, rendering, dialect)?;
+    let mut answer = render(&issued, rendering, dialect)?;
     if issued.repeated {
         answer.headers.push((REPLAYED_HEADER, "true".to_owned()));
     }

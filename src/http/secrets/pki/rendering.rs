@@ -35,10 +35,20 @@ pub(super) enum Format {
     Pem,
     /// Standard base64 of DER.
     Der,
-    /// PEM, with key and chain in the `render_certificate` member.
+    /// PEM, with key and chain in the `certificate` member.
     PemBundle,
     /// PEM, and a PKCS #12 file with key, certificate and chain in `p12`. The key is in no other member.
     Pkcs12,
+}
+
+impl Format {
+    /// Encodes DER as the text of a member.
+    pub(super) fn encode(self, label: &str, der: &[u8]) -> String {
+        match self {
+            Self::Der => STANDARD.encode(der),
+            Self::Pem | Self::PemBundle | Self::Pkcs12 => pem::encode(label, der),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,13 +141,13 @@ struct ChainTexts {
 }
 
 impl IssuerTexts {
-    /// Returns the texts of the path that is served now, rendering them on first use.
+    /// Returns the texts of the path that is served now. They are rendered on first use.
     fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let signer = &issued.signer;
         let pieces = issued.signer.pieces()?;
         let path =
             signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("issuer without a certificate chain"))?;
-        Ok(path.worded.get(|| Self::new(&path.served, pieces)))
+        Ok(path.rendered_chain.get(|| Self::new(&path.served, pieces)))
     }
 
     fn new(chain: &[Arc<Issuer>], pieces: &EncodedIssuerParts) -> Self {
@@ -188,15 +198,12 @@ pub(super) fn render_certificate(
     let ca_chain = if remove_roots_from_chain { &texts.ca_chain_without_roots } else { &texts.ca_chain };
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
-    let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
+    let text_bytes = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
     let mut data = JsonObjectBuilder::with_capacity(
-        ENVELOPE_BYTES + known + key_text.as_ref().map_or(0, |key| key.expose().len()),
+        ENVELOPE_BYTES + text_bytes + key_text.as_ref().map_or(0, |key| key.expose().len()),
     );
     data.add("authority_key_id", &issuer.authority_key_id);
-    let mut text = match format {
-        Format::Der => STANDARD.encode(&issued.der),
-        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &issued.der),
-    };
+    let mut text = format.encode("CERTIFICATE", &issued.der);
     if in_chain {
         data.add_before("ca_chain", &text, ca_chain);
     } else {
@@ -253,6 +260,25 @@ pub(super) fn render_self_issued(issued: &IssuedCertificate, dialect: Dialect) -
     })
 }
 
+/// Adds a certificate or CSR in the requested format. A bundle begins with the exported key.
+///
+/// # Errors
+/// `Internal` when the key cannot be encoded.
+pub(super) fn add_der(
+    data: &mut JsonObjectBuilder,
+    member: &str,
+    (label, der): (&str, &[u8]),
+    key: &CaKeyInfo,
+    format: Format,
+) -> Result<()> {
+    let text = format.encode(label, der);
+    match (format, &key.exported) {
+        (Format::PemBundle, Some(key)) => data.add_secret(member, &pem_bundle(key, &text)?)?,
+        _ => data.add(member, &text),
+    }
+    Ok(())
+}
+
 /// Adds `key_id` and `key_name`, and for an exported key `private_key` and `private_key_type`.
 ///
 /// # Errors
@@ -271,23 +297,20 @@ pub(super) fn add_key(data: &mut JsonObjectBuilder, key: &CaKeyInfo, rendering: 
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> Result<Secret> {
+fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyFormat) -> Result<Secret> {
     let (label, der) = match key_format {
         PrivateKeyFormat::Traditional => key.traditional()?,
         PrivateKeyFormat::Pkcs8 => ("PRIVATE KEY", key.to_pkcs8()?),
     };
     // Both encoders allocate the full length first, so reallocation leaves no copy of the key in memory.
-    Ok(Secret::new(match format {
-        Format::Der => STANDARD.encode(der.expose()),
-        Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode(label, der.expose()),
-    }))
+    Ok(Secret::new(format.encode(label, der.expose())))
 }
 
 /// Encodes a `pem_bundle`: a key in its traditional form, and PEM text after it.
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret> {
+fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret> {
     let key = key_text(key, Format::PemBundle, PrivateKeyFormat::Traditional)?;
     let mut both = Vec::with_capacity(key.expose().len() + 1 + text.len());
     both.extend_from_slice(key.expose());

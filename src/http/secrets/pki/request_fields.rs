@@ -43,16 +43,16 @@ pub(super) const CONSTRAINT_FIELDS: [&str; 8] = [
 ];
 
 /// Limits on a list of usages.
-const USAGES_CAP: ListLimit = ListLimit::new(100, 128);
+const USAGE_LIST_LIMIT: ListLimit = ListLimit::new(100, 128);
 /// Limits on a list of name constraints.
-const SUBTREES_CAP: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.rejecting_only_empty();
+const SUBTREE_LIST_LIMIT: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.rejecting_only_empty();
 
 fn trimmed(fields: &Fields, name: &str) -> Result<String> {
     Ok(fields.text(name)?.map(|text| text.trim().to_owned()).unwrap_or_default())
 }
 
-fn list(fields: &Fields, name: &str, cap: ListLimit) -> Result<Vec<String>> {
-    Ok(fields.list_within(name, cap)?.unwrap_or_default())
+fn list(fields: &Fields, name: &str, limit: ListLimit) -> Result<Vec<String>> {
+    Ok(fields.list_within(name, limit)?.unwrap_or_default())
 }
 
 pub(super) fn flag(fields: &Fields, name: &str) -> Result<bool> {
@@ -141,7 +141,7 @@ pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
     if !fields.has("key_usage") {
         return Ok(None);
     }
-    let names = list(fields, "key_usage", USAGES_CAP)?;
+    let names = list(fields, "key_usage", USAGE_LIST_LIMIT)?;
     check_key_usage(&names)?;
     Ok(Some(KeyUsage::from_names(&names)))
 }
@@ -149,8 +149,8 @@ pub(super) fn key_usage(fields: &Fields) -> Result<Option<KeyUsage>> {
 /// Reads `key_usage`, and combines `ext_key_usage` and `ext_key_usage_oids`.
 pub(super) fn usages(fields: &Fields) -> Result<RequestedUsages> {
     let key_usage = key_usage(fields)?;
-    let names = list(fields, "ext_key_usage", USAGES_CAP)?;
-    let oids = list(fields, "ext_key_usage_oids", USAGES_CAP)?;
+    let names = list(fields, "ext_key_usage", USAGE_LIST_LIMIT)?;
+    let oids = list(fields, "ext_key_usage_oids", USAGE_LIST_LIMIT)?;
     check_ext_key_usage(&names)?;
     let ext_key_usage = extension::eku_oids(&names, false, false, false, false, &oids)?;
     oids.iter().try_for_each(|oid| oid::check_oid_size("ext_key_usage_oids", oid.trim()))?;
@@ -175,17 +175,17 @@ pub(super) fn subject(fields: &Fields) -> Result<RequestedSubject> {
 /// Reads the eight lists of name constraints.
 pub(super) fn constraints(fields: &Fields) -> Result<NameConstraints> {
     let ranges = |field: &str| -> Result<Vec<ipnet::IpNet>> {
-        let texts = list(fields, field, SUBTREES_CAP)?;
+        let texts = list(fields, field, SUBTREE_LIST_LIMIT)?;
         check_ascii(field, &texts)?;
         let ranges = texts.iter().map(|text| parse_network(text)).collect::<Option<_>>();
         ranges.ok_or_else(|| Error::invalid(format!("{field}: every entry must be a CIDR range")))
     };
     let subtrees = |side: &str| -> Result<Subtrees> {
         Ok(Subtrees {
-            dns: list(fields, &format!("{side}_dns_domains"), SUBTREES_CAP)?,
-            emails: list(fields, &format!("{side}_email_addresses"), SUBTREES_CAP)?,
+            dns: list(fields, &format!("{side}_dns_domains"), SUBTREE_LIST_LIMIT)?,
+            emails: list(fields, &format!("{side}_email_addresses"), SUBTREE_LIST_LIMIT)?,
             ips: ranges(&format!("{side}_ip_ranges"))?,
-            uris: list(fields, &format!("{side}_uri_domains"), SUBTREES_CAP)?,
+            uris: list(fields, &format!("{side}_uri_domains"), SUBTREE_LIST_LIMIT)?,
         })
     };
     Ok(NameConstraints { permitted: subtrees("permitted")?, excluded: subtrees("excluded")? })

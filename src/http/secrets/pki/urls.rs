@@ -71,10 +71,10 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let authority = call.authority().await?;
     let default = public_path(&call).filter(|_| !fields.has("aia_path"));
-    let taken = default.clone().filter(|_| authority.view().cluster.value.aia_path == ClusterUrl::default());
+    let assigned = default.clone().filter(|_| authority.view().cluster.value.aia_path == ClusterUrl::default());
     let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
     let mut warnings = changes::write_cluster(&authority, merge).await?;
-    if let Some(path) = taken {
+    if let Some(path) = assigned {
         warnings.add(format!("aia_path: not given; set to the URL of the public listener, {path}"));
     }
     Ok(read_cluster(call).await?.with_warnings(warnings))

@@ -15,7 +15,7 @@ use crate::http::secrets::handler_response::Validators;
 /// must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
 pub(super) fn is_not_modified(validators: &Validators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
-        return sent.known(&quoted(tag)).is_some();
+        return sent.matching_tag(&quoted(tag)).is_some();
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
     let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
@@ -49,7 +49,8 @@ pub(super) fn write_validators(
     let known = request_headers.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
     let known = known.and_then(|request_headers| EntityTags::of(request_headers, IF_NONE_MATCH));
     let tag = validators.tag.as_deref().map(quoted);
-    let tag = tag.map(|tag| (ETAG, known.as_ref().and_then(|known| known.known(&tag)).unwrap_or(&tag).to_owned()));
+    let tag =
+        tag.map(|tag| (ETAG, known.as_ref().and_then(|known| known.matching_tag(&tag)).unwrap_or(&tag).to_owned()));
     let modified =
         validators.modified.map(end_of_second).filter(|at| *at <= now).map(|at| (LAST_MODIFIED, http_date(at)));
     let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));

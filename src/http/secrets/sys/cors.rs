@@ -12,7 +12,7 @@ use crate::fields::{ListLimit, MAX_NAME_LEN};
 pub(super) const FIELDS: &[&str] = &["allowed_origins", "allowed_headers"];
 
 /// Limit on each list. Each response to a browser contains the headers, and each request is compared with the origins.
-const CORS_LIST_CAP: ListLimit = ListLimit::new(64, MAX_NAME_LEN);
+const CORS_LIST_LIMIT: ListLimit = ListLimit::new(64, MAX_NAME_LEN);
 
 /// `GET sys/config/cors`: `enabled`, and if it is `true`, `allowed_origins` and all `allowed_headers`.
 pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
@@ -29,8 +29,8 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
-    let origins = call.fields.list_within("allowed_origins", CORS_LIST_CAP)?.unwrap_or_default();
-    let headers = call.fields.list_within("allowed_headers", CORS_LIST_CAP)?;
+    let origins = call.fields.list_within("allowed_origins", CORS_LIST_LIMIT)?.unwrap_or_default();
+    let headers = call.fields.list_within("allowed_headers", CORS_LIST_LIMIT)?;
     run_detached(async move { call.state.auth.cors_write(origins, headers).await }).await
 }
 

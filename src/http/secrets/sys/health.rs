@@ -33,7 +33,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
         }
     }
     let is_begun = call.state.reach.is_initialized().await;
-    let is_within = call.state.reach.is_within().await;
+    let is_within = call.state.reach.is_available().await;
     let identity = &call.state.identity;
     let body = json!({
         "initialized": is_begun,
@@ -52,7 +52,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     });
     let answer = HandlerResponse::from(ResponseBody::Plain(body));
     let state = &call.state;
-    let serves = !state.stopping.is() && state.clock.is_synchronized() && !state.audit.is_down();
+    let serves = !state.stopping.has_started() && state.clock.is_synchronized() && !state.audit.is_down();
     if !serves || !is_within || !state.nodes.is_fresh().await {
         return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
@@ -70,7 +70,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn live(call: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({
         "live": true,
-        "stopping": call.state.stopping.is(),
+        "stopping": call.state.stopping.has_started(),
         "server_time_utc": call.state.clock.now().unix_timestamp(),
         "product": PRODUCT_NAME_AND_VERSION.0,
         "product_version": PRODUCT_NAME_AND_VERSION.1,

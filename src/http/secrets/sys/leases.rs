@@ -210,7 +210,7 @@ async fn revoke_by_prefix(call: Call, wait: bool, unreadable: UnreadableTokens) 
     Ok(empty_response(wait))
 }
 
-/// Revokes tokens even if the caller disconnects. `wait_flag` affects only the status: a revocation in the background
+/// Revokes tokens even if the caller disconnects. `wait` affects only the status: a revocation in the background
 /// could be lost.
 async fn revoke_tokens(
     call: Call,

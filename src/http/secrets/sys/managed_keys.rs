@@ -24,12 +24,11 @@ use crate::keys::pkcs11::Pkcs11Settings;
 use crate::keys::{CloudAkmsConfig, CloudBkeyvaultConfig, CloudCkmsConfig, TestHash, TestSign};
 
 /// Parameters of all types.
-const SHARED_FIELDS: &[&str] =
-    &["UUID", "type", "name", "allow_generate_key", "allow_replace_key", "allow_store_key", "any_mount", "usages"];
+const SHARED_FIELDS: &[&str] = &concat_fields::<8>(&[&["UUID", "type", "name"], KeyPermissions::FIELDS]);
 
 /// Parameters of some types.
 const TYPE_FIELDS: &[&str] = &concat_fields::<31>(&[
-    pkcs11::FIELDS,
+    Pkcs11Settings::FIELDS,
     CloudAkmsConfig::FIELDS,
     CloudBkeyvaultConfig::FIELDS,
     CloudCkmsConfig::FIELDS,
@@ -67,16 +66,16 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let kind = backend_type(&call)?;
     let fields = std::mem::take(&mut call.fields);
     check_against_path(&call, &fields)?;
-    let own = own_fields(kind);
+    let own = TypeFields::of(kind);
     let foreign = fields.iter().map(|(name, _)| name);
-    let foreign = foreign.filter(|name| TYPE_FIELDS.contains(name) && !own.contains(name));
-    let mut warnings = warn_unknown_fields(foreign, own);
+    let foreign = foreign.filter(|name| TYPE_FIELDS.contains(name) && !own.all.contains(name));
+    let mut warnings = warn_unknown_fields(foreign, own.all);
     if call.was_normalized {
         warnings.add(format!("the key name was changed to {:?}: names are in lower case", key_name(&call)));
     }
     let mut fields = fields;
     call.dialect.without_unset(&mut fields);
-    let sent = ManagedKeyWriteBody::new(fields, secret_fields(kind))?;
+    let sent = ManagedKeyWriteBody::new(fields, own.secrets)?;
     run_detached(async move {
         let change = |stored: Option<&ManagedKeyRecord>| merge_write(kind, &sent, stored);
         let record = call.state.managed_keys.write(kind, key_name(&call), change).await?;
@@ -132,24 +131,24 @@ fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
     Ok(())
 }
 
-fn own_fields(kind: BackendType) -> &'static [&'static str] {
-    match kind {
-        BackendType::Pkcs11 => pkcs11::FIELDS,
-        BackendType::CloudAkms => CloudAkmsConfig::FIELDS,
-        BackendType::CloudBKeyVault => CloudBkeyvaultConfig::FIELDS,
-        BackendType::CloudCkms => CloudCkmsConfig::FIELDS,
-    }
+/// Names of the fields of one type, and of those that are secrets.
+struct TypeFields {
+    all: &'static [&'static str],
+    secrets: Vec<&'static str>,
 }
 
-fn secret_fields(kind: BackendType) -> Vec<&'static str> {
-    fn names<R: Resource>() -> Vec<&'static str> {
-        R::SECRETS.iter().map(|slot| slot.name).collect()
+impl TypeFields {
+    fn of(kind: BackendType) -> Self {
+        match kind {
+            BackendType::Pkcs11 => Self::of_resource::<Pkcs11Settings>(),
+            BackendType::CloudAkms => Self::of_resource::<CloudAkmsConfig>(),
+            BackendType::CloudBKeyVault => Self::of_resource::<CloudBkeyvaultConfig>(),
+            BackendType::CloudCkms => Self::of_resource::<CloudCkmsConfig>(),
+        }
     }
-    match kind {
-        BackendType::Pkcs11 => names::<Pkcs11Settings>(),
-        BackendType::CloudAkms => names::<CloudAkmsConfig>(),
-        BackendType::CloudBKeyVault => names::<CloudBkeyvaultConfig>(),
-        BackendType::CloudCkms => names::<CloudCkmsConfig>(),
+
+    fn of_resource<R: Resource>() -> Self {
+        Self { all: R::FIELDS, secrets: R::SECRETS.iter().map(|slot| slot.name).collect() }
     }
 }
 
@@ -193,18 +192,20 @@ fn check_uuid(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) -> 
 
 fn merge_terms(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) -> Result<KeyPermissions> {
     let mut terms = stored.map(|record| record.terms.clone()).unwrap_or_default();
-    sent.flag("allow_generate_key", &mut terms.allow_generate_key)?;
-    for (name, to, operation) in [
-        ("allow_replace_key", &mut terms.allow_replace_key, "replaces a key that is in the backend"),
-        ("allow_store_key", &mut terms.allow_store_key, "copies a private key into the backend"),
+    let before = terms.clone();
+    terms.merge_flags(sent.fields())?;
+    for (name, is_new, operation) in [
+        (
+            "allow_replace_key",
+            terms.allow_replace_key && !before.allow_replace_key,
+            "replaces a key that is in the backend",
+        ),
+        ("allow_store_key", terms.allow_store_key && !before.allow_store_key, "copies a private key into the backend"),
     ] {
-        let was_allowed = *to;
-        sent.flag(name, to)?;
-        if *to && !was_allowed {
+        if is_new {
             return Err(Error::invalid(format!("{name}: must be false: this server never {operation}")));
         }
     }
-    sent.flag("any_mount", &mut terms.any_mount)?;
     if let Some(words) = sent.fields().list_within("usages", USAGES_CAP)? {
         terms.usages = ManagedKeyUsages::parse(words.iter().map(String::as_str))?;
     }
@@ -212,16 +213,11 @@ fn merge_terms(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) ->
 }
 
 fn to_json(record: &ManagedKeyRecord) -> Value {
-    let KeyPermissions { allow_generate_key, allow_replace_key, allow_store_key, any_mount, usages } = &record.terms;
     let shared = [
         ("UUID", json!(record.uuid)),
         ("name", json!(record.name)),
         ("type", json!(record.kind().name())),
-        ("allow_generate_key", json!(allow_generate_key)),
-        ("allow_replace_key", json!(allow_replace_key)),
-        ("allow_store_key", json!(allow_store_key)),
-        ("any_mount", json!(any_mount)),
-        ("usages", json!(usages.names().collect::<Vec<_>>())),
+        ("usages", json!(record.terms.usages.names().collect::<Vec<_>>())),
     ];
     let mut members = match &record.backend {
         BackendConfig::Pkcs11(settings) => pkcs11::to_json(settings),
@@ -229,6 +225,7 @@ fn to_json(record: &ManagedKeyRecord) -> Value {
         BackendConfig::CloudBKeyVault(config) => cloud::to_json(config),
         BackendConfig::CloudCkms(config) => cloud::to_json(config),
     };
+    members.extend(record.terms.to_members());
     members.extend(shared.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(members)
 }

@@ -9,10 +9,10 @@ use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::index_of;
 use super::super::route::Call;
 use super::super::warnings::warn_unknown_fields;
-use super::{IGNORED_FIELDS, SETTING_FIELDS, run_detached};
+use super::{IGNORED_FIELDS, run_detached};
 use crate::auth::mounts::Mount;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::Fields;
+use crate::fields::{Fields, Resource as _};
 
 /// Prefix of the paths of authentication methods.
 const AUTH_PREFIX: &str = "auth/";
@@ -22,24 +22,23 @@ fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// Returns the prefix of the mounts that a route is about: none for `sys/mounts`, `auth/` for `sys/auth`. Clients also
-/// use `sys/mounts/auth/…`, which needs no `sudo`, for methods that they enabled.
-fn path_prefix(call: &Call) -> &'static str {
-    if call.route.pattern.starts_with("auth") { AUTH_PREFIX } else { "" }
-}
+/// Label of the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no `sudo`, for methods
+/// that they enabled.
+pub(super) const ENGINES: bool = false;
+/// Label of the routes below `sys/auth`, which is about the mounts below `auth/`.
+pub(super) const METHODS: bool = true;
 
 /// Returns the path of the mount in the request.
-fn mount_path(call: &Call) -> String {
-    format!("{}{}", path_prefix(call), call.param("path"))
+fn mount_path<const OF_METHODS: bool>(call: &Call) -> String {
+    format!("{}{}", if OF_METHODS { AUTH_PREFIX } else { "" }, call.param("path"))
 }
 
 /// `GET sys/mounts`: entries by path. `GET sys/auth`: entries by path below `auth/`.
-pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
-    let of_methods = !path_prefix(&call).is_empty();
+pub(super) async fn list<const OF_METHODS: bool>(call: Call) -> Result<HandlerResponse> {
     let table = call.state.auth.mounts();
     let shown = |mount: &Arc<Mount>| {
         let below_auth = mount.path.strip_prefix(AUTH_PREFIX);
-        let path = if of_methods { below_auth? } else { below_auth.is_none().then_some(&mount.path[..])? };
+        let path = if OF_METHODS { below_auth? } else { below_auth.is_none().then_some(&mount.path[..])? };
         Some((path.to_owned(), mount_json(mount, call.dialect)))
     };
     let entries = table.iter().filter(|mount| has_routes(mount)).filter_map(shown);
@@ -52,17 +51,17 @@ fn mount_json(mount: &Mount, dialect: Dialect) -> Value {
     entry
 }
 
-pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call)?, call.dialect)).into())
+pub(super) async fn read<const OF_METHODS: bool>(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount::<OF_METHODS>(&call)?, call.dialect)).into())
 }
 
-pub(super) async fn read_tuning(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::DataAndTop(find_mount(&call)?.tune_json()).into())
+pub(super) async fn read_tuning<const OF_METHODS: bool>(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(find_mount::<OF_METHODS>(&call)?.tune_json()).into())
 }
 
-pub(super) async fn tune(call: Call) -> Result<HandlerResponse> {
+pub(super) async fn tune<const OF_METHODS: bool>(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
-        let mut warnings = call.state.mounts.tune(&mount_path(&call), &call.fields).await?;
+        let mut warnings = call.state.mounts.tune(&mount_path::<OF_METHODS>(&call), &call.fields).await?;
         warnings.extend(ignored_field_warnings(&call.fields));
         Ok(warnings)
     })
@@ -87,10 +86,10 @@ pub(super) async fn disable(call: Call) -> Result<HandlerResponse> {
 fn ignored_field_warnings(fields: &Fields) -> Warnings {
     let config = fields.value("config").and_then(Value::as_object);
     let members =
-        config.into_iter().flatten().filter(|(name, value)| !SETTING_FIELDS.contains(&&name[..]) && is_set(value));
+        config.into_iter().flatten().filter(|(name, value)| !Mount::FIELDS.contains(&&name[..]) && is_set(value));
     let members = members.map(|(name, _)| name.as_str());
     let fields = IGNORED_FIELDS.iter().copied().filter(|name| fields.value(name).is_some_and(is_set));
-    warn_unknown_fields(fields.chain(members), SETTING_FIELDS)
+    warn_unknown_fields(fields.chain(members), Mount::FIELDS)
 }
 
 /// `true` for a non-empty value. Known clients send empty values for unset fields.
@@ -183,26 +182,26 @@ pub(super) async fn remount(call: Call) -> Result<HandlerResponse> {
         return Err(Error::invalid("both 'from' and 'to' path must be specified as a string"));
     };
     run_detached(async move {
-        let made = call.state.mounts.remount(&from, &to).await?;
-        Ok(ResponseBody::DataAndTop(json!({ "migration_id": made.id })))
+        let completed = call.state.mounts.remount(&from, &to).await?;
+        Ok(ResponseBody::DataAndTop(json!({ "migration_id": completed.id })))
     })
     .await
 }
 
 /// `GET sys/remount/status/:migration_id`: always reports success.
 pub(super) async fn remount_status(call: Call) -> Result<HandlerResponse> {
-    let made = call.state.auth.mount_moved(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
+    let completed = call.state.auth.completed_move(call.param("migration_id")).await?.ok_or_else(Error::not_found)?;
     Ok(HandlerResponse::data(json!({
-        "migration_id": made.id,
-        "migration_info": { "source_mount": made.from, "target_mount": made.to, "status": "success" },
+        "migration_id": completed.id,
+        "migration_info": { "source_mount": completed.from, "target_mount": completed.to, "status": "success" },
     })))
 }
 
-fn find_mount(call: &Call) -> Result<Arc<Mount>> {
+fn find_mount<const OF_METHODS: bool>(call: &Call) -> Result<Arc<Mount>> {
     let table = call.state.auth.mounts();
-    let mount = table.get(&mount_path(call)).filter(|mount| has_routes(mount));
+    let mount = table.get(&mount_path::<OF_METHODS>(call)).filter(|mount| has_routes(mount));
     mount.cloned().ok_or_else(|| {
-        let what = if path_prefix(call).is_empty() { "No secret engine mount" } else { "No auth engine" };
+        let what = if OF_METHODS { "No auth engine" } else { "No secret engine mount" };
         Error::invalid(format!("{what} at {}/", call.param("path")))
     })
 }

@@ -45,7 +45,7 @@ fn wrapping_token(call: &Call) -> Result<Secret> {
 }
 
 fn token_field(call: &Call) -> Result<Option<Secret>> {
-    Ok(call.fields.text("token")?.filter(|text| !text.is_empty()).map(Secret::new))
+    Ok(call.fields.nonempty_text("token")?.map(Secret::new))
 }
 
 fn missing_token() -> Error {

@@ -7,15 +7,11 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::keys::pool::stock_throttle::TimeSpent;
 use crate::keys::pool::{CallerWatch, KeyPool, KeyPoolTask};
 use crate::telemetry;
 
-const HERE: MountId = MountId(1);
 const LONG: Duration = Duration::from_secs(3600);
-const AT_ONCE: TimeSpent = TimeSpent { took: Duration::ZERO, active_threads: Duration::ZERO };
 
 fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
@@ -28,7 +24,7 @@ fn cheap(_: KeySpec) -> Result<PrivateKey> {
 
 /// A pool without threads, in a process without requests.
 fn quiet() -> KeyPool {
-    KeyPool::idle_with(|| LONG, 2)
+    KeyPool::without_threads(|| LONG)
 }
 
 /// Number of ready keys of 2048, 3072 and 4096 bits.
@@ -49,7 +45,7 @@ fn soon(mut done: impl FnMut() -> bool) -> bool {
 
 /// Returns a key if that needs no waiting.
 fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
-    pool.generate(spec, HERE, &CallerWatch::ALWAYS).now_or_never().map(|key| key.unwrap())
+    pool.generate(spec, &CallerWatch::ALWAYS).now_or_never().map(|key| key.unwrap())
 }
 
 #[test]
@@ -69,7 +65,7 @@ fn idle_pool_fills_its_stock_and_refills_it() {
     pool.stock(sizes(1, 0, 1));
     assert_eq!(ready(&pool), [1, 0, 1]);
     // Not through `generate`, which would get a cheap key immediately.
-    assert!(pool.0.0.take(KeySpec::RSA_3072).is_none());
+    assert!(pool.0.0.take_stocked(KeySpec::RSA_3072, PoolLane::Large).is_none());
 }
 
 #[test]
@@ -81,7 +77,7 @@ fn disabled_or_busy_pool_makes_no_keys_in_advance() {
     }
     let off = quiet();
     off.start_threads(counted);
-    let busy = KeyPool::idle_with(|| Duration::from_millis(1), 2);
+    let busy = KeyPool::without_threads(|| Duration::from_millis(1));
     busy.start_threads(counted);
     busy.stock(sizes(3, 3, 3));
     thread::sleep(Duration::from_millis(200));
@@ -104,7 +100,7 @@ async fn every_stocked_key_goes_to_exactly_one_caller() {
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             for _ in 0..each {
-                let key = runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS)).unwrap();
+                let key = runtime.block_on(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)).unwrap();
                 taken.lock().unwrap().push(key.public().bits().to_vec());
             }
         })
@@ -134,21 +130,15 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
 
 #[tokio::test]
 async fn unfinished_stock_key_goes_to_a_caller_waiting_for_its_size() {
-    let pool = KeyPool::idle_with(|| LONG, 1);
+    let pool = quiet();
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(1, 0, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
-    let mut first = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
-    // The other thread for this size begins a key for the caller.
-    assert!((&mut first).now_or_never().is_none());
-    assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
-    let mut second = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
-    assert!((&mut second).now_or_never().is_none());
+    let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
+    assert!((&mut call).now_or_never().is_none());
     ends[0].send(()).unwrap();
-    let handed = tokio::time::timeout(Duration::from_secs(20), second).await;
+    let handed = tokio::time::timeout(Duration::from_secs(20), call).await;
     assert!(handed.expect("the key lies in the stock").is_ok());
-    ends[1].send(()).unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(20), first).await.expect("a key was lost").is_ok());
 }
 
 #[test]
@@ -159,8 +149,8 @@ fn taken_key_is_replaced_while_a_larger_one_is_generated() {
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     ends[0].send(()).unwrap();
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
-    // One thread makes a key of 3072 bits and then another one. The thread for small keys has nothing to do.
-    pool.stock(sizes(1, 2, 0));
+    // One thread makes a key of 3072 bits. The thread for small keys has nothing to do.
+    pool.stock(sizes(1, 1, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
     thread::sleep(Duration::from_millis(100));
     assert!(at_once(&pool, KeySpec::RSA_2048).is_some());
@@ -177,13 +167,12 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
         let pool = quiet();
         pool.stock(sizes(1, 0, 0));
         let queue = &pool.0.0;
-        let small = &[PoolLane::Small];
-        assert!(matches!(queue.next(small, small), Some(KeyPoolTask::Fill(..))));
-        let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
+        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::Fill(_))));
+        let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
-        queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
+        queue.end_fill(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048));
         // The caller has the key, and the thread begins the next one.
-        assert!(matches!(queue.next(small, small), Some(KeyPoolTask::Fill(..))));
+        assert!(matches!(queue.next(PoolLane::Small), Some(KeyPoolTask::Fill(_))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
     let page = recorder.handle().render();
@@ -193,48 +182,33 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
 
 #[test]
 fn filling_thread_serves_callers_after_each_key() {
-    let pool = KeyPool::idle_with(|| LONG, 1);
+    let pool = quiet();
     let queue = &pool.0.0;
-    pool.stock(sizes(2, 0, 0));
-    let fill =
-        |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::Fill(spec, 1)) if spec == KeySpec::RSA_2048);
-    assert!(fill(queue.next(&[PoolLane::Small], &[PoolLane::Small])));
-    let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
-    assert!((&mut call).now_or_never().is_none());
-    assert!(queue.pause(&queue.lock()).is_some(), "a caller waits");
-    let Some(KeyPoolTask::Answer(_, job)) = queue.next(&[PoolLane::Small], &[PoolLane::Small]) else {
-        panic!("the caller is first")
-    };
-    queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
-    assert!(queue.pause(&queue.lock()).is_some(), "a key for a caller is in the making");
+    pool.stock(sizes(3, 0, 0));
+    let fills = |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::Fill(spec)) if spec == KeySpec::RSA_2048);
+    assert!(fills(queue.next(PoolLane::Small)));
+    let mut calls = [(); 2].map(|()| Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)));
+    assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
+    queue.end_fill(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048));
+    let Some(KeyPoolTask::Answer(job)) = queue.next(PoolLane::Small) else { panic!("the second caller is first") };
     let _ = job.answer.send(cheap(job.spec));
-    queue.lock().active_threads -= 1;
-    assert!(queue.pause(&queue.lock()).is_none());
-    assert!(call.now_or_never().unwrap().is_ok());
-    assert!(fill(queue.next(&[PoolLane::Small], &[PoolLane::Small])));
-    assert!(queue.lock().stock.has_all(KeySpec::RSA_2048));
+    assert!(fills(queue.next(PoolLane::Small)));
+    assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
 }
 
 #[test]
-fn stock_fills_small_keys_first_within_the_thread_lanes() {
+fn each_lane_stocks_its_own_sizes_small_keys_first() {
     let mut stock = Stock::default();
     drop(stock.keep(sizes(1, 1, 1)));
-    let [first, second, third] = crate::keys::pool::THREAD_STOCK_LANES;
-    assert!(stock.missing(first) == Some(KeySpec::RSA_2048));
-    assert!(stock.missing(third).is_none(), "it is free for medium keys");
-    for spec in STOCKED_SPECS {
-        assert!(stock.missing(second) == Some(spec));
-        stock.begin(spec);
-    }
-    assert!(
-        stock.missing(second).is_none()
-            && STOCKED_SPECS.iter().all(|spec| stock.has_all(*spec))
-            && stock.generating() == 3
-    );
-    assert!(stock.end(KeySpec::RSA_3072, None).is_none());
-    assert!(stock.missing(first).is_none() && stock.missing(second) == Some(KeySpec::RSA_3072));
+    let mut missing = |lane| {
+        let spec = stock.missing(lane)?;
+        drop(stock.put(spec, cheap(spec).unwrap()));
+        Some(spec.kind().bits())
+    };
+    assert_eq!([missing(PoolLane::Small), missing(PoolLane::Small)], [Some(2048), None]);
+    assert_eq!([(); 3].map(|()| missing(PoolLane::Large)), [Some(3072), Some(4096), None]);
     drop(stock.keep(sizes(0, 1, 1)));
-    assert!(stock.end(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048).ok()).is_some(), "not wanted any more");
+    assert!(stock.put(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048).unwrap()).is_some(), "not wanted any more");
     assert!(stock.take(KeySpec::new("rsa", 8192).unwrap()).is_none());
 }
 
@@ -253,9 +227,9 @@ fn failed_key_generation_is_retried_later_by_the_same_thread() {
     thread::sleep(Duration::from_millis(200));
     assert!(tried.load(Ordering::Relaxed) <= 2, "again and again");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS)).is_ok();
+    let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS)).is_ok();
     assert!(soon(&mut ask) && ask());
-    pool.0.0.lock().pace.start_now();
+    pool.0.0.lock().stock_resumes_at = None;
     pool.stock(sizes(1, 0, 0));
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
 }
@@ -263,7 +237,7 @@ fn failed_key_generation_is_retried_later_by_the_same_thread() {
 /// A shutdown does not wait for keys in progress.
 #[test]
 fn stock_is_dropped_with_the_last_handle_during_generation() {
-    let pool = KeyPool::idle_with(|| LONG, 1);
+    let pool = quiet();
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(2, 0, 0));
     begun.recv().unwrap();

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::keys::local::KeySpec;
+use crate::keys::testing::root;
 use crate::x509::algorithm::SignatureAlgorithm;
-use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl, issue, root};
+use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl, issue};
 
 const ALLOWED: PrivateKeys = PrivateKeys::Allowed;
 

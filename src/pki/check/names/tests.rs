@@ -31,13 +31,16 @@ fn request(body: &Value) -> RequestedNames {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
-    let collected = collect_for_issue(&request(request_body))?;
-    collected.validate(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
+    leaf(role_body, request_body, None)
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
+    leaf(role_body, request_body, Some(csr))
+}
+
+fn leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
-    let collected = collect_for_sign(&role, &request(request_body), csr)?;
+    let collected = collect_for_leaf(&role, &request(request_body), csr)?;
     collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
@@ -74,7 +77,7 @@ fn each_role(domains: &str, words: &str, free: &[&str]) -> Vec<Value> {
 type Case = (&'static str, &'static str, &'static str, &'static [&'static str], &'static str, bool);
 
 #[test]
-fn name_policy_vectors() {
+fn name_policy_allows_exactly_the_listed_names() {
     let ok = true;
     let deny = false;
     let deep = "baz.fud.bar.foo fud.bar.foo";
@@ -235,7 +238,7 @@ fn own(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn kinds_of_common_name() {
+fn cn_validations_limits_the_kinds_of_common_names() {
     let all = |kinds: &str| {
         let mut role = flags("foo", "bare sub glob");
         role["cn_validations"] = kinds.into();
@@ -316,7 +319,7 @@ fn invalid_alt_name_refuses_the_whole_request() {
 }
 
 #[test]
-fn lengths_and_control_characters() {
+fn long_names_and_control_characters_are_refused_by_field() {
     let l63 = "a".repeat(63);
     let sub = flags("foo", "sub");
     // 3 × 64 + 57 + 4 = 253.
@@ -363,7 +366,7 @@ fn any_with(member: &str, value: Value) -> Value {
 }
 
 #[test]
-fn ip_and_uri_vectors() {
+fn ip_and_uri_sans_follow_the_lists_of_the_role() {
     let ask = |field: &str, value: &str| json!({"common_name": "localhost", field: value});
     let cidr = any_with("allowed_ip_sans_cidr", json!("1.2.3.4/31"));
     let uris = any_with("allowed_uri_sans", json!("http://someuri/*,spiffe://host.com/*"));
@@ -401,7 +404,7 @@ fn ip_and_uri_vectors() {
 }
 
 #[test]
-fn other_name_vectors() {
+fn other_names_follow_the_list_of_the_role() {
     let listed = any_with(
         "allowed_other_sans",
         json!("1.3.6.1.4.1.311.20.2.3;UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com"),
@@ -428,7 +431,7 @@ fn other_name_vectors() {
 }
 
 #[test]
-fn subject_vectors() {
+fn subject_values_follow_the_lists_of_the_role() {
     for (case, member, allowed, requested, expected) in [
         ("S20", "allowed_serial_numbers", "f00*,b4r*", "f00bar", true),
         ("S20", "allowed_serial_numbers", "f00*,b4r*", "b4rf00", true),
@@ -456,7 +459,7 @@ fn subject_vectors() {
 }
 
 #[test]
-fn certificates_without_a_common_name() {
+fn missing_common_name_is_accepted_without_require_cn() {
     let mut role = flags("foo.com", "sub");
     assert!(issue(&role, &json!({})).unwrap_err().text().contains("require_cn"), "S31");
     assert!(issue(&role, &json!({"common_name": " "})).is_err(), "S31: blanks");
@@ -477,7 +480,7 @@ fn subject_values_of_a_role_stay_as_written() {
 }
 
 #[test]
-fn csr_common_names_and_sans() {
+fn csr_common_name_and_sans_are_used_as_the_role_says() {
     let api = json!({"common_name": "b.foo", "alt_names": "y.foo"});
     let csr = CsrNames { common_name: "a.foo".into(), dns: own(&["x.foo"]), ..CsrNames::default() };
     let (names, warnings) = sign(&flags("foo", "sub"), &api, &csr).unwrap();
@@ -497,7 +500,7 @@ fn csr_common_names_and_sans() {
 }
 
 #[test]
-fn csr_sans_keep_the_rules_of_the_role() {
+fn csr_sans_follow_the_rules_of_the_role() {
     let base = CsrNames { common_name: "localhost".into(), ..CsrNames::default() };
     let ip = CsrNames { ips: vec!["1.2.3.4".parse().unwrap()], ..base.clone() };
     let mut role = json!({"allowed_ip_sans_cidr": "8.8.8.8/32"});
@@ -598,9 +601,9 @@ proptest! {
             ..CsrNames::default()
         };
         let result = if from_csr {
-            collect_for_sign(&role, &RequestedNames::default(), &csr)
+            collect_for_leaf(&role, &RequestedNames::default(), Some(&csr))
         } else {
-            collect_for_issue(&requested)
+            collect_for_leaf(&role, &requested, None)
         };
         if let Ok((names, _)) = result.and_then(|requested| requested.validate(&role, "")) {
             let policy = NamePolicy { role: &role, display_name: "" };
@@ -635,7 +638,8 @@ proptest! {
             other: vec![(texts[4].clone(), Some(texts[5].clone()))], ..CsrNames::default()
         };
         let role = CompiledRole::from(role);
-        for requested in [collect_for_issue(&requested), collect_for_sign(&role, &requested, &csr)].into_iter().flatten() {
+        for csr in [None, Some(&csr)] {
+            let Ok(requested) = collect_for_leaf(&role, &requested, csr) else { continue };
             let _ = (requested.is_long(&role), requested.validate(&role, &texts[5]));
         }
         let _ = collect_for_ca(&requested);
@@ -654,8 +658,9 @@ fn many_names_with_many_patterns_count_as_long() {
     };
     let domains = |count| role(|role, list| role.allowed_domains = list, many(pattern, count));
     let names = |alt_names| RequestedNames { alt_names, ..RequestedNames::default() };
-    let few = collect_for_issue(&names(many(|i| format!("host{i}.test"), 3))).unwrap();
-    let all = collect_for_issue(&names(many(|i| format!("host{i}.test"), 980))).unwrap();
+    let collect = |request: RequestedNames| collect_for_leaf(&Role::default(), &request, None).unwrap();
+    let few = collect(names(many(|i| format!("host{i}.test"), 3)));
+    let all = collect(names(many(|i| format!("host{i}.test"), 980)));
     assert!(!few.is_long(&domains(1_000)) && !all.is_long(&domains(3)) && all.is_long(&domains(1_000)));
     let plain = role(|role, list| role.allowed_domains = list, many(|i| format!("customer{i}.test"), 1_000));
     assert!(!all.is_long(&plain), "they are looked up");
@@ -666,7 +671,6 @@ fn many_names_with_many_patterns_count_as_long() {
         few.is_long(&role(templates, many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)))
     );
     let patterns = || many(pattern, 1_000);
-    let collect = |request: RequestedNames| collect_for_issue(&request).unwrap();
     let texts = many(|i| format!("text{i}"), 900);
     let uris = collect(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
     assert!(uris.is_long(&role(|role, list| role.allowed_uri_sans = list, patterns())));

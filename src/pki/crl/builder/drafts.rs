@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use crate::documents::MountId;
 use crate::error::Result;
-use crate::keys::signing::Signers;
-use crate::pki::check::blocking::SignatureWaiter;
 use crate::pki::crl::entries::CrlEntries;
 use crate::pki::crl::groups::IssuerGroup;
-use crate::pki::crl::list::{CrlDraft, CrlHeader, PublishedCrl};
+use crate::pki::crl::list::{CrlDraft, CrlHeader, PublishedCrl, SignedCrlDraft};
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::CrlRow;
@@ -19,37 +17,17 @@ pub(super) fn delta_group_id(group: &str) -> String {
     format!("{group}/delta")
 }
 
-pub(super) struct SignedCrlDraft {
-    draft: CrlDraft,
-    signature: Vec<u8>,
-}
-
-impl SignedCrlDraft {
-    pub(super) async fn new(
-        draft: CrlDraft,
-        signer: &IssuerSigner,
-        signers: &dyn Signers,
-        outside: &SignatureWaiter,
-    ) -> Result<Self> {
-        let signature = draft.sign(signer, signers, outside).await?;
-        Ok(Self { draft, signature })
-    }
-
-    pub(super) fn row(&self, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
-        let CrlHeader { number, base, this_update, next_update, .. } = self.draft.frame();
-        CrlRow {
-            mount,
-            group: if base.is_some() { delta_group_id(&group.id) } else { group.id.clone() },
-            number,
-            covers,
-            this_update,
-            next_update,
-            signature: self.signature.clone(),
-        }
-    }
-
-    pub(super) fn finish(self) -> PublishedCrl {
-        self.draft.finish(&self.signature)
+/// Returns the stored form of a list.
+pub(super) fn crl_row(signed: &SignedCrlDraft, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
+    let CrlHeader { number, base, this_update, next_update, .. } = signed.header();
+    CrlRow {
+        mount,
+        group: if base.is_some() { delta_group_id(&group.id) } else { group.id.clone() },
+        number,
+        covers,
+        this_update,
+        next_update,
+        signature: signed.signature().to_vec(),
     }
 }
 
@@ -58,14 +36,14 @@ pub(super) fn draft_crl(
     view: &MountView,
     signer: &IssuerSigner,
     entries: &CrlEntries,
-    frame: CrlHeader,
+    header: CrlHeader,
 ) -> Result<CrlDraft> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
-    let freshest = match frame.base {
+    let freshest = match header.base {
         None => extension::freshest_crl(&urls.delta_crl_distribution_points),
         Some(_) => Extensions::default(),
     };
-    CrlDraft::new(signer, entries, frame, &freshest)
+    CrlDraft::new(signer, entries, header, &freshest)
 }
 
 /// Rebuilds a stored list; `None` if its signature does not verify.
@@ -77,7 +55,7 @@ pub(super) fn rebuild_stored_crl(
     base: Option<u64>,
 ) -> Option<Arc<PublishedCrl>> {
     let CrlRow { number, this_update, next_update, .. } = *row;
-    let frame = CrlHeader { number, base, made_at: this_update, this_update, next_update };
-    let draft = draft_crl(view, signer, entries, frame).ok()?;
+    let header = CrlHeader { number, base, made_at: this_update, this_update, next_update };
+    let draft = draft_crl(view, signer, entries, header).ok()?;
     draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
 }

@@ -10,7 +10,7 @@ use crate::pki::store::RemovableRevocations;
 impl CrlBuilder {
     /// Returns the revocations that every group's complete CRL has listed since their certificates ended. Groups
     /// without a signer and mounts without CRLs impose no bound.
-    pub(super) fn listed(&self, view: &MountView, groups: &[IssuerGroup]) -> RemovableRevocations {
+    pub(super) fn removable_revocations(&self, view: &MountView, groups: &[IssuerGroup]) -> RemovableRevocations {
         if view.crl_config.value.disable {
             return RemovableRevocations::ALL;
         }
@@ -26,7 +26,7 @@ impl CrlGroupState {
     /// Returns the bound of one group, when every revocation up to `loaded` was read.
     fn listed(&self, loaded: u64) -> RemovableRevocations {
         let Some(complete) = &self.complete else { return RemovableRevocations::NONE };
-        let up_to = if self.fresh.is_empty() { loaded } else { self.covers };
+        let up_to = if self.new_entries.is_empty() { loaded } else { self.covers };
         RemovableRevocations { before: complete.this_update, up_to }
     }
 }

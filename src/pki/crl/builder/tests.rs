@@ -3,18 +3,16 @@
 use base64::Engine as _;
 
 use super::*;
-use crate::auth::store::AuthWrite;
 use crate::keys::signing::{NoSigners, SigningKey};
+use crate::keys::testing::root;
 use crate::pki::check::blocking;
 use crate::pki::crl::list::PublishedCrl;
 use crate::pki::mount::issuer::{IssuerRecord, IssuerUsage, MountKey};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::store::RevocationRow;
-use crate::storage::seal::SealKey;
-use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
+use crate::pki::store::testing::TestStore;
 use crate::x509::crl::Crl;
 use crate::x509::serial::Serial;
-use crate::x509::testing::root;
 
 const MOUNT: MountId = MountId(7);
 const FOLLOW: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
@@ -23,9 +21,7 @@ const DELTA: CrlBuildRequest = CrlBuildRequest { delta: true, ..CrlBuildRequest:
 
 /// A store with a mount and one root; complete CRLs are built only on request.
 struct Nodes {
-    _folder: tempfile::TempDir,
-    storage: Storage,
-    clock: Clock,
+    store: TestStore,
     view: Arc<MountView>,
 }
 
@@ -34,18 +30,7 @@ type Shown = [(u64, Vec<Serial>); 2];
 
 impl Nodes {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::system();
-        let database = Database::Embedded(folder.path().join("data"));
-        let options = StorageOptions {
-            database,
-            seal_key: SealKey::random(),
-            clock: clock.clone(),
-            queue: 10,
-            absent: IfMissing::Create,
-        };
-        let storage = open(options).await.unwrap();
-        storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
+        let store = TestStore::with_mount(MOUNT).await;
         let mut view = MountView::empty(MOUNT);
         let (key, certificate) = root("ec", 256);
         let signing = SigningKey::Local(Arc::new(key));
@@ -69,17 +54,17 @@ impl Nodes {
         })
         .unwrap();
         view.set_crl_config(CrlConfig { auto_rebuild: true, enable_delta: true, ..CrlConfig::default() });
-        Self { _folder: folder, storage, clock, view: Arc::new(view) }
+        Self { store, view: Arc::new(view) }
     }
 
     fn node(&self) -> CrlBuilder {
-        CrlBuilder::new(MOUNT, self.storage.pki(), Arc::new(NoSigners), self.clock.clone())
+        CrlBuilder::new(MOUNT, self.store.storage.pki(), Arc::new(NoSigners), self.store.clock.clone())
     }
 
     /// Records a revocation without notifying any node.
     async fn revoke(&self) -> Serial {
         let serial = Serial::random();
-        let now = self.clock.now();
+        let now = self.store.clock.now();
         let row = RevocationRow {
             mount: MOUNT,
             serial,
@@ -89,7 +74,7 @@ impl Nodes {
             reason: None,
             invalidity_date: None,
         };
-        self.storage.pki().commit(vec![PkiWrite::Revocation(row)]).await.unwrap();
+        self.store.storage.pki().commit(vec![PkiWrite::Revocation(row)]).await.unwrap();
         serial
     }
 

@@ -23,10 +23,10 @@ impl CrlBuilder {
     /// `Unavailable` when the store cannot be read.
     pub async fn verify(&mut self, view: &MountView) -> Result<Vec<UnreproducibleCrl>> {
         let groups = issuer_groups(view);
-        self.adopt(GroupLayout::new(view, &groups), &groups);
+        self.adopt_layout(GroupLayout::new(view, &groups), &groups);
         self.load(view, &groups, false).await?;
         let stored = self.store.crls(self.mount).await?;
-        let mut unreproducible_number = Vec::new();
+        let mut unreproducible = Vec::new();
         for group in groups.iter().filter(|group| group.signer.is_some()) {
             let made = self.states.get(&group.id).map(|state| [&state.complete, &state.delta].map(Option::as_ref));
             let [complete, delta] = made.unwrap_or_default().map(|list| list.map(|list| list.number));
@@ -37,12 +37,11 @@ impl CrlBuilder {
                     // A delta CRL cannot be rebuilt without its complete CRL.
                     let amended = self.amended(group, row).await?.max(of_complete);
                     of_complete = amended;
-                    unreproducible_number
-                        .push(UnreproducibleCrl { list: format!("CRL {} of {name}", row.number), amended });
+                    unreproducible.push(UnreproducibleCrl { list: format!("CRL {} of {name}", row.number), amended });
                 }
             }
         }
-        Ok(unreproducible_number)
+        Ok(unreproducible)
     }
 
     /// Returns the number of revocations of a group that are dated before the list but have a sequence behind what it
@@ -52,11 +51,11 @@ impl CrlBuilder {
         let mut amended = 0;
         loop {
             let page = self.store.revocations(self.mount, after, REVOCATIONS_PER_PAGE).await?;
-            let is = |one: &&StoredRevocation| {
+            let is_amended = |one: &&StoredRevocation| {
                 one.row.revoked_at.unix_timestamp() <= row.this_update
                     && self.layout.group(one).0.is_some_and(|of| *of == group.id)
             };
-            amended += page.iter().filter(is).count();
+            amended += page.iter().filter(is_amended).count();
             match page.last() {
                 Some(last) if page.len() == REVOCATIONS_PER_PAGE as usize => after = last.sequence,
                 _ => return Ok(amended),

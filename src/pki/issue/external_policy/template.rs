@@ -14,15 +14,14 @@ use crate::error::{Error, Result, Warnings};
 use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity::{self, Validity};
 use crate::pki::engine_deps::EngineDeps;
+use crate::pki::issue::issuance::Issuance;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::issue::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
 use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::side_effects::IssueSideEffects;
-use crate::pki::issue::stages::IssuanceStages;
 use crate::pki::issue::{idempotency, self_issued, signer};
 use crate::pki::mount::profile::EncodedIssuerParts;
 use crate::pki::mount::signer::{IssuerSigner, preferred_algorithm};
-use crate::pki::mount::view::MountView;
 use crate::x509::certificate::Certificate;
 use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
@@ -35,35 +34,30 @@ use crate::x509::{extension, oid, pem};
 /// # Errors
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
-    view: &MountView,
-    tools: &EngineDeps,
-    origin: &IssueContext,
+    issuance: Issuance<'_>,
     mode: &PolicyOperation,
-    consent: &PolicyResponse,
+    approval: &PolicyResponse,
     key: &PublicKey,
-    stages: &IssuanceStages,
 ) -> Result<IssuedCertificate> {
-    let side_effects = lease_side_effects(origin, consent)?;
-    let template = parse_template(&consent.certificate)?;
+    let Issuance { view, tools, origin, .. } = issuance;
+    let side_effects = lease_side_effects(origin, approval)?;
+    let template = parse_template(&approval.certificate)?;
     check_template(&template, mode, key)?;
-    let signer = signer::find_signer(view, &consent.issuer_ref)?;
-    let who = &origin.requester;
+    let signer = signer::find_signer(view, &approval.issuer_ref)?;
     let repeatable = origin.repeatable.as_deref();
-    idempotency::require_stored(consent.store, repeatable, "the policy engine set store_certificate to false")?;
-    let requester = &who.recorded_as;
-    let watch = &who.watch;
-    let record = IssuanceRecord { role: None, requester, watch, store: consent.store, side_effects, repeatable };
+    idempotency::require_stored(approval.store, repeatable, "the policy engine set store_certificate to false")?;
+    let record = IssuanceRecord { role: None, store: approval.store, side_effects };
     record.require_capacity(tools)?;
     let mut warnings = Warnings::default();
     let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
-    let tools = with_first_serial(template_serial(&template, consent.store), tools);
-    let issued = draft.release(view, &tools, key, &record, stages).await?;
+    let tools = &with_first_serial(template_serial(&template, approval.store), tools);
+    let issued = draft.release(Issuance { tools, ..issuance }, key, &record).await?;
     if issued.repeated {
         // The certificate comes from an earlier template, so warnings about this one do not apply.
         return Ok(issued);
     }
     // Unrecorded certificates always get a new serial number.
-    if consent.store && issued.serial != template.serial() {
+    if approval.store && issued.serial != template.serial() {
         warnings
             .add("the template's serial number was replaced, because it is in use or not allowed (RFC 5280 4.1.2.2)");
     }
@@ -71,8 +65,8 @@ pub(super) async fn issue(
 }
 
 /// The lease that the engine requests; it requires a stored certificate, because revoking the lease revokes it.
-fn lease_side_effects(origin: &IssueContext, consent: &PolicyResponse) -> Result<IssueSideEffects> {
-    match (consent.lease, consent.store) {
+fn lease_side_effects(origin: &IssueContext, approval: &PolicyResponse) -> Result<IssueSideEffects> {
+    match (approval.lease, approval.store) {
         (false, _) => Ok(IssueSideEffects::default()),
         (true, false) => refuse("generate_lease needs store_certificate"),
         (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
@@ -198,7 +192,7 @@ fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     (is_stored && is_allowed).then_some(serial)
 }
 
-/// Tools whose first serial number is `first`.
+/// Dependencies whose source of serial numbers returns `first` once, if it is set, and then new numbers.
 fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
     let first = Mutex::new(first);
     let others = Arc::clone(&tools.serials);

@@ -14,6 +14,7 @@ use crate::pki::mount::profile::certificate_pem;
 use crate::pki::mount::settings::external_policy::ExternalPolicyConfig;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
+use crate::pki::values::Keyword as _;
 
 /// Version of the message format.
 const MESSAGE_VERSION: u8 = 1;
@@ -117,7 +118,7 @@ pub(super) fn encode_policy_request(
             "mount_max_ttl": context.limits.mount_max.as_secs(),
         }),
     };
-    let question = PolicyRequest {
+    let message = PolicyRequest {
         request_version: MESSAGE_VERSION,
         request_uuid: uuid,
         synchronous: true,
@@ -125,7 +126,7 @@ pub(super) fn encode_policy_request(
         identity_request_key_values: context.who.map(|who| render_identity(view, who)),
         service_request_values: service,
     };
-    serde_json::to_vec(&question).map_err(Error::internal)
+    serde_json::to_vec(&message).map_err(Error::internal)
 }
 
 /// The caller's entity id, and the parts of entity and groups that the settings select. Groups without a match are

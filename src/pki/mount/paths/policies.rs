@@ -54,8 +54,8 @@ impl RequiredPolicies {
 
     /// Warning for a certificate, or a role, that does not meet the requirement.
     pub(crate) fn advice(&self) -> String {
-        let one_of = match &self.0 {
-            None => "one".to_owned(),
+        let required = match &self.0 {
+            None => "any".to_owned(),
             Some(allowed) if allowed.is_empty() => "but the CAs of the chain have none in common".to_owned(),
             Some(allowed) => {
                 let shown: Vec<_> = allowed.iter().take(5).map(|id| oid::oid_text(id)).collect();
@@ -63,8 +63,8 @@ impl RequiredPolicies {
             }
         };
         format!(
-            "policy_identifiers: the issuing chain requires an explicit certificate policy, {one_of} (RFC 5280 4.2.1.11): \
-             verifiers such as Go and Java refuse a certificate without"
+            "policy_identifiers: the issuing chain requires an explicit certificate policy, {required} (RFC 5280 4.2.1.11): \
+             verifiers such as Go and Java reject a certificate without such a policy"
         )
     }
 }

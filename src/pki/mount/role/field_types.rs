@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::keys::local::KeySpec;
+use crate::pki::values::Keyword;
 use crate::pki::values::original_text::Rfc3339Text;
 use crate::x509::algorithm::KeyKind;
 
@@ -143,28 +144,10 @@ pub enum NotBeforeBound {
     Forbid,
 }
 
-impl NotBeforeBound {
-    /// Parses the setting.
-    ///
-    /// # Errors
-    /// `Invalid` for an unknown value.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
-            "permit" => Ok(Self::Permit),
-            "duration" => Ok(Self::Duration),
-            "forbid" => Ok(Self::Forbid),
-            _ => Err(Error::invalid("not_before_bound: must be permit, duration or forbid")),
-        }
-    }
-
-    /// The setting as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Permit => "permit",
-            Self::Duration => "duration",
-            Self::Forbid => "forbid",
-        }
-    }
+impl Keyword for NotBeforeBound {
+    const FIELD: &'static str = "not_before_bound";
+    const KEYWORDS: &'static [(Self, &'static str)] =
+        &[(Self::Permit, "permit"), (Self::Duration, "duration"), (Self::Forbid, "forbid")];
 }
 
 /// Rule for `not_after` in requests, and the latest end of any certificate.
@@ -232,26 +215,9 @@ pub enum SerialNumberSource {
     Json,
 }
 
-impl SerialNumberSource {
-    /// Parses the setting.
-    ///
-    /// # Errors
-    /// `Invalid` for an unknown value.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
-            "json-csr" => Ok(Self::JsonCsr),
-            "json" => Ok(Self::Json),
-            _ => Err(Error::invalid("serial_number_source: must be json-csr or json")),
-        }
-    }
-
-    /// The setting as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::JsonCsr => "json-csr",
-            Self::Json => "json",
-        }
-    }
+impl Keyword for SerialNumberSource {
+    const FIELD: &'static str = "serial_number_source";
+    const KEYWORDS: &'static [(Self, &'static str)] = &[(Self::JsonCsr, "json-csr"), (Self::Json, "json")];
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{DurationText, parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
 use crate::fields::{Resource as _, resource};
+use crate::pki::values::Keyword;
 
 /// Maximum lifetime of a CRL or OCSP response. It keeps all times within the range that certificates can encode.
 const MAX_LIFETIME: Duration = Duration::from_secs(100 * 366 * 86_400);
@@ -24,26 +25,9 @@ pub enum UnknownSerial {
     Good,
 }
 
-impl UnknownSerial {
-    /// Parses the setting.
-    ///
-    /// # Errors
-    /// `Invalid` for an unknown value.
-    pub fn parse(word: &str) -> Result<Self> {
-        match word {
-            "unknown" => Ok(Self::Unknown),
-            "good" => Ok(Self::Good),
-            _ => Err(Error::invalid("ocsp_unknown_serial: must be unknown or good")),
-        }
-    }
-
-    /// The setting as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Good => "good",
-        }
-    }
+impl Keyword for UnknownSerial {
+    const FIELD: &'static str = "ocsp_unknown_serial";
+    const KEYWORDS: &'static [(Self, &'static str)] = &[(Self::Unknown, "unknown"), (Self::Good, "good")];
 }
 
 resource! {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::fields::resource;
+use crate::fields::{Resource as _, resource};
 use crate::pki::policy_engine::PolicyEngine;
 use crate::pki::policy_engine::tls::{CLIENT_BUNDLE_FIELD, EngineTlsMaterial, certificates_only};
 use crate::secret::{Secret, sealed};
@@ -16,10 +16,10 @@ use crate::secret::{Secret, sealed};
 /// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
 const MAX_TIMEOUT_SECONDS: u64 = 60;
 
-/// Maximum length of a text other than certificates, bytes.
-pub const MAX_TEXT_BYTES: usize = 2_048;
-/// Maximum length of a PEM text with trusted certificates, bytes.
-pub const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
+/// Maximum length of a text field, bytes; PEM texts with certificates may be longer.
+pub fn max_text_bytes(field: &str) -> usize {
+    if field.starts_with("trusted_") { 256 << 10 } else { 2_048 }
+}
 
 resource! {
     /// The settings. No `Debug`, because they contain a private key.
@@ -29,17 +29,19 @@ resource! {
         /// Enables the external policy endpoints.
         flag enabled = false;
         /// HTTPS URL that requests are posted to.
-        stored url: String as ["external_service_url"];
+        #[serde(rename = "url")]
+        text external_service_url;
         /// Timeout of an exchange, seconds.
         seconds timeout = 15;
         /// Trust anchors for the engine's TLS certificate, PEM.
         text trusted_ca;
         /// Accepted TLS certificates of the engine, PEM.
-        stored trusted_leaves: String as ["trusted_leaf_certificate_bundle"];
+        #[serde(rename = "trusted_leaves")]
+        text trusted_leaf_certificate_bundle;
         /// Client certificate chain and private key for the engine, PEM.
         #[serde(with = "sealed")]
         stored client_bundle: Secret as [CLIENT_BUNDLE_FIELD];
-        /// JMESPath of the entity data to send besides the entity id; empty sends only the id.
+        /// JMESPath of the entity data to send in addition to the entity id; empty sends only the id.
         text entity_jmespath;
         /// JMESPath of the group data to send; empty sends none.
         text group_jmespath;
@@ -54,15 +56,10 @@ impl ExternalPolicyConfig {
     /// # Errors
     /// `Invalid` naming the field and the rule, never the value.
     pub fn checked(self) -> Result<Self> {
-        for (field, text, max) in [
-            ("external_service_url", &self.url, MAX_TEXT_BYTES),
-            ("trusted_ca", &self.trusted_ca, MAX_CERTIFICATES_BYTES),
-            ("trusted_leaf_certificate_bundle", &self.trusted_leaves, MAX_CERTIFICATES_BYTES),
-            ("entity_jmespath", &self.entity_jmespath, MAX_TEXT_BYTES),
-            ("group_jmespath", &self.group_jmespath, MAX_TEXT_BYTES),
-        ] {
-            if text.len() > max {
-                return Err(Error::invalid(format!("{field}: longer than {max} bytes")));
+        for slot in Self::TEXTS {
+            let max = max_text_bytes(slot.name);
+            if (slot.get)(&self).len() > max {
+                return Err(Error::invalid(format!("{}: longer than {max} bytes", slot.name)));
             }
         }
         self.check().map(|()| self)
@@ -72,16 +69,16 @@ impl ExternalPolicyConfig {
         if !(1..=MAX_TIMEOUT_SECONDS).contains(&self.timeout) {
             return Err(Error::invalid(format!("timeout: must be 1s to {MAX_TIMEOUT_SECONDS}s")));
         }
-        if !self.url.is_empty() {
-            check_url(&self.url)?;
+        if !self.external_service_url.is_empty() {
+            check_url(&self.external_service_url)?;
         }
         self.trust()?;
         check_expression("entity_jmespath", &self.entity_jmespath)?;
         check_expression("group_jmespath", &self.group_jmespath)?;
-        if self.enabled && self.url.is_empty() {
+        if self.enabled && self.external_service_url.is_empty() {
             return Err(Error::invalid("external_service_url: must be set while enabled is true"));
         }
-        if self.enabled && self.trusted_ca.trim().is_empty() && self.trusted_leaves.trim().is_empty() {
+        if self.enabled && self.trusted_ca.trim().is_empty() && self.trusted_leaf_certificate_bundle.trim().is_empty() {
             return Err(Error::invalid(
                 "trusted_ca: it or trusted_leaf_certificate_bundle must be set while enabled is true",
             ));
@@ -90,7 +87,7 @@ impl ExternalPolicyConfig {
     }
 
     fn trust(&self) -> Result<EngineTlsMaterial> {
-        EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
+        EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaf_certificate_bundle, &self.client_bundle)
     }
 
     /// Creates a client for these settings. Does not connect yet.
@@ -98,13 +95,13 @@ impl ExternalPolicyConfig {
     /// # Errors
     /// `Invalid` naming the field, `Internal` when TLS cannot be set up.
     pub(crate) fn engine(&self) -> Result<PolicyEngine> {
-        PolicyEngine::new(&self.url, Duration::from_secs(self.timeout), self.trust()?)
+        PolicyEngine::new(&self.external_service_url, Duration::from_secs(self.timeout), self.trust()?)
     }
 
     /// `true` if the settings are equal except for the time of the last write.
     pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
-        let way = |config: &Self| Self { updated_at: 0, ..config.clone() };
-        way(self) == way(other)
+        let connection = |config: &Self| Self { updated_at: 0, ..config.clone() };
+        connection(self) == connection(other)
     }
 
     /// The certificates of the client bundle as PEM. The private key is never returned.
@@ -157,13 +154,22 @@ mod tests {
         for (config, rule) in [
             (with(|c| c.timeout = 0), "timeout: must be"),
             (with(|c| c.timeout = 61), "timeout: must be"),
-            (with(|c| c.url = "http://e.test".to_owned()), "external_service_url: must begin with https"),
-            (with(|c| c.url = "e.test".to_owned()), "external_service_url: is not a URL"),
-            (with(|c| c.url = "https://u:p@e.test".to_owned()), "external_service_url: must hold no user"),
-            (with(|c| c.url = "https://e.test/#x".to_owned()), "external_service_url: must have no fragment"),
-            (with(|c| c.url = "x".repeat(2_049)), "external_service_url: longer than 2048 bytes"),
+            (
+                with(|c| c.external_service_url = "http://e.test".to_owned()),
+                "external_service_url: must begin with https",
+            ),
+            (with(|c| c.external_service_url = "e.test".to_owned()), "external_service_url: is not a URL"),
+            (
+                with(|c| c.external_service_url = "https://u:p@e.test".to_owned()),
+                "external_service_url: must hold no user",
+            ),
+            (
+                with(|c| c.external_service_url = "https://e.test/#x".to_owned()),
+                "external_service_url: must have no fragment",
+            ),
+            (with(|c| c.external_service_url = "x".repeat(2_049)), "external_service_url: longer than 2048 bytes"),
             (with(|c| c.trusted_ca = "x".to_owned()), "trusted_ca: "),
-            (with(|c| c.trusted_leaves = "x".to_owned()), "trusted_leaf_certificate_bundle: "),
+            (with(|c| c.trusted_leaf_certificate_bundle = "x".to_owned()), "trusted_leaf_certificate_bundle: "),
             (with(|c| c.client_bundle = Secret::new("x".to_owned())), "service_client_cert_bundle: "),
             (with(|c| c.entity_jmespath = "a[0]".to_owned()), "entity_jmespath: only @"),
             (with(|c| c.group_jmespath = "a..b".to_owned()), "group_jmespath: only @"),
@@ -172,8 +178,11 @@ mod tests {
             let error = config.checked().err().unwrap();
             assert!(error.text().starts_with(rule), "{rule}: {error}");
         }
-        let untrusting =
-            ExternalPolicyConfig { enabled: true, url: "https://e.test".to_owned(), ..ExternalPolicyConfig::default() };
+        let untrusting = ExternalPolicyConfig {
+            enabled: true,
+            external_service_url: "https://e.test".to_owned(),
+            ..ExternalPolicyConfig::default()
+        };
         assert!(untrusting.checked().err().unwrap().text().starts_with("trusted_ca: it or"));
     }
 

@@ -9,10 +9,6 @@ use crate::clock::DurationText;
 use crate::error::{Error, Result};
 use crate::fields::{Resource as _, resource};
 
-/// Field of the minimum delay between server start and first run.
-pub const MIN_STARTUP_BACKOFF_FIELD: &str = "min_startup_backoff_duration";
-/// Field of the maximum delay between server start and first run.
-pub const MAX_STARTUP_BACKOFF_FIELD: &str = "max_startup_backoff_duration";
 /// Smallest page size; smaller pages make a run too slow. 0 and less leaves the size to the server.
 const MIN_PAGE_SIZE: i64 = 5;
 
@@ -137,15 +133,20 @@ resource! {
         /// Settings of each run.
         stored what: TidyConfig;
         /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
-        stored interval: u64 as ["interval_duration"] = 12 * 3600;
+        #[serde(rename = "interval")]
+        seconds interval_duration = 12 * 3600;
         /// Minimum delay between server start and first run.
-        stored min_startup_backoff: u64 as [MIN_STARTUP_BACKOFF_FIELD] = 300;
+        #[serde(rename = "min_startup_backoff")]
+        seconds min_startup_backoff_duration = 300;
         /// Maximum delay between server start and first run.
-        stored max_startup_backoff: u64 as [MAX_STARTUP_BACKOFF_FIELD] = 900;
+        #[serde(rename = "max_startup_backoff")]
+        seconds max_startup_backoff_duration = 900;
         /// The tidy status includes the number of stored certificates and revocations.
-        stored maintain_counts: bool as ["maintain_stored_certificate_counts"] = false;
+        #[serde(rename = "maintain_counts")]
+        flag maintain_stored_certificate_counts = false;
         /// The metrics include these numbers.
-        stored publish_counts: bool as ["publish_stored_certificate_count_metrics"] = false;
+        #[serde(rename = "publish_counts")]
+        flag publish_stored_certificate_count_metrics = false;
     }
 }
 
@@ -156,22 +157,16 @@ impl AutoTidyConfig {
     /// `Invalid` naming the field and the rule.
     pub fn checked(self) -> Result<Self> {
         let config = Self { what: self.what.checked()?, ..self };
-        for (field, seconds) in [
-            ("interval_duration", config.interval),
-            (MIN_STARTUP_BACKOFF_FIELD, config.min_startup_backoff),
-            (MAX_STARTUP_BACKOFF_FIELD, config.max_startup_backoff),
-        ] {
-            check_at_least_one_second(field, seconds)?;
+        for slot in Self::SECONDS {
+            check_at_least_one_second(slot.name, *(slot.get)(&config))?;
         }
-        if config.max_startup_backoff < config.min_startup_backoff {
-            return Err(Error::invalid(format!(
-                "{MAX_STARTUP_BACKOFF_FIELD}: must not be below {MIN_STARTUP_BACKOFF_FIELD}"
-            )));
+        if config.max_startup_backoff_duration < config.min_startup_backoff_duration {
+            return Err(Error::invalid("max_startup_backoff_duration: must not be below min_startup_backoff_duration"));
         }
         if config.enabled && config.what.tasks.is_empty() {
-            return Err(Error::invalid(format!("enabled: needs something to do; set {}", task_fields())));
+            return Err(Error::invalid(format!("enabled: no task is selected; set {}", task_fields())));
         }
-        if config.publish_counts && !config.maintain_counts {
+        if config.publish_stored_certificate_count_metrics && !config.maintain_stored_certificate_counts {
             return Err(Error::invalid(
                 "publish_stored_certificate_count_metrics: needs maintain_stored_certificate_counts",
             ));
@@ -236,13 +231,16 @@ mod tests {
             (what(|c| c.revoked_safety_buffer = Some(0)), "revoked_safety_buffer: must be at least one second"),
             (what(|c| c.issuer_safety_buffer = 0), "issuer_safety_buffer: must be at least one second"),
             (what(|c| c.page_size = 4), "page_size: must be at least 5"),
-            (AutoTidyConfig { interval: 0, ..default() }, "interval_duration: must be at least one second"),
+            (AutoTidyConfig { interval_duration: 0, ..default() }, "interval_duration: must be at least one second"),
             (
-                AutoTidyConfig { min_startup_backoff: 901, ..default() },
+                AutoTidyConfig { min_startup_backoff_duration: 901, ..default() },
                 "max_startup_backoff_duration: must not be below",
             ),
-            (AutoTidyConfig { enabled: true, ..default() }, "enabled: needs something to do"),
-            (AutoTidyConfig { publish_counts: true, ..default() }, "publish_stored_certificate_count_metrics: "),
+            (AutoTidyConfig { enabled: true, ..default() }, "enabled: no task is selected"),
+            (
+                AutoTidyConfig { publish_stored_certificate_count_metrics: true, ..default() },
+                "publish_stored_certificate_count_metrics: ",
+            ),
         ] {
             let error = config.checked().unwrap_err();
             assert!(error.text().starts_with(rule), "{error}");

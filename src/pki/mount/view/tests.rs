@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::signing::{ManagedKey, SigningKey};
+use crate::keys::testing::root;
 use crate::pki::mount::issuer::IssuerUsage;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pieces::Name;
-use crate::x509::testing::{issue, root};
+use crate::x509::testing::issue;
 
 fn record(id: &str, der: &[u8]) -> IssuerRecord {
     IssuerRecord {

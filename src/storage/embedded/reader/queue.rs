@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 
 use crate::fair_queue::{CallerId, FairQueue};
+use crate::storage::embedded::session::SqliteReadConnection;
 
 /// Number of reading connections, each with a thread.
 pub(super) const READ_CONNECTIONS: usize = 4;
@@ -27,7 +28,7 @@ const MAX_READS_PER_TRANSACTION: usize = 8;
 const MAX_QUEUED_JOBS: usize = 16_384;
 
 /// Work on a connection. It reports its result itself; dropping it reports that it did not run. It must not panic.
-type ReadWork = Box<dyn FnOnce(&Connection) + Send>;
+type ReadWork = Box<dyn FnOnce(&SqliteReadConnection) + Send>;
 
 pub(super) enum ReadJob {
     /// A short read, which may share a transaction with others.
@@ -47,7 +48,7 @@ pub(super) struct ReadQueue {
 struct ReadQueueState {
     reads: FairQueue<ReadWork>,
     sessions: FairQueue<ReadWork>,
-    connections: Vec<Connection>,
+    connections: Vec<SqliteReadConnection>,
     /// The lock on the folder; `None` once the queue is closed.
     lock: Option<Arc<File>>,
     paused: bool,
@@ -56,7 +57,7 @@ struct ReadQueueState {
     /// Threads that sleep and have not been woken.
     sleeping_threads: usize,
     /// `true` if a thread was woken and has not checked the queue yet.
-    coming: bool,
+    wake_pending: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +70,8 @@ pub(super) enum ReadRejection {
 
 impl ReadQueue {
     /// Starts the threads, which end when the queue is closed.
-    pub(super) fn start(connections: Vec<Connection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
-        let line = Arc::new(Self {
+    pub(super) fn start(connections: Vec<SqliteReadConnection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
+        let queue = Arc::new(Self {
             state: Mutex::new(ReadQueueState {
                 reads: FairQueue::new(usize::MAX, usize::MAX),
                 sessions: FairQueue::new(MAX_SESSIONS, MAX_SESSIONS_PER_CALLER),
@@ -79,20 +80,20 @@ impl ReadQueue {
                 paused: false,
                 active_threads: 0,
                 sleeping_threads: 0,
-                coming: false,
+                wake_pending: false,
             }),
             work: Condvar::new(),
             idle: Notify::new(),
         });
         for _ in 0..READ_CONNECTIONS {
-            let of = line.clone();
-            let started = thread::Builder::new().name("signet-read".to_owned()).spawn(move || of.run_worker());
+            let worker = queue.clone();
+            let started = thread::Builder::new().name("signet-read".to_owned()).spawn(move || worker.run_worker());
             if let Err(error) = started {
-                line.close();
+                queue.close();
                 return Err(error);
             }
         }
-        Ok(line)
+        Ok(queue)
     }
 
     pub(super) fn join(&self, job: ReadJob) -> Result<(), ReadRejection> {
@@ -138,7 +139,7 @@ impl ReadQueue {
     }
 
     /// Continues with these connections. Without any, jobs are rejected.
-    pub(super) fn resume(&self, connections: Vec<Connection>) {
+    pub(super) fn resume(&self, connections: Vec<SqliteReadConnection>) {
         let mut state = self.state();
         state.paused = false;
         if state.lock.is_some() {
@@ -169,7 +170,7 @@ impl ReadQueue {
     }
 
     /// Returns a connection and waits for the next batch; `None` when the queue is closed.
-    fn next(&self, done: Option<(FinishedBatch, Connection)>) -> Option<(Connection, ReadBatch)> {
+    fn next(&self, done: Option<(FinishedBatch, SqliteReadConnection)>) -> Option<(SqliteReadConnection, ReadBatch)> {
         let mut state = self.state();
         if let Some((done, db)) = done {
             state.active_threads -= 1;
@@ -199,8 +200,8 @@ impl ReadQueue {
             }
             state.sleeping_threads += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            if state.coming {
-                state.coming = false;
+            if state.wake_pending {
+                state.wake_pending = false;
             } else {
                 // A spurious wake-up, or `notify_all`.
                 state.sleeping_threads -= 1;
@@ -209,9 +210,9 @@ impl ReadQueue {
     }
 
     fn wake(&self, state: &mut ReadQueueState) {
-        if state.sleeping_threads > 0 && !state.coming && state.has_work() {
+        if state.sleeping_threads > 0 && !state.wake_pending && state.has_work() {
             state.sleeping_threads -= 1;
-            state.coming = true;
+            state.wake_pending = true;
             self.work.notify_one();
         }
     }
@@ -231,7 +232,7 @@ impl ReadQueueState {
 
     /// `true` if a thread would find a job.
     fn has_work(&self) -> bool {
-        self.reads.waiting() > 0 || self.sessions.has_one()
+        self.reads.waiting() > 0 || self.sessions.has_startable_job()
     }
 
     /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
@@ -258,7 +259,7 @@ enum FinishedBatch {
     Session(CallerId),
 }
 
-fn run_batch(db: &Connection, share: ReadBatch) -> FinishedBatch {
+fn run_batch(db: &SqliteReadConnection, share: ReadBatch) -> FinishedBatch {
     let reads = match share {
         ReadBatch::Session(caller_id, work) => {
             work(db);
@@ -267,13 +268,14 @@ fn run_batch(db: &Connection, share: ReadBatch) -> FinishedBatch {
         ReadBatch::Reads(reads) => reads,
     };
     // If this fails, each read has its own transaction, which is correct as well.
-    let together = reads.len() > 1 && try_execute(db, "BEGIN");
+    let together = reads.len() > 1 && try_execute(&db.lock(), "BEGIN");
     for work in reads {
         work(db);
     }
     // SQLite may have ended the transaction when a read failed.
-    if together && !db.is_autocommit() && !try_execute(db, "COMMIT") {
-        try_execute(db, "ROLLBACK");
+    let db = db.lock();
+    if together && !db.is_autocommit() && !try_execute(&db, "COMMIT") {
+        try_execute(&db, "ROLLBACK");
     }
     FinishedBatch::Reads
 }

@@ -6,7 +6,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::*;
 use crate::nodes::store::Timeline;
-use crate::projects::store::SERVER_CALLER;
+use crate::projects::store::{SERVER_CALLER, SessionAccess};
 use crate::storage::backend::StoreReader as _;
 
 /// A proxy to the database server with a configurable delay in milliseconds for each connection.
@@ -68,7 +68,7 @@ async fn promoted_standby_is_another_timeline_a_reconnect_is_not() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let ask = async |server: &Arc<cluster::Cluster>, point: LogPosition| {
-        let (client, driver) = connect::client(&on(server)).await.unwrap();
+        let (client, driver) = connect::open_client(&on(server)).await.unwrap();
         let made = Instant::now();
         changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
     };
@@ -91,21 +91,22 @@ async fn session_does_not_write_on_an_unsuitable_server() {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
-    assert!(reader.clone().run("test", SERVER_CALLER, work("one"), true).await.is_ok());
+    assert!(reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("one")).await.is_ok());
     // As after a failover to a server with other settings.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
     let written = writer.apply(vec![WriteUnit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
-    let Err(crate::sql::SqlError::Engine(error)) = reader.clone().run("test", SERVER_CALLER, work("three"), true).await
+    let Err(crate::sql::SqlError::Engine(error)) =
+        reader.clone().run("test", SessionAccess::Write(SERVER_CALLER), work("three")).await
     else {
         panic!("acknowledged what could be lost")
     };
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
-    assert!(reader.run("test", SERVER_CALLER, work("four"), true).await.is_ok());
+    assert!(reader.run("test", SessionAccess::Write(SERVER_CALLER), work("four")).await.is_ok());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
 }
 

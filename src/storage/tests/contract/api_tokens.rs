@@ -41,15 +41,15 @@ pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl 
     // Nodes of the earlier version may still run, if the store is shared.
     let shared = w.storage.changes().is_some();
     insert_bare(fixture, "two");
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_bare(fixture) == 0, shared);
     fixture.clock().advance(Duration::from_secs(3601));
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     fixture.change("UPDATE api_tokens SET body = NULL", &[]);
     remove_facts(fixture);
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     let w = restarted(w, fixture).await;
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_bare(fixture), 2, "the upgrade has ended, whatever a database writer removes");
     // The next data key and another seal key do not change this.
     w.storage.keyring().rotate(1).await.unwrap();
@@ -58,7 +58,7 @@ pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl 
     w.storage.change_seal(&next).await.unwrap();
     w.storage.shutdown().await.unwrap();
     let storage = fixture.open_with(next, 1000).await.unwrap();
-    storage.token_seal().keep().await.unwrap();
+    storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_bare(fixture), 2);
 }
 
@@ -67,8 +67,8 @@ pub(super) async fn a_new_store_seals_no_tokens_of_a_database_writer(fixture: &i
     fixture.change(USER, &[]);
     insert_bare(fixture, "forged");
     remove_facts(fixture);
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     let w = restarted(w, fixture).await;
-    w.storage.token_seal().keep().await.unwrap();
+    w.storage.token_seal().seal_unsealed_tokens().await.unwrap();
     assert_eq!(count_bare(fixture), 1);
 }

@@ -187,10 +187,13 @@ async fn invalid_responses_are_rejected() {
     for (told, text) in [
         (
             Told::new(200, json!({"value": "x".repeat(1 << 20)})),
-            "cloudbkeyvault: the key store: its answer is larger than 1 MiB",
+            "cloudbkeyvault: the key store: its response is larger than 1 MiB",
         ),
-        (Told::new(200, json!({"other": 1})), "cloudbkeyvault: the key store: its answer is not understood"),
-        (Told::new(200, json!({"value": "no base64!"})), "cloudbkeyvault: the key store: its answer is not understood"),
+        (Told::new(200, json!({"other": 1})), "cloudbkeyvault: the key store: its response has an unexpected form"),
+        (
+            Told::new(200, json!({"value": "no base64!"})),
+            "cloudbkeyvault: the key store: its response has an unexpected form",
+        ),
         (Told::new(200, json!({"value": "AAAA"})), "the backend of the managed key returned a wrong signature"),
         (Told::new(400, json!("canary")), "cloudbkeyvault: the key store refused the request (status 400)"),
         (sent_on, "cloudbkeyvault: the key store refused the request (status 302)"),

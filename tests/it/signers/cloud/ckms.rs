@@ -70,10 +70,10 @@ async fn corrupt_or_mismatched_response_is_rejected() {
     let signer = actor.signer(actor.key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     for (fault, text) in [
-        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
-        (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
-        (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
-        (Fault::PemChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
+        (Fault::SignatureChecksum, "cloudckms: the key service: its response was corrupted in transit"),
+        (Fault::DigestNotVerified, "cloudckms: the key service: its response is not for the digest that was sent"),
+        (Fault::AnotherName, "cloudckms: the key service: its response is about another key"),
+        (Fault::PemChecksum, "cloudckms: the key service: its response was corrupted in transit"),
     ] {
         kms.lock().fault = Some(fault);
         let error = if fault == Fault::PemChecksum {
@@ -128,7 +128,7 @@ async fn key_ring_is_not_created_and_pending_key_is_retried() {
     assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
     let user = key(&kms, "EC_SIGN_P256_SHA256", false);
-    assert_error(user.key(false).await, Kind::Unavailable, "cloudckms: the key is being generated, try again shortly");
+    assert_error(user.key(false).await, Kind::Unavailable, "cloudckms: the key is being generated; retry shortly");
     user.key(false).await.unwrap();
 }
 

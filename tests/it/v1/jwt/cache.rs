@@ -122,9 +122,9 @@ async fn invalid_key_set_leaves_cached_keys_unchanged(bed: &Bed) {
     for (told, reason) in [
         (Told(302, json!({}), Some(("Location", elsewhere))), "answered with status 302"),
         (Told::new(404, json!({})), "answered with status 404"),
-        (Told::new(200, json!({"keys": ["x".repeat(5 << 20)]})), "its answer is larger than 1 MiB"),
-        (Told::new(200, json!([])), "its answer is not understood"),
-        (Told::new(200, json!({"keys": {}})), "its answer is not understood"),
+        (Told::new(200, json!({"keys": ["x".repeat(5 << 20)]})), "its response is larger than 1 MiB"),
+        (Told::new(200, json!([])), "its response has an unexpected form"),
+        (Told::new(200, json!({"keys": {}})), "its response has an unexpected form"),
         (Told::new(200, json!({"keys": []})), "publishes no key that can be used"),
         (Told::new(200, json!({"keys": [7, {"kty": "oct", "k": "AAAA"}, weak]})), "publishes no key that can be used"),
         (Told::new(200, json!({"keys": many})), "publishes more than 100 keys"),

@@ -31,10 +31,10 @@ async fn waiting(dev: &Dev) -> u32 {
 }
 
 #[actix_web::test]
-async fn abandoned_rsa_8192_requests_do_not_delay_other_rsa_keys() {
+async fn abandoned_rsa_8192_requests_do_not_delay_smaller_keys() {
     let dev = dev(&[]);
     let client = dev.client();
-    for (name, bits) in [("small", 2048), ("medium", 3072), ("large", 8192)] {
+    for (name, bits) in [("small", 2048), ("large", 8192)] {
         let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": bits });
         assert_eq!(client.post(&format!("pki/roles/{name}"), role).await.status, 200);
     }
@@ -46,10 +46,8 @@ async fn abandoned_rsa_8192_requests_do_not_delay_other_rsa_keys() {
     };
     until("a full queue", is_full).await;
     drop(callers);
-    for role in ["small", "medium"] {
-        let issued = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
-        assert_eq!(issued.status, 200, "{role}: {}", issued.text);
-    }
+    let issued = client.post("pki/issue/small", json!({ "common_name": "a.test" })).await;
+    assert_eq!(issued.status, 200, "{}", issued.text);
     // They occupy no slots either: the next request removes them from the lane.
     let is_empty = async || {
         drop(ask(&dev, "large"));
@@ -61,7 +59,7 @@ async fn abandoned_rsa_8192_requests_do_not_delay_other_rsa_keys() {
     dev.kill();
 }
 
-/// A lane has few slots, and further requests are rejected immediately.
+/// A caller has few slots in the lane, and further requests are rejected immediately.
 #[actix_web::test]
 async fn rsa_8192_request_is_503_if_the_lane_is_full() {
     let dev = dev(&[]);
@@ -82,7 +80,7 @@ async fn rsa_8192_request_is_503_if_the_lane_is_full() {
             assert!(answer.contains("too many RSA keys of this size"), "{answer}");
             busy += 1;
         }
-        if busy >= 40 - 9 {
+        if busy >= 40 - 17 {
             break;
         }
         assert!(Instant::now() < deadline, "{busy} are told that it is busy");

@@ -34,22 +34,22 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     let view = open.view();
     let config = view.config().ok_or_else(not_configured)?;
     require_no_rotation(&config.rotation)?;
-    let at = CloudbConfig::effective(Some(config), &services.fallback)?;
-    if !is_guid(&at.client_id) {
+    let effective = CloudbConfig::effective(Some(config), &services.fallback)?;
+    if !is_guid(&effective.client_id) {
         return Err(Error::invalid("client_id: is required, and must be a GUID"));
     }
-    if at.client_secret.expose().is_empty() {
+    if effective.client_secret.expose().is_empty() {
         return Err(Error::invalid("client_secret is required"));
     }
-    let provider = Provider::new(Arc::clone(services), at);
-    let graph = GraphClient::new(&provider, &provider.at.client_secret);
-    let application = graph.application(&provider.at.client_id).await?;
+    let provider = Provider::new(Arc::clone(services), effective);
+    let graph = GraphClient::new(&provider, &provider.config.client_secret);
+    let application = graph.application(&provider.config.client_id).await?;
     let now = services.clock.now();
     let name = format!("signet-{}", crate::random::uuid());
     record_request(open, &name, now).await?;
     let expires = now + config.root_password_ttl;
-    let made = match graph.add_password(&application, &name, expires).await {
-        Ok(made) => made,
+    let created = match graph.add_password(&application, &name, expires).await {
+        Ok(created) => created,
         Err(error) => {
             // A rejected request created no secret. Without a response one may exist, and is removed later by its name.
             if error.kind() != Kind::Unavailable {
@@ -58,12 +58,12 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
             return Err(error);
         }
     };
-    let kept = store_secret(open, &name, &made, expires, services.clock.now()).await;
+    let stored = store_secret(open, &name, &created, expires, services.clock.now()).await;
     // After any other error the secret may be stored. The background task decides by the stored state.
-    if kept.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
-        remove_secret(&graph, &application, &made.key_id).await;
+    if stored.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
+        remove_secret(&graph, &application, &created.key_id).await;
     }
-    kept
+    stored
 }
 
 fn not_configured() -> Error {
@@ -81,7 +81,7 @@ fn require_no_rotation(rotation: &SecretRotation) -> Result<()> {
 async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
     update_rotation(open, |rotation| {
         require_no_rotation(rotation)?;
-        rotation.next = Some(PendingSecret::Asked { name: name.to_owned(), at });
+        rotation.next = Some(PendingSecret::Requested { name: name.to_owned(), at });
         Ok(())
     })
     .await
@@ -103,18 +103,18 @@ async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
 async fn store_secret(
     open: &MethodMount<CloudbMethod>,
     name: &str,
-    made: &NewPassword,
+    created: &NewPassword,
     expires: Time,
     at: Time,
 ) -> Result<()> {
-    let NewPassword { secret_text, key_id } = made;
+    let NewPassword { secret_text, key_id } = created;
     update_rotation(open, |rotation| {
         if !rotation.is_requesting(name) {
             return Err(Error::invalid("the configuration was changed while the secret was rotated"));
         }
         let secret = Secret::clone(secret_text);
         let key_id = key_id.clone();
-        rotation.next = Some(PendingSecret::Made { secret, key_id, expires, at });
+        rotation.next = Some(PendingSecret::Created { secret, key_id, expires, at });
         Ok(())
     })
     .await

@@ -38,7 +38,7 @@ impl Rotations {
         self.failed.retain(|_, at| at.elapsed() < FAILURE_RETRY_DELAY);
         let mounts: Vec<MountId> = auth.mounts().iter().map(|mount| mount.id).collect();
         for mount in mounts.into_iter().filter(|mount| !self.failed.contains_key(mount)).collect::<Vec<_>>() {
-            let Some(open) = auth.logins().of::<CloudbMethod>(mount) else { continue };
+            let Some(open) = auth.logins().method_mount::<CloudbMethod>(mount) else { continue };
             let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
             let done = tokio::time::timeout(STEP_TIMEOUT, run_step(&self.services, &open)).await.map_err(late);
             if let Err(error) = done.and_then(|done| done) {
@@ -53,13 +53,13 @@ impl Rotations {
 async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMethod>) -> Result<()> {
     let view = open.view();
     let Some(config) = view.config() else { return Ok(()) };
-    let Some(due) = config.rotation.due(services.clock.now()) else { return Ok(()) };
-    let at = CloudbConfig::effective(Some(config), &services.fallback)?;
-    let provider = Provider::new(Arc::clone(services), at);
+    let Some(due) = config.rotation.due_step(services.clock.now()) else { return Ok(()) };
+    let effective = CloudbConfig::effective(Some(config), &services.fallback)?;
+    let provider = Provider::new(Arc::clone(services), effective);
     match due {
         DueRotationStep::Abandoned(name) => {
-            let graph = GraphClient::new(&provider, &provider.at.client_secret);
-            let application = graph.application(&provider.at.client_id).await?;
+            let graph = GraphClient::new(&provider, &provider.config.client_secret);
+            let application = graph.application(&provider.config.client_id).await?;
             for key_id in application.keys_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
                 tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
@@ -77,8 +77,8 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
             promote(open, &key_id).await
         }
         DueRotationStep::Retire(key_id) => {
-            let graph = GraphClient::new(&provider, &provider.at.client_secret);
-            let application = graph.application(&provider.at.client_id).await?;
+            let graph = GraphClient::new(&provider, &provider.config.client_secret);
+            let application = graph.application(&provider.config.client_id).await?;
             graph.remove_password(&application, &key_id).await?;
             update_rotation(open, |rotation| {
                 rotation.retired.retain(|retired| *retired != key_id);
@@ -89,11 +89,11 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
     }
 }
 
-async fn promote(open: &MethodMount<CloudbMethod>, made: &str) -> Result<()> {
+async fn promote(open: &MethodMount<CloudbMethod>, created_key_id: &str) -> Result<()> {
     let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
         let mut config = current.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
         // Another node may have done it.
-        if let Some(secret) = config.rotation.promote(made) {
+        if let Some(secret) = config.rotation.promote(created_key_id) {
             config.client_secret = secret;
         }
         Ok((config, Warnings::default()))

@@ -2,43 +2,33 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::auth::login::approle::AppRoleMethod;
 use crate::auth::login::approle::role::AppRole;
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
 use crate::error::{Error, Result, Warnings};
-use crate::fields::Fields;
-use crate::http::secrets::login::roles::{RoleFields, concat_lists};
+use crate::fields::{Fields, Resource as _};
+use crate::http::secrets::login::roles::RoleFields;
+use crate::http::secrets::route::concat_fields;
 
-/// The fields of a role without those of its token terms.
-const OWN_FIELDS: &[&str] = &[
-    "role_id",
-    "bind_secret_id",
-    "secret_id_bound_cidrs",
-    "bound_cidr_list",
-    "secret_id_num_uses",
-    "secret_id_ttl",
-    "local_secret_ids",
-];
 pub(super) const ROLE_FIELDS: &[&str] =
-    &concat_lists::<_, { OWN_FIELDS.len() + TokenTerms::FIELDS.len() }>(OWN_FIELDS, TokenTerms::FIELDS);
+    &concat_fields::<23>(&[AppRole::FIELDS, &["bound_cidr_list"], TokenTerms::FIELDS]);
 
-const OWN_SYNONYMS: &[(&str, &str)] = &[("bound_cidr_list", "secret_id_bound_cidrs")];
-pub(super) const ROLE_SYNONYMS: &[(&str, &str)] =
-    &concat_lists::<_, { OWN_SYNONYMS.len() + TokenTerms::SYNONYMS.len() }>(OWN_SYNONYMS, TokenTerms::SYNONYMS);
+pub(super) const ROLE_SYNONYMS: &[(&str, &str)] = &{
+    let [a, b, c, d, e, f] = TokenTerms::SYNONYMS;
+    [("bound_cidr_list", "secret_id_bound_cidrs"), a, b, c, d, e, f]
+};
 
 impl RoleFields for AppRoleMethod {
     fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -> Result<(AppRole, Warnings)> {
-        let mut role = stored.cloned().unwrap_or_else(AppRole::new);
+        let mut role = stored.cloned().unwrap_or_default();
         let (fields, mut warnings) = adjust_token_type(fields)?;
         if let Some(role_id) = fields.text("role_id")? {
             role.set_role_id(&role_id)?;
         }
-        if let Some(given) = fields.bool("bind_secret_id")? {
-            role.bind_secret_id = given;
-        }
+        role.merge_flags(&fields)?;
         for name in ["bound_cidr_list", "secret_id_bound_cidrs"] {
             if let Some(networks) = Network::list(&fields, name)? {
                 role.secret_id_bound_cidrs = networks;
@@ -51,11 +41,8 @@ impl RoleFields for AppRoleMethod {
             role.secret_id_ttl = ttl;
             warnings.extend(role.secret_id_ttl_warning(mount));
         }
-        if let Some(local) = fields.bool("local_secret_ids")? {
-            if stored.is_some_and(|stored| stored.local_secret_ids != local) {
-                return Err(Error::invalid("local_secret_ids can only be modified during role creation"));
-            }
-            role.local_secret_ids = local;
+        if stored.is_some_and(|stored| stored.local_secret_ids != role.local_secret_ids) {
+            return Err(Error::invalid("local_secret_ids can only be modified during role creation"));
         }
         role.terms = role.terms.merged(&fields)?;
         warnings.extend(role.terms.check(mount)?);
@@ -64,16 +51,10 @@ impl RoleFields for AppRoleMethod {
     }
 
     fn to_json(role: &AppRole) -> Value {
-        let mut shown: Map<String, Value> = role.terms.to_json();
-        for (name, value) in [
-            ("bind_secret_id", json!(role.bind_secret_id)),
-            ("secret_id_bound_cidrs", json!(role.secret_id_bound_cidrs)),
-            ("secret_id_num_uses", json!(role.secret_id_num_uses)),
-            ("secret_id_ttl", json!(role.secret_id_ttl.as_secs())),
-            ("local_secret_ids", json!(role.local_secret_ids)),
-        ] {
-            shown.insert(name.to_owned(), value);
-        }
+        let mut shown = role.terms.to_json();
+        shown.extend(role.to_members());
+        shown.insert("secret_id_bound_cidrs".to_owned(), json!(role.secret_id_bound_cidrs));
+        shown.insert("secret_id_num_uses".to_owned(), json!(role.secret_id_num_uses));
         shown.into()
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
     let fields = fields_of(&call);
     let mut all = AppRoleMethod::to_json(role);
-    all["role_id"] = role.role_id().into();
+    all["role_id"] = role.role_id.as_str().into();
     all["bound_cidr_list"] = all["secret_id_bound_cidrs"].clone();
     let part: serde_json::Map<String, Value> =
         fields.iter().filter_map(|name| Some((name.clone(), all.get(name)?.clone()))).collect();

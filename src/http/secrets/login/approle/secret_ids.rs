@@ -176,7 +176,7 @@ fn required_text(call: &mut Call) -> Result<Secret> {
 }
 
 fn required_accessor(call: &Call) -> Result<String> {
-    let accessor = call.fields.text("secret_id_accessor")?.filter(|text| !text.is_empty());
+    let accessor = call.fields.nonempty_text("secret_id_accessor")?;
     let accessor = accessor.ok_or_else(|| Error::invalid("missing secret_id_accessor"))?;
     if accessor.len() > MAX_NAME_LEN { Err(accessor_not_found()) } else { Ok(accessor) }
 }

@@ -2,33 +2,16 @@
 
 use serde_json::json;
 
-use crate::auth::login::jwt::{JwtConfig, JwtMethod, KeySource};
+use crate::auth::login::jwt::{JwtConfig, JwtMethod, KeySource, KeySourceFields};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::{Fields, ListLimit};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN, Resource as _};
 use crate::http::secrets::handler_response::HandlerResponse;
-use crate::http::secrets::route::Call;
+use crate::http::secrets::route::{Call, concat_fields};
 use crate::http::secrets::sys::run_detached;
 
-pub(super) const FIELDS: &[&str] = &[
-    "oidc_discovery_url",
-    "oidc_discovery_ca_pem",
-    "jwks_url",
-    "jwks_ca_pem",
-    "jwt_validation_pubkeys",
-    "bound_issuer",
-    "jwt_supported_algs",
-    "default_role",
-    "skip_jwks_validation",
-    "namespace_in_state",
-    "oidc_client_id",
-    "oidc_client_secret",
-    "oidc_response_mode",
-    "oidc_response_types",
-    "provider_config",
-    "override_allowed_server_names",
-    "jwks_pairs",
-];
+pub(super) const FIELDS: &[&str] =
+    &concat_fields::<17>(&[KeySourceFields::FIELDS, JwtConfig::FIELDS, &["skip_jwks_validation"], UNSUPPORTED_FIELDS]);
 
 /// Known fields of unsupported features. A non-empty value is an error.
 const UNSUPPORTED_FIELDS: &[&str] = &[
@@ -74,65 +57,30 @@ fn merged(fields: &Fields, current: Option<&JwtConfig>) -> Result<JwtConfig> {
     }
     let mut config = JwtConfig::for_write(current);
     config.source = merge_source(fields, config.source)?;
-    if let Some(issuer) = fields.text("bound_issuer")? {
-        config.bound_issuer = issuer;
-    }
-    if let Some(role) = fields.text_within("default_role", 128)? {
-        config.default_role = lower(&role).into_owned();
-    }
+    fields.text_within("default_role", MAX_NAME_LEN)?;
+    config.merge_texts(fields, usize::MAX)?;
+    config.default_role = lower(&config.default_role).into_owned();
     if let Some(names) = fields.list_within("jwt_supported_algs", ListLimit::LIST.rejecting_only_empty())? {
         config.set_algorithms(&names)?;
     }
-    if let Some(given) = fields.bool("namespace_in_state")? {
-        config.namespace_in_state = given;
-    }
+    config.merge_flags(fields)?;
     Ok(config)
 }
 
+/// Merges the fields of the key source. If the request names sources, the stored one stays only if it is among them.
 fn merge_source(fields: &Fields, current: KeySource) -> Result<KeySource> {
-    let (mut discovery, mut key_set, mut keys) = Default::default();
-    match current {
-        KeySource::None => {}
-        KeySource::Discovery { url, ca_pem } => discovery = (url, ca_pem),
-        KeySource::KeySet { url, ca_pem } => key_set = (url, ca_pem),
-        KeySource::Keys(texts) => keys = texts,
-    }
-    let named = ["oidc_discovery_url", "jwks_url", "jwt_validation_pubkeys"].map(|name| is_set(fields, name));
-    if named.contains(&true) {
-        // Sources that the request does not name are removed.
-        let [by_discovery, by_key_set, by_keys] = named;
-        if !by_discovery {
-            discovery = Default::default();
-        }
-        if !by_key_set {
-            key_set = Default::default();
-        }
-        if !by_keys {
-            keys = Vec::new();
-        }
-    }
-    for (name, text) in [
-        ("oidc_discovery_url", &mut discovery.0),
-        ("oidc_discovery_ca_pem", &mut discovery.1),
-        ("jwks_url", &mut key_set.0),
-        ("jwks_ca_pem", &mut key_set.1),
-    ] {
-        if let Some(given) = fields.text(name)? {
-            *text = given;
-        }
-    }
-    if let Some(given) = fields.list("jwt_validation_pubkeys")? {
-        keys = given;
-    }
-    let ((url, ca_pem), (set_url, set_ca_pem)): ((String, String), (String, String)) = (discovery, key_set);
-    match (url.is_empty(), set_url.is_empty(), keys.is_empty()) {
-        (false, true, true) => Ok(KeySource::Discovery { url, ca_pem }),
-        (true, false, true) => Ok(KeySource::KeySet { url: set_url, ca_pem: set_ca_pem }),
-        (true, true, false) => Ok(KeySource::Keys(keys)),
-        _ => Err(Error::invalid(
-            "exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set",
-        )),
-    }
+    let [by_discovery, by_key_set, by_keys] =
+        ["oidc_discovery_url", "jwks_url", "jwt_validation_pubkeys"].map(|name| is_set(fields, name));
+    let is_replaced = match &current {
+        KeySource::None => false,
+        KeySource::Discovery { .. } => !by_discovery && (by_key_set || by_keys),
+        KeySource::KeySet { .. } => !by_key_set && (by_discovery || by_keys),
+        KeySource::Keys(_) => !by_keys && (by_discovery || by_key_set),
+    };
+    let mut source = if is_replaced { KeySourceFields::default() } else { current.into() };
+    source.merge_texts(fields, usize::MAX)?;
+    source.merge_lists(fields)?;
+    source.try_into()
 }
 
 /// `true` if a field has a non-empty value.
@@ -153,13 +101,6 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<JwtMethod>().await?;
     let view = open.view();
     let config = view.config().ok_or_else(Error::not_found)?;
-    let none = || (String::new(), String::new());
-    let (discovery, key_set, keys) = match config.source.clone() {
-        KeySource::None => (none(), none(), Vec::new()),
-        KeySource::Discovery { url, ca_pem } => ((url, ca_pem), none(), Vec::new()),
-        KeySource::KeySet { url, ca_pem } => (none(), (url, ca_pem), Vec::new()),
-        KeySource::Keys(keys) => (none(), none(), keys),
-    };
     let settings = call.state.auth.logins().settings();
     let clock = &call.state.clock;
     let mut warnings = Warnings::default();
@@ -170,22 +111,17 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
             "invalid"
         }
     };
-    Ok(HandlerResponse::data(json!({
-        "oidc_discovery_url": discovery.0,
-        "oidc_discovery_ca_pem": discovery.1,
-        "oidc_client_id": "",
-        "oidc_response_mode": "",
-        "oidc_response_types": [],
-        "default_role": config.default_role,
-        "jwt_validation_pubkeys": keys,
-        "jwt_supported_algs": config.algorithm_names(),
-        "jwks_url": key_set.0,
-        "jwks_ca_pem": key_set.1,
-        "bound_issuer": config.bound_issuer,
-        "provider_config": {},
-        "override_allowed_server_names": [],
-        "namespace_in_state": config.namespace_in_state,
-        "status": status,
-    }))
-    .with_warnings(warnings))
+    let mut data = config.to_members();
+    data.extend(KeySourceFields::from(config.source.clone()).to_members());
+    let others = [
+        ("jwt_supported_algs", json!(config.algorithm_names())),
+        ("oidc_client_id", json!("")),
+        ("oidc_response_mode", json!("")),
+        ("oidc_response_types", json!([])),
+        ("provider_config", json!({})),
+        ("override_allowed_server_names", json!([])),
+        ("status", json!(status)),
+    ];
+    data.extend(others.map(|(name, value)| (name.to_owned(), value)));
+    Ok(HandlerResponse::data(data.into()).with_warnings(warnings))
 }

@@ -7,35 +7,12 @@ use crate::auth::login::jwt::{BoundClaims, JwtMethod, JwtRole};
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_embedded_json};
-use crate::http::secrets::login::roles::{RoleFields, concat_lists};
+use crate::fields::{Fields, ListLimit, MAX_VALUES, Resource as _, parse_embedded_json};
+use crate::http::secrets::login::roles::RoleFields;
+use crate::http::secrets::route::concat_fields;
 
-/// The fields of a role without those of its token terms.
-const OWN_FIELDS: &[&str] = &[
-    "role_type",
-    "expiration_leeway",
-    "not_before_leeway",
-    "clock_skew_leeway",
-    "bound_subject",
-    "bound_audiences",
-    "bound_claims_type",
-    "bound_claims",
-    "claim_mappings",
-    "user_claim",
-    "user_claim_json_pointer",
-    "groups_claim",
-    "max_age",
-    "oauth2_metadata",
-    "oidc_scopes",
-    "allowed_redirect_uris",
-    "callback_mode",
-    "poll_interval",
-    "verbose_oidc_logging",
-    "token_policies_template_claims",
-    "oidc_disable_confirmation",
-];
 pub(super) const FIELDS: &[&str] =
-    &concat_lists::<_, { OWN_FIELDS.len() + TokenTerms::FIELDS.len() }>(OWN_FIELDS, TokenTerms::FIELDS);
+    &concat_fields::<37>(&[JwtRole::FIELDS, &["role_type", "callback_mode"], UNSUPPORTED_FIELDS, TokenTerms::FIELDS]);
 
 /// Known fields of unsupported features. A non-empty value is an error.
 const UNSUPPORTED_FIELDS: &[&str] = &[
@@ -51,36 +28,15 @@ impl RoleFields for JwtMethod {
     fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -> Result<(JwtRole, Warnings)> {
         reject_unsupported(fields)?;
         let mut role = stored.cloned().unwrap_or_default();
-        for (name, leeway) in [
-            ("expiration_leeway", &mut role.expiration_leeway),
-            ("not_before_leeway", &mut role.not_before_leeway),
-            ("clock_skew_leeway", &mut role.clock_skew_leeway),
-        ] {
-            if let Some(given) = signed_seconds(fields, name)? {
-                *leeway = given;
-            }
+        for slot in JwtRole::INTEGERS {
+            slot.set_if_given(&mut role, leeway(fields, slot.name)?);
         }
-        for (name, text) in [
-            ("bound_subject", &mut role.bound_subject),
-            ("user_claim", &mut role.user_claim),
-            ("groups_claim", &mut role.groups_claim),
-        ] {
-            if let Some(given) = fields.text(name)? {
-                *text = given;
-            }
+        for slot in JwtRole::TIMESPANS {
+            slot.set_if_given(&mut role, fields.duration(slot.name)?);
         }
-        if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.rejecting_only_empty())? {
-            role.bound_audiences = audiences;
-        }
-        if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.rejecting_only_empty())? {
-            role.allowed_redirect_uris = redirects;
-        }
-        if let Some(given) = fields.bool("user_claim_json_pointer")? {
-            role.user_claim_json_pointer = given;
-        }
-        if let Some(max_age) = fields.duration("max_age")? {
-            role.max_age = max_age;
-        }
+        role.merge_texts(fields, usize::MAX)?;
+        role.merge_lists(fields)?;
+        role.merge_flags(fields)?;
         if let Some(mappings) = fields.map("claim_mappings")? {
             role.claim_mappings = mappings;
         }
@@ -100,31 +56,21 @@ impl RoleFields for JwtMethod {
     }
 
     fn to_json(role: &JwtRole) -> Value {
-        let mut shown: Map<String, Value> = role.terms.to_json();
-        for (name, value) in [
+        let mut shown = role.terms.to_json();
+        shown.extend(role.to_members());
+        let others = [
             ("role_type", json!("jwt")),
-            ("expiration_leeway", json!(role.expiration_leeway)),
-            ("not_before_leeway", json!(role.not_before_leeway)),
-            ("clock_skew_leeway", json!(role.clock_skew_leeway)),
-            ("bound_audiences", json!(role.bound_audiences)),
-            ("bound_subject", json!(role.bound_subject)),
             ("bound_claims_type", json!(if role.bound_claims.globs { "glob" } else { "string" })),
             ("bound_claims", json!(role.bound_claims.claims)),
             ("claim_mappings", json!(role.claim_mappings)),
-            ("user_claim", json!(role.user_claim)),
-            ("user_claim_json_pointer", json!(role.user_claim_json_pointer)),
-            ("groups_claim", json!(role.groups_claim)),
-            ("max_age", json!(role.max_age.as_secs())),
             ("oauth2_metadata", json!([])),
             ("oidc_scopes", json!([])),
-            ("allowed_redirect_uris", json!(role.allowed_redirect_uris)),
             ("callback_mode", json!("client")),
             ("verbose_oidc_logging", json!(false)),
             ("token_policies_template_claims", json!(false)),
             ("oidc_disable_confirmation", json!(false)),
-        ] {
-            shown.insert(name.to_owned(), value);
-        }
+        ];
+        shown.extend(others.map(|(name, value)| (name.to_owned(), value)));
         shown.into()
     }
 }
@@ -144,8 +90,8 @@ fn reject_unsupported(fields: &Fields) -> Result<()> {
     }
 }
 
-/// Reads a duration in seconds. Any negative number becomes -1, which means no leeway.
-fn signed_seconds(fields: &Fields, name: &str) -> Result<Option<i64>> {
+/// Reads a leeway in seconds. Any negative number becomes -1, which means no leeway.
+fn leeway(fields: &Fields, name: &str) -> Result<Option<i64>> {
     let is_negative = fields.text(name)?.is_some_and(|text| text.trim_start().starts_with('-'));
     if is_negative {
         return Ok(fields.int(name)?.map(|_| -1));

@@ -98,8 +98,8 @@ fn parse_entries(
     let warning = long.first().map(|first| {
         let count = long.len();
         format!(
-            "{count} serial numbers (revoked_certs[{first}] is the first) have 21 octets in DER, more than those of certificates may have (RFC 5280 \
-             4.1.2.2): some clients may not read the list"
+            "revoked_certs: {count} serial numbers, the first in revoked_certs[{first}], have 21 octets in DER, more than \
+             certificates may have (RFC 5280 4.1.2.2): some clients may not read the list"
         )
     });
     Ok((entries.into_list(terms, extensions)?, warning.into_iter().collect()))

@@ -6,6 +6,7 @@ use crate::clock::MAX_DURATION_TEXT_BYTES;
 use crate::error::Result;
 use crate::fields::{Fields, Resource as _};
 use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, parse_lifetime_text};
+use crate::pki::values::Keyword as _;
 
 pub(crate) const FIELDS: &[&str] = CrlConfig::FIELDS;
 

@@ -11,13 +11,14 @@ use crate::http::secrets::route::concat_fields;
 use crate::pki::ca::ca_profile;
 use crate::pki::check::request::RequestedValidity;
 use crate::pki::issue::request::{
-    IntermediateRequest, IssueRequest, RequestedCaNames, SelfIssuedRequest, SignRequest, VerbatimRequest,
+    IntermediateRequest, LeafRequest, RequestedCaNames, RequestedSubjectKey, SelfIssuedRequest, VerbatimRequest,
 };
+use crate::pki::values::parse_hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Fields of `issue`.
-pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] = &[
+/// Names, validity and format, which `issue` and `sign` share.
+const LEAF_FIELDS: &[&str] = &[
     "common_name",
     "alt_names",
     "ip_sans",
@@ -28,34 +29,21 @@ pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] = &[
     "not_after",
     "not_before",
     "format",
-    PASSWORD_FIELD,
-    "private_key_format",
-    "exclude_cn_from_sans",
-    "remove_roots_from_chain",
-    "user_ids",
-    "key_type",
-    "key_bits",
-    "cert_metadata",
 ];
+/// More fields that `issue` and `sign` share.
+const MORE_LEAF_FIELDS: &[&str] = &["exclude_cn_from_sans", "remove_roots_from_chain", "user_ids"];
+
+/// Fields of `issue`.
+pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] = &concat_fields::<18>(&[
+    LEAF_FIELDS,
+    &[PASSWORD_FIELD, "private_key_format"],
+    MORE_LEAF_FIELDS,
+    &["key_type", "key_bits", "cert_metadata"],
+]);
 
 /// Fields of `sign`.
-pub(in crate::http::secrets::pki) const SIGN_FIELDS: &[&str] = &[
-    "csr",
-    "common_name",
-    "alt_names",
-    "ip_sans",
-    "uri_sans",
-    "other_sans",
-    "serial_number",
-    "ttl",
-    "not_after",
-    "not_before",
-    "format",
-    "exclude_cn_from_sans",
-    "remove_roots_from_chain",
-    "user_ids",
-    "cert_metadata",
-];
+pub(in crate::http::secrets::pki) const SIGN_FIELDS: &[&str] =
+    &concat_fields::<15>(&[&["csr"], LEAF_FIELDS, MORE_LEAF_FIELDS, &["cert_metadata"]]);
 
 /// Fields of `sign-verbatim`.
 pub(in crate::http::secrets::pki) const VERBATIM_FIELDS: &[&str] = &[
@@ -109,25 +97,15 @@ fn validity(call: &Call) -> Result<RequestedValidity> {
     Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..request_fields::validity(&call.fields)? })
 }
 
-pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
+/// Reads `issue` or `sign`; `key` reads the key to certify.
+pub(super) fn leaf(call: &Call, key: impl FnOnce(&Fields) -> Result<RequestedSubjectKey>) -> Result<LeafRequest> {
     let fields = &call.fields;
-    Ok(IssueRequest {
+    Ok(LeafRequest {
         role: call.param("name").to_owned(),
         validity: validity(call)?,
         names: request_fields::names(fields)?,
-        key: request_fields::key(fields)?,
+        key: key(fields)?,
         metadata: request_fields::metadata(fields)?,
-    })
-}
-
-pub(super) fn sign(call: &Call) -> Result<SignRequest> {
-    let fields = &call.fields;
-    Ok(SignRequest {
-        role: call.param("name").to_owned(),
-        validity: validity(call)?,
-        names: request_fields::names(fields)?,
-        metadata: request_fields::metadata(fields)?,
-        csr: request_fields::csr(fields)?,
     })
 }
 
@@ -135,7 +113,7 @@ pub(super) fn sign(call: &Call) -> Result<SignRequest> {
 pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     let fields = &call.fields;
     Ok(VerbatimRequest {
-        role: Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned),
+        role: call.named_param("name").map(str::to_owned),
         validity: validity(call)?,
         user_ids: request_fields::user_ids(fields)?,
         metadata: request_fields::metadata(fields)?,
@@ -188,15 +166,7 @@ fn skid(fields: &Fields) -> Result<Option<Vec<u8>>> {
     if digits.is_empty() {
         return Ok(None);
     }
-    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-    let octets: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => Some(value(*high)? << 4 | value(*low)?),
-            _ => None,
-        })
-        .collect();
-    match octets {
+    match parse_hex(&digits) {
         Some(octets) if octets.len() <= 64 => Ok(Some(octets)),
         _ => Err(Error::invalid("skid: must be at most 64 octets in hexadecimal digits")),
     }

@@ -9,9 +9,10 @@ use super::policies;
 use crate::error::{Error, Result};
 use crate::fields::{FieldSlot, Fields, ListFieldSlot, MAX_NAME_LEN, Resource as _};
 use crate::http::secrets::dialect::Dialect;
+use crate::http::secrets::pki::json_with_members;
 use crate::pki::mount::role::{NotAfterBound, NotBeforeBound, Role, RoleKeys, SerialNumberSource, SignatureBits};
 use crate::pki::values::original_text::Rfc3339Text;
-use crate::pki::values::{check_ext_key_usage, check_key_usage, whole_seconds};
+use crate::pki::values::{Keyword as _, check_ext_key_usage, check_key_usage, whole_seconds};
 
 /// Fields of a role write.
 pub(crate) const FIELDS: &[&str] = Role::FIELDS;
@@ -22,13 +23,12 @@ const WORD_FIELDS: [&str; 6] =
 
 /// Renders a role. Lists are arrays, and durations whole seconds, except for the two that depend on the dialect.
 pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
-    let mut members = role.to_members();
     let time = |time: &Option<Rfc3339Text>| json!(time.as_ref().map_or("", Rfc3339Text::as_str));
     let others = [
         ("key_type", json!(role.keys.key_type())),
         ("key_bits", json!(role.keys.bits().max(role.unused_key_bits))),
         ("signature_bits", json!(role.signature_bits.bits())),
-        ("policy_identifiers", policies::to_json(&role.policy_identifiers)),
+        ("policy_identifiers", json!(role.policy_identifiers)),
         ("ttl", dialect.lifetime(role.ttl)),
         ("max_ttl", dialect.lifetime(role.max_ttl)),
         ("not_before", time(&role.not_before)),
@@ -37,8 +37,7 @@ pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
         ("not_after_bound", json!(role.not_after_bound.as_str())),
         ("serial_number_source", json!(role.serial_number_source.as_str())),
     ];
-    members.extend(others.map(|(name, value)| (name.to_owned(), value)));
-    Value::Object(members)
+    json_with_members(role.to_members(), others)
 }
 
 /// Reads a role from a write, or from a patch with the stored role as `base`. Rules between members are checked by the

@@ -3,10 +3,8 @@
 //! Written as OIDs, or as JSON text of `{"oid", "cps", "notice"}` objects. Shown as one text per policy: the OID, or
 //! the JSON text of an object. A role that is read can be written again.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::fields::{self, Fields};
@@ -16,31 +14,17 @@ const POLICIES_FIELD: &str = "policy_identifiers";
 /// Maximum number of JSON values for that many policies.
 const MAX_POLICY_VALUES: usize = 4 * POLICY_LIST_LIMITS.entries + 1;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PolicyObject<'a> {
-    oid: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cps: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    notice: Option<Cow<'a, str>>,
+struct PolicyObject {
+    oid: String,
+    cps: Option<String>,
+    notice: Option<String>,
 }
 
 pub(super) fn read(fields: &Fields) -> Result<Option<CertificatePolicies>> {
     let Some(value) = fields.value(POLICIES_FIELD) else { return Ok(None) };
     from_value(fields, value).and_then(CertificatePolicies::new).map(Some)
-}
-
-pub(super) fn to_json(policies: &CertificatePolicies) -> Value {
-    let text = |policy: &PolicyInformation| match (policy.cps(), policy.notice()) {
-        (None, None) => policy.oid().into(),
-        (cps, notice) => {
-            let object =
-                PolicyObject { oid: policy.oid().into(), cps: cps.map(Into::into), notice: notice.map(Into::into) };
-            serde_json::to_string(&object).unwrap_or_default()
-        }
-    };
-    json!(policies.iter().map(text).collect::<Vec<String>>())
 }
 
 fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> {
@@ -89,10 +73,9 @@ fn from_json(item: Value) -> Result<PolicyInformation> {
     if let Value::String(oid) = &item {
         return from_oid(oid);
     }
-    let object: PolicyObject<'_> = serde_json::from_value(item)
+    let object: PolicyObject = serde_json::from_value(item)
         .map_err(|_| field_error("objects may have only the text members oid, cps and notice"))?;
-    let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
-    PolicyInformation::new(&object.oid, owned(object.cps), owned(object.notice))
+    PolicyInformation::new(&object.oid, object.cps, object.notice)
 }
 
 fn from_oid(oid: &str) -> Result<PolicyInformation> {
@@ -105,13 +88,15 @@ fn field_error(problem: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use proptest::prelude::*;
 
     fn write(value: Value) -> Result<Value> {
         let mut fields = Fields::default();
         fields.set(POLICIES_FIELD, value);
-        read(&fields).map(|policies| to_json(&policies.unwrap()))
+        read(&fields).map(|policies| json!(policies.unwrap()))
     }
 
     const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;

@@ -7,8 +7,7 @@ use crate::error::Result;
 use crate::fields::{Fields, Resource as _};
 use crate::http::secrets::route::concat_fields;
 use crate::pki::mount::settings::tidy::{
-    AutoTidyConfig, MAX_STARTUP_BACKOFF_FIELD, MIN_STARTUP_BACKOFF_FIELD, TidyConfig, TidyTask,
-    check_at_least_one_second, check_page_size, parse_pause,
+    AutoTidyConfig, TidyConfig, TidyTask, check_at_least_one_second, check_page_size, parse_pause,
 };
 use crate::pki::tidy::TidyStatus;
 use crate::pki::tidy::report::{TidyCounts, TidyRunState};
@@ -69,17 +68,13 @@ pub(crate) fn merged(stored: &TidyConfig, fields: &Fields) -> Result<TidyConfig>
 /// # Errors
 /// As [`merged`].
 pub(crate) fn merged_auto(stored: &AutoTidyConfig, fields: &Fields) -> Result<AutoTidyConfig> {
-    let or = |name, stored| seconds(fields, name).map(|seconds| seconds.unwrap_or(stored));
-    let flag = |name, stored| fields.bool(name).map(|flag| flag.unwrap_or(stored));
-    Ok(AutoTidyConfig {
-        enabled: flag("enabled", stored.enabled)?,
-        what: merged(&stored.what, fields)?,
-        interval: or("interval_duration", stored.interval)?,
-        min_startup_backoff: or(MIN_STARTUP_BACKOFF_FIELD, stored.min_startup_backoff)?,
-        max_startup_backoff: or(MAX_STARTUP_BACKOFF_FIELD, stored.max_startup_backoff)?,
-        maintain_counts: flag("maintain_stored_certificate_counts", stored.maintain_counts)?,
-        publish_counts: flag("publish_stored_certificate_count_metrics", stored.publish_counts)?,
-    })
+    let mut config = stored.clone();
+    config.merge_flags(fields)?;
+    config.what = merged(&stored.what, fields)?;
+    for slot in AutoTidyConfig::SECONDS {
+        slot.set_if_given(&mut config, seconds(fields, slot.name)?);
+    }
+    Ok(config)
 }
 
 fn seconds(fields: &Fields, name: &str) -> Result<Option<u64>> {
@@ -99,14 +94,6 @@ fn task_settings_json(config: &TidyConfig) -> Map<String, Value> {
 pub(crate) fn auto_tidy_json(config: &AutoTidyConfig) -> Map<String, Value> {
     let mut members = task_settings_json(&config.what);
     members.extend(config.to_members());
-    let own = [
-        ("interval_duration", json!(config.interval)),
-        (MIN_STARTUP_BACKOFF_FIELD, json!(config.min_startup_backoff)),
-        (MAX_STARTUP_BACKOFF_FIELD, json!(config.max_startup_backoff)),
-        ("maintain_stored_certificate_counts", json!(config.maintain_counts)),
-        ("publish_stored_certificate_count_metrics", json!(config.publish_counts)),
-    ];
-    members.extend(own.map(|(name, value)| (name.to_owned(), value)));
     members
 }
 
@@ -214,8 +201,8 @@ mod tests {
             "interval_duration",
             "revocation_queue_safety_buffer",
             "acme_account_safety_buffer",
-            MIN_STARTUP_BACKOFF_FIELD,
-            MAX_STARTUP_BACKOFF_FIELD,
+            "min_startup_backoff_duration",
+            "max_startup_backoff_duration",
         ] {
             for value in [json!(0), json!(""), json!("500ms"), json!("-1h"), json!("soon"), json!(-5), json!([1])] {
                 let text = refusal(&json!({ (name): value }));
@@ -230,7 +217,7 @@ mod tests {
             (json!({ "page_size": "4" }), "page_size: must be at least 5"),
             (json!({ "page_size": "many" }), "field validation failed"),
             (json!({ "tidy_acme": "perhaps" }), "field validation failed"),
-            (json!({ "enabled": true }), "enabled: needs something to do"),
+            (json!({ "enabled": true }), "enabled: no task is selected"),
             (json!({ "publish_stored_certificate_count_metrics": true }), "publish_stored_certificate_count_metrics: "),
             (json!({ "min_startup_backoff_duration": "1h" }), "max_startup_backoff_duration: must not be below"),
         ] {

@@ -8,21 +8,6 @@ use crate::fields::{MAX_NAME_LEN, Resource as _};
 use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
 use crate::keys::redaction;
 
-pub(super) const FIELDS: &[&str] = &[
-    "library",
-    "key_label",
-    "key_id",
-    "mechanism",
-    "pin",
-    "slot",
-    "token_label",
-    "curve",
-    "key_bits",
-    "force_rw_session",
-    "max_parallel",
-    "public_key",
-];
-
 /// Maximum length of a key or token label, in bytes.
 const MAX_LABEL_BYTES: usize = 255;
 /// Maximum length of a key id, in hexadecimal digits.
@@ -41,7 +26,7 @@ pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) 
     sent.text("key_id", MAX_KEY_ID_DIGITS, &mut settings.key_id)?;
     sent.text("token_label", MAX_LABEL_BYTES, &mut settings.token_label)?;
     sent.text("public_key", MAX_PUBLIC_KEY_BYTES, &mut settings.public_key)?;
-    sent.flag("force_rw_session", &mut settings.force_rw_session)?;
+    settings.merge_flags(fields)?;
     sent.secret("pin", &mut settings.pin)?;
     if let Some(Value::Number(number)) = fields.value("mechanism") {
         settings.mechanism = Some(Pkcs11Settings::numbered_mechanism(number.as_u64())?);

@@ -44,13 +44,6 @@ impl ManagedKeyWriteBody {
         Ok(())
     }
 
-    pub(super) fn flag(&self, name: &str, to: &mut bool) -> Result<()> {
-        if let Some(flag) = self.fields.bool(name)? {
-            *to = flag;
-        }
-        Ok(())
-    }
-
     /// Merges a secret.
     ///
     /// # Errors

@@ -236,7 +236,7 @@ async fn oversized_response_is_rejected(world: &World) {
     let machine = world.machine().await;
     world.provider.fault(Fault::body("/virtualMachines/", 1, json!({"location": "x".repeat(2 << 20)})));
     let answer = world.as_machine(&machine).await;
-    answer.assert_error(503, "cloudb: the provider: its answer is larger than 1 MiB");
+    answer.assert_error(503, "cloudb: the provider: its response is larger than 1 MiB");
 }
 
 #[actix_web::test]

@@ -43,10 +43,10 @@ impl Actors {
 
 impl Signers for Actors {
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Ok(self.find(&key.uuid)?.signer(key.known()))
+        Ok(self.find(&key.uuid)?.signer(key.identity()))
     }
 
-    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+    fn start_use(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
         let actor = self.find(&name)?;
         let taking = async move {
@@ -84,7 +84,7 @@ impl BlockingBackend for Counting {
         Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
+    fn new_session(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }

@@ -213,7 +213,7 @@ impl Signers for Device {
         Ok(Arc::new(Signer { kept, mode: self.mode.subscribe(), begun, taken_back }))
     }
 
-    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+    fn start_use(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let Kept { name, uuid, public, .. } = self.find(|kept| match &named {
             ManagedKeyRef::Name(name) => kept.name == *name,
             ManagedKeyRef::Uuid(uuid) => kept.uuid == *uuid,

@@ -19,7 +19,7 @@ async fn invalid_tidy_parameters_are_rejected_by_both_endpoints() {
         pki.refused("config/auto-tidy", body, rule).await;
     }
     assert_eq!(status(&pki).await["state"], "Inactive", "nothing was started");
-    let idle = "enabled: needs something to do; set one of tidy_cert_store";
+    let idle = "enabled: no task is selected; set one of tidy_cert_store";
     pki.refused("config/auto-tidy", json!({ "enabled": true }), idle).await;
     assert_eq!(pki.get("config/auto-tidy").await, before);
     pki.post("config/auto-tidy", json!({ "enabled": true, "tidy_acme": true })).await;

@@ -53,7 +53,7 @@ async fn tune(app: &App, keys: Value) {
 async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
     let shared = app.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
-    shared.managed_keys.take(mount, ManagedKeyRef::Name(name.to_owned()))?.await
+    shared.managed_keys.start_use(mount, ManagedKeyRef::Name(name.to_owned()))?.await
 }
 
 /// Gives the mount `pki` the key, and creates a root with it and a role `r`.

@@ -27,7 +27,7 @@ async fn in_use(app: &App, name: &str, mounts: &str) {
 async fn use_of(app: &App, mount: &str, key: ManagedKeyRef) -> (Kind, String) {
     let shared = app.shared();
     let mount = shared.auth.mounts().get(mount).unwrap().id;
-    let error = match shared.managed_keys.take(mount, key) {
+    let error = match shared.managed_keys.start_use(mount, key) {
         Ok(taking) => taking.await.err().unwrap(),
         Err(refused) => refused,
     };

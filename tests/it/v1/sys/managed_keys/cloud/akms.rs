@@ -174,7 +174,7 @@ async fn generated_key_that_is_not_yet_visible_is_generated_once() {
     race.iter().for_each(|answer| assert_eq!(answer.status, 204, "{}", answer.text));
     assert_eq!(state.lock().unwrap().keys.len(), 1);
     state.lock().unwrap().lag = Duration::from_secs(600);
-    let text = "backend: cloudakms: the generated key is not visible yet, try again shortly";
+    let text = "backend: cloudakms: the generated key is not visible yet; retry shortly";
     for _ in 0..3 {
         let late = test(&app, "cloudakms/late", json!({})).await;
         assert_eq!((late.status, late.error(), late.header("retry-after")), (503, text, "1"));

@@ -75,7 +75,7 @@ async fn generated_key_that_is_not_yet_visible_is_generated_once() {
 
     write(&app, "cloudbkeyvault/late", with(with(key(), generated), json!({ "key_name": "late" }))).await;
     vault.lock().lag = Duration::from_secs(600);
-    let text = "backend: cloudbkeyvault: the generated key is not visible yet, try again shortly";
+    let text = "backend: cloudbkeyvault: the generated key is not visible yet; retry shortly";
     for _ in 0..3 {
         let late = test(&app, "cloudbkeyvault/late", json!({})).await;
         assert_eq!((late.status, late.error(), late.header("retry-after")), (503, text, "1"));
@@ -113,7 +113,7 @@ async fn retry_after_of_the_store_is_respected_and_passed_on() {
     for answer in [issue(&app).await, test(&app, KEY, json!({})).await] {
         assert_eq!(answer.status, 503, "{}", answer.text);
         assert!((1..=3).contains(&answer.header("retry-after").parse::<u64>().unwrap()), "{}", answer.text);
-        assert!(answer.error().contains("the service asked for a pause"), "{}", answer.text);
+        assert!(answer.error().contains("the service requested a pause"), "{}", answer.text);
     }
     assert_eq!(asked(), before + 1, "nobody asked within the pause");
     until("the pause ends", async || issue(&app).await.status == 200).await;

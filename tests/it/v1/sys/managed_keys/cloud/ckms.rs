@@ -43,9 +43,9 @@ async fn key_is_generated_and_corrupt_responses_are_rejected() {
     with_root(&app).await;
     issue(&app).await.assert_status(200);
     for (fault, text) in [
-        (Fault::SignatureChecksum, "cloudckms: the key service: its answer was corrupted in transit"),
-        (Fault::DigestNotVerified, "cloudckms: the key service: its answer is not for the digest that was sent"),
-        (Fault::AnotherName, "cloudckms: the key service: its answer is about another key"),
+        (Fault::SignatureChecksum, "cloudckms: the key service: its response was corrupted in transit"),
+        (Fault::DigestNotVerified, "cloudckms: the key service: its response is not for the digest that was sent"),
+        (Fault::AnotherName, "cloudckms: the key service: its response is about another key"),
     ] {
         kms.lock().fault = Some(fault);
         let certs = app.client.list("pki/certs").await.body["data"].clone();

@@ -1,0 +1,12 @@
+//! Signed JSON objects: JWS in compact form (RFC 7515), public keys as JWK (RFC 7517), and their signature algorithms.
+//!
+//! Nothing here decides which algorithm, key or header is acceptable. The verifier of a protocol decides that.
+
+mod algorithm;
+mod jwk;
+mod jws;
+mod unique_json;
+
+pub(crate) use self::algorithm::{JwsAlgorithm, JwsVerificationKey};
+pub(crate) use self::jwk::JsonWebKey;
+pub(crate) use self::jws::CompactJws;

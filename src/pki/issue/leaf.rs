@@ -1,0 +1,166 @@
+//! Leaf certificates under a role (`issue` and `sign`): the key is generated here or comes from a CSR.
+//!
+//! The cheap role checks come first; a key is generated only if they pass.
+
+use std::sync::Arc;
+
+use super::csr::check_key;
+use super::issuance::Issuance;
+use super::not_granted;
+use super::release::{CertificateDraft, IssuanceRecord, PreparedCertificate, SubjectKey, SubjectKeyIdSource};
+use super::request::{IssueRequester, LeafRequest, RequestedSubjectKey};
+use super::signer::{find_role, usable_key};
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::fair_queue::cpu;
+use crate::keys::local::KeySpec;
+use crate::pki::check::names::{self, CollectedNames, CsrNames, ValidatedNames, subject_alt_names};
+use crate::pki::check::request::{RequestedKey, RequestedValidity};
+use crate::pki::check::structure::{CertificateKind, FieldSources};
+use crate::pki::check::validity;
+use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
+use crate::pki::mount::signer::{IssuerSigner, requested_algorithm};
+use crate::pki::values::subject_bounds;
+use crate::x509::algorithm::KeyKind;
+use crate::x509::extension;
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::oid;
+use crate::x509::pieces::{Extensions, Name, Rdns};
+use crate::x509::weak_key;
+
+/// Checks a request for a leaf and drafts its certificate.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Busy` without capacity.
+pub(super) async fn prepare<'r>(issuance: Issuance<'_>, request: &'r LeafRequest) -> Result<PreparedCertificate<'r>> {
+    let entry = find_role(issuance.view, &request.role)?;
+    let role = &entry.role;
+    let record = IssuanceRecord::begin(issuance, Some((&request.role, role)), request.metadata.as_deref())?;
+    let mut warnings = Warnings::default();
+    let subject_key = match &request.key {
+        RequestedSubjectKey::Generated(key) => SubjectKey::Generated(key_spec(role, key, &mut warnings)?),
+        RequestedSubjectKey::Csr(csr) => {
+            check_key(role, csr.key.kind())?;
+            weak_key::reject("csr", &csr.key)?;
+            csr.verify()?;
+            SubjectKey::OfCsr(csr)
+        }
+    };
+    let signer = issuance.find_signer(Some(role))?;
+    let csr = subject_key.csr();
+    let collected = names::collect_for_leaf(role, &request.names, csr.map(CsrNames::of).transpose()?.as_ref())?;
+    let who = &issuance.origin.requester;
+    let (names, more) = if collected.is_long(role) {
+        Box::pin(check_long_names(collected, Arc::clone(role), who.clone())).await?
+    } else {
+        collected.validate(&role.filled_for(who.identity()), &who.display_name)?
+    };
+    warnings.extend(more);
+    let (mut draft, more) = draft_leaf(issuance, entry, subject_key.kind(), signer, &names, &request.validity)?;
+    warnings.extend(more);
+    if let Some(csr) = csr {
+        if role.use_csr_sans {
+            draft.sources = draft.sources.with(oid::SUBJECT_ALT_NAME, "csr");
+        }
+        warnings.extend(not_granted::warnings(&draft, csr));
+    }
+    Ok(PreparedCertificate { draft, record, subject_key, warnings })
+}
+
+/// Checks names against the role in the CPU queue.
+async fn check_long_names(
+    collected: CollectedNames,
+    role: Arc<CompiledRole>,
+    who: IssueRequester,
+) -> Result<(ValidatedNames, Warnings)> {
+    let watch = who.watch.clone();
+    let work = move || collected.validate(&role.filled_for(who.identity()), &who.display_name);
+    tokio::select! {
+        biased;
+        () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
+        names = cpu::run(work) => names?,
+    }
+}
+
+/// The key to generate: the role's, or with `any` the request's.
+fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
+    let RoleKeys::Only(spec) = role.keys else {
+        let key_type = requested
+            .key_type
+            .as_deref()
+            .filter(|t| !t.is_empty())
+            .ok_or_else(|| Error::invalid("key_type: must be given when the role permits any"))?;
+        return KeySpec::new(key_type, requested.bits.unwrap_or(0));
+    };
+    if requested.key_type.is_some() || requested.bits.is_some() {
+        warnings.add("key_type and key_bits ignored: the role decides them".to_owned());
+    }
+    Ok(spec)
+}
+
+/// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
+fn draft_leaf(
+    issuance: Issuance<'_>,
+    entry: &RoleEntry,
+    kind: KeyKind,
+    signer: Arc<IssuerSigner>,
+    names: &ValidatedNames,
+    requested: &RequestedValidity,
+) -> Result<(CertificateDraft, Warnings)> {
+    let Issuance { tools, origin, .. } = issuance;
+    let issuer = &signer.issuer;
+    let (key, now) = usable_key(&signer, &tools.clock)?;
+    let pieces = signer.pieces()?;
+    let role = &entry.role;
+    let behaviour = issuer.record.leaf_not_after_behavior;
+    let span = issuer.certificate.span();
+    let (validity, mut warnings) = validity::for_leaf(role, requested, origin.limits, span, behaviour, now)?;
+    warnings.extend(subject_bounds::reject_if_strict(
+        role.strict_subject,
+        subject_bounds::name_violations(&names.common_name, &names.serial_number),
+    )?);
+    let subject = subject(entry, names);
+    let sans = subject_alt_names(names)?;
+    // The structural checks have this rule too; here it applies before key generation.
+    if subject.is_empty() && sans.is_empty() {
+        return Err(Error::invalid(
+            "common_name: the certificate has no name; set common_name or a subject alternative name",
+        ));
+    }
+    // RFC 5280 4.2.1.6: critical when the subject is empty.
+    let san = extension::subject_alt_name(&sans, subject.is_empty());
+    let draft = CertificateDraft {
+        algorithm: requested_algorithm(&key.signing, &*tools.signers, role.requested_signature_bits(), role.use_pss)?,
+        key,
+        shape: CertificateKind::Leaf,
+        subject,
+        common_name: names.common_name.clone(),
+        validity,
+        head: entry.leading(kind).clone(),
+        key_id: SubjectKeyIdSource::Derived,
+        tail: pieces.tail([&san, &entry.policies], &Extensions::default()),
+        sources: sources(),
+        signer,
+    };
+    Ok((draft, warnings))
+}
+
+/// Maps the parts of a leaf to their fields.
+fn sources() -> FieldSources {
+    FieldSources::all("certificate")
+        .with(oid::SUBJECT_ALT_NAME, "alt_names")
+        .with(oid::KEY_USAGE, "the role's key_usage")
+        .with(oid::EXT_KEY_USAGE, "the role's ext_key_usage")
+        .with(oid::CERTIFICATE_POLICIES, "the role's policy_identifiers")
+}
+
+/// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
+fn subject(entry: &RoleEntry, names: &ValidatedNames) -> Name {
+    let one = |attribute, value: &String| {
+        if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
+    };
+    let common_name = one(Attribute::CommonName, &names.common_name);
+    let serial_number = one(Attribute::SerialNumber, &names.serial_number);
+    let user_ids: Rdns = names.user_ids.iter().map(|id| one(Attribute::UserId, id)).collect();
+    name::name(&[&entry.subject, &common_name, &serial_number, &user_ids])
+}

@@ -1,0 +1,93 @@
+//! The pipeline of all certificate requests: check and draft, obtain the key, sign, record, release. Each kind of
+//! request has a function that checks it and drafts the certificate; everything after it is shared.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use super::external_policy::{ExternalPolicyRequest, PolicyOperation};
+use super::issuance::Issuance;
+use super::issued::IssuedCertificate;
+use super::release::{PreparedCertificate, SubjectKey};
+use super::request::{
+    IntermediateRequest, IssueContext, LeafRequest, RequestedSubjectKey, SelfIssuedRequest, VerbatimRequest,
+};
+use super::stages::IssuanceStages;
+use super::{external_policy, intermediate, leaf, self_issued, verbatim};
+use crate::error::Result;
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::view::MountView;
+
+/// A request that a mount's replica handles.
+pub enum CertificateRequest {
+    /// `issue` and `sign`.
+    Leaf(LeafRequest),
+    /// `sign-verbatim`.
+    SignVerbatim(VerbatimRequest),
+    /// `sign-intermediate`.
+    SignIntermediate(Box<IntermediateRequest>),
+    /// `sign-self-issued`.
+    SignSelfIssued(SelfIssuedRequest),
+    /// A request that the mount's external policy engine decides on.
+    ExternalPolicy(Box<ExternalPolicyRequest>),
+}
+
+impl CertificateRequest {
+    /// `true` if the server generates the private key.
+    pub fn generates_key(&self) -> bool {
+        match self {
+            Self::Leaf(request) => matches!(request.key, RequestedSubjectKey::Generated(_)),
+            Self::ExternalPolicy(request) => matches!(request.mode, PolicyOperation::Issue(_)),
+            Self::SignVerbatim(_) | Self::SignIntermediate(_) | Self::SignSelfIssued(_) => false,
+        }
+    }
+}
+
+/// Issues the certificate of a request. This is the only entry for all of them. The arguments are references, so that
+/// the future stays small.
+///
+/// # Errors
+/// `Invalid` naming field and rule; `Busy` without capacity; `Unavailable` when the record cannot be stored, in which
+/// case no certificate is released.
+pub(crate) async fn issue(
+    views: &ArcSwap<MountView>,
+    tools: &EngineDeps,
+    origin: &IssueContext,
+    request: &CertificateRequest,
+    stages: &IssuanceStages,
+) -> Result<IssuedCertificate> {
+    let started = Instant::now();
+    let view = views.load_full();
+    let issuance = Issuance { view: &view, tools, origin, stages };
+    let prepared = match request {
+        CertificateRequest::Leaf(request) => leaf::prepare(issuance, request).await?,
+        CertificateRequest::SignVerbatim(request) => verbatim::prepare(issuance, request)?,
+        CertificateRequest::SignIntermediate(request) => intermediate::prepare(issuance, request)?,
+        CertificateRequest::SignSelfIssued(request) => {
+            return Box::pin(self_issued::sign(issuance, request, started)).await;
+        }
+        CertificateRequest::ExternalPolicy(request) => {
+            return Box::pin(external_policy::run(views, issuance, request, started)).await;
+        }
+    };
+    let PreparedCertificate { draft, record, subject_key, warnings } = prepared;
+    let mut generated = None;
+    let public_key = match subject_key {
+        SubjectKey::Generated(spec) => {
+            if let Some(stand_in) = spec.stand_in() {
+                draft.check_with_placeholder(&stand_in)?;
+            }
+            let started = stages.rules(started);
+            let key = tools.pool.generate(spec, &origin.requester.watch).await?;
+            stages.key(started);
+            generated.insert(Arc::new(key)).public()
+        }
+        SubjectKey::OfCsr(csr) => {
+            stages.rules(started);
+            &csr.key
+        }
+    };
+    let issued = draft.release(issuance, public_key, &record).await?;
+    Ok(IssuedCertificate { key: generated, ..issued.with_warnings(warnings) })
+}

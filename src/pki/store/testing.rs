@@ -1,0 +1,32 @@
+//! The embedded store as a fixture of tests.
+
+use crate::auth::store::AuthWrite;
+use crate::clock::Clock;
+use crate::documents::MountId;
+use crate::storage::seal::SealKey;
+use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
+
+/// A store in a temporary folder.
+pub(crate) struct TestStore {
+    pub(crate) storage: Storage,
+    pub(crate) clock: Clock,
+    _folder: tempfile::TempDir,
+}
+
+impl TestStore {
+    /// Opens a new store with one mount.
+    pub(crate) async fn with_mount(mount: MountId) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
+        let options = StorageOptions {
+            database: Database::Embedded(folder.path().join("data")),
+            seal_key: SealKey::random(),
+            clock: clock.clone(),
+            queue: 10,
+            absent: IfMissing::Create,
+        };
+        let storage = open(options).await.unwrap();
+        storage.auth().commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
+        Self { storage, clock, _folder: folder }
+    }
+}

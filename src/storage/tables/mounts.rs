@@ -1,0 +1,63 @@
+//! Mounts, their removal, and the counters.
+//!
+//! A dropped mount disappears immediately: the same transaction removes its documents, CRLs and counters, and reads
+//! skip rows of missing mounts. Certificates, revocations and tokens, perhaps millions, are removed in short steps
+//! between commits. The first step for tokens is part of the drop, so that a few leases end without delay.
+
+use super::{TableConnection, TableError, TableResult, column, exists, map_row};
+use crate::documents::{MountId, SYSTEM_MOUNT};
+use crate::sql::SqlRow;
+use crate::storage::engine::WriteConnection;
+use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
+
+pub(crate) async fn create<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, ()> {
+    let id = [mount.into()];
+    if exists(db, sql::IS_DROPPED, &id).await? || db.execute(sql::CREATE, &id).await? == 0 {
+        return Err(TableError::Conflict(conflict::MOUNT_EXISTS));
+    }
+    Ok(())
+}
+
+pub(crate) async fn mount_exists<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, bool> {
+    exists(db, sql::EXISTS, &[mount.into()]).await
+}
+
+pub(crate) async fn drop_mount<C: WriteConnection>(db: &C, mount: MountId) -> TableResult<C, ()> {
+    if mount == SYSTEM_MOUNT {
+        return Err(TableError::Conflict(conflict::MOUNT_GONE));
+    }
+    db.lock_mount_exclusively(mount).await?;
+    if !mount_exists(db, mount).await? {
+        return Err(TableError::Conflict(conflict::MOUNT_GONE));
+    }
+    for statement in DROP_PARTS.into_iter().chain([sql::DROP, sql::MARK]) {
+        db.execute(statement, &[mount.into()]).await?;
+    }
+    db.revoke_tokens_of_mount(mount).await.map(drop)
+}
+
+pub(crate) async fn has_dropped<C: TableConnection>(db: &C) -> TableResult<C, bool> {
+    exists(db, sql::ANY_DROPPED, &[]).await
+}
+
+/// Removes a few rows of a dropped mount; returns `true` if more are left.
+pub(crate) async fn remove_dropped_rows<C: WriteConnection>(db: &C) -> TableResult<C, bool> {
+    let next: Vec<MountId> = column(db, sql::NEXT_DROPPED, &[]).await?;
+    let Some(mount) = next.first().copied() else { return Ok(false) };
+    if db.revoke_tokens_of_mount(mount).await? {
+        return Ok(true);
+    }
+    for statement in REMOVE_SOME {
+        if db.execute(statement, &[mount.into(), i64::from(C::REMOVED_ROWS_PER_STEP).into()]).await? > 0 {
+            return Ok(true);
+        }
+    }
+    db.execute(sql::REMOVED, &[mount.into()]).await?;
+    has_dropped(db).await
+}
+
+/// The numbers of stored certificates and revocations.
+pub(crate) async fn read_counts<C: TableConnection>(db: &C, mount: MountId) -> TableResult<C, (u64, u64)> {
+    let read = |row: &mut SqlRow| Ok((row.get::<i64>()? as u64, row.get::<i64>()? as u64));
+    map_row(db, sql::COUNTS, &[mount.into()], read).await?.ok_or(TableError::Unreadable("the counters"))
+}

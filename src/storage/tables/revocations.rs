@@ -1,0 +1,16 @@
+//! Revocations, except the reads and writes that each engine implements.
+
+use super::{TableConnection, TableResult, count};
+use crate::documents::MountId;
+use crate::storage::statements::revocations as sql;
+use crate::x509::serial::Serial;
+
+/// Gives a revocation another issuer; returns the number of changed rows.
+pub(crate) async fn set_issuer<C: TableConnection>(
+    db: &C,
+    mount: MountId,
+    serial: Serial,
+    issuer: &str,
+) -> TableResult<C, u32> {
+    db.execute(sql::SET_ISSUER, &[issuer.into(), mount.into(), serial.into()]).await.map(count)
+}

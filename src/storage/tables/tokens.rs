@@ -1,0 +1,9 @@
+//! Tokens, except the reads and writes that each engine implements.
+
+use super::{TableConnection, TableError, TableResult, map_row};
+use crate::sql::SqlRow;
+use crate::storage::statements::tokens as sql;
+
+pub(crate) async fn count_endless<C: TableConnection>(db: &C) -> TableResult<C, u64> {
+    map_row(db, sql::ENDLESS, &[], SqlRow::get).await?.ok_or(TableError::Unreadable("the number of tokens"))
+}
