@@ -21,7 +21,7 @@ use crate::telemetry::{
     CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
 };
 
-/// Time limit for a request head, in milliseconds. HTTP's own limit is shorter, so that the client gets a response.
+/// Time limit for a request head, in milliseconds. The HTTP layer has a shorter limit, so that it can respond first.
 const HEAD_TIMEOUT_MILLIS: u64 = 11_000;
 /// Idle timeout while slots are free, in milliseconds.
 const MAX_IDLE_TIMEOUT_MILLIS: u64 = 300_000;
@@ -78,7 +78,7 @@ struct ConnectionSource {
 struct ConnectionLimitEvents {
     closed: usize,
     refused: usize,
-    /// State at the first of these events: the number of open connections, and the address with most of them.
+    /// Number of open connections at the first of these events; `busiest` is the address with most of them.
     open: usize,
     busiest: Option<(CallerNetwork, usize)>,
     logged_at: Option<u64>,
@@ -123,7 +123,7 @@ impl Connections {
         let connection = has_capacity.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
-        // Outside the lock, because a woken task may need it.
+        // Outside the lock, because a woken task may take it.
         closing.iter().for_each(|connection| connection.wake());
         connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
@@ -153,7 +153,7 @@ impl Connections {
         let mut woken = table.overdue(now);
         let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
         let mut due = table.waiting(None);
-        // The body readers have their own timeouts.
+        // Reads of request bodies have their own timeouts.
         due.retain(|(phase, since, _)| {
             *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, patience_of(table.count)) <= now
         });
@@ -161,7 +161,7 @@ impl Connections {
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
-            // Each connection that closes frees a slot, so that the next one may stay longer.
+            // Computed again for each connection: one that closes frees a slot, so that the next one may stay longer.
             if since + phase_timeout(phase, patience_of(table.count)) <= now {
                 table.mark(&connection, now);
                 count_closed(if phase == ConnectionPhase::Idle { "idle" } else { "head" }, 1);
@@ -225,8 +225,8 @@ impl ConnectionTable {
         staying.filter_map(|c| c.client_wait().map(|(phase, since)| (phase, since, c))).collect()
     }
 
-    /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting
-    /// connections (`closing`) to close.
+    /// `true` if a slot is free within the limit `cap`, or becomes free because waiting connections were asked to
+    /// close. Those are added to `closing`.
     fn make_room(
         &mut self,
         of: Option<CallerNetwork>,
@@ -355,7 +355,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Longest wait of a connection in this phase, in milliseconds.
+/// Longest time that a connection may wait in this phase, in milliseconds; `patience` is the idle timeout.
 fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     match phase {
         ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(patience),

@@ -94,7 +94,8 @@ where
             _ => {
                 let connection = Arc::clone(stream.connection());
                 let mut served = Box::pin(self.http1.call((stream, protocol, peer)));
-                // Owns the socket, so it is dropped only after the end was counted.
+                // The call owns the socket. It lives in this future, so that the socket closes only after the end was
+                // counted.
                 Box::pin(async move {
                     let ended = served.as_mut().await;
                     count_rejected(&connection, &ended);

@@ -44,9 +44,9 @@ use request_body::{CHUNKED_READ_AHEAD_BYTES, track_body_reads};
 
 /// Time limit for running requests once the listener stops, in seconds.
 const DRAIN_TIMEOUT_SECONDS: u64 = 7;
-/// Time in which a client may still send after a response that did not wait for the whole request.
+/// Time for which a client may go on sending a request after the response to it.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
+/// Longest response body, in bytes, that HTTP/1.1 always fetches in one go: it fetches on until it buffers twice that.
 const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;

@@ -31,7 +31,7 @@ pub(super) const RESPONSE_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of an unread request body that are discarded: a client may send them before it sees the
 /// response.
 pub(super) const MAX_DISCARDED_BODY_BYTES: usize = STREAM_WINDOW_BYTES as usize;
-/// Time limit for the end of such a body once the response is complete.
+/// Time limit for receiving the rest of an unread request body once the response is complete.
 pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for sending the final GOAWAY frame. Progress restarts it while the connection is closing.
 pub(super) const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
