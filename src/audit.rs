@@ -68,7 +68,7 @@ enum RequestEntryState {
 }
 
 impl Audit {
-    /// Records on the configured devices and the `others`. Without devices nothing is recorded.
+    /// Creates the audit with the configured devices and the `others`. Without devices nothing is recorded.
     pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
         Self { devices: configured.chain(others).collect(), writers, clock }
@@ -94,8 +94,8 @@ impl Audit {
         AuditRecord { audit: (!self.devices.is_empty()).then_some(self), request_entry: RequestEntryState::NotRecorded }
     }
 
-    /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
-    /// without devices stay small.
+    /// Sends an entry to every device, and succeeds if one accepts it. The future is boxed, so that requests without
+    /// devices stay small.
     fn send<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
@@ -222,7 +222,7 @@ impl AuditRecord<'_> {
         step: AuditStep<'_>,
         until: Instant,
     ) -> Result<()> {
-        // Applies if this future is dropped before it completes.
+        // The state that remains if this future is dropped before it completes.
         self.request_entry = RequestEntryState::Failed;
         let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
         audit.send(&request_parts, request, step, until).await?;

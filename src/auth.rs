@@ -57,7 +57,8 @@ use token::{BatchToken, Network, TokenLogin, TokenRecord, TokenRoleTable, hash_o
 /// The policy that grants everything. It has no policy text.
 pub const ROOT_POLICY: &str = "root";
 
-/// A caller whose policies took at least this long to compile is read again before it is used.
+/// If the compilation of a caller's policies took at least this long, the token is checked again before the caller is
+/// used.
 const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
 /// Compiles long unions of policies one at a time, so that callers with the same union wait for one compilation.
@@ -85,7 +86,7 @@ impl UnionCompiler {
 pub struct Caller {
     /// Public handle of the token; `""` for a batch token. Never logged or stored, because it can revoke the token.
     pub accessor: String,
-    /// Identity for repeatable requests: the hex hash of the accessor, or of the token itself for a batch token.
+    /// Identity of the caller in idempotency records: hex hash of the accessor, or of the token itself for a batch token.
     pub recorded_as: String,
     /// The caller as it is written into records of its requests, see [`requester`].
     pub requester: String,
@@ -189,7 +190,7 @@ impl Caller {
     }
 }
 
-/// Token state that is stored outside the record.
+/// The state of a token apart from its record: hashes, expiry, remaining uses, batch token.
 struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,
@@ -216,7 +217,8 @@ pub struct Auth {
     quotas: ArcSwap<Quotas>,
     cors: ArcSwap<Cors>,
     tokens: TokenCache,
-    /// Held shared by revocations of several commits; a sweep, which would remove their tokens, takes it exclusively.
+    /// A revocation that takes several commits holds it shared. A sweep would remove tokens that such a revocation
+    /// still needs, so it takes the lock exclusively.
     ending: tokio::sync::RwLock<()>,
     /// Held while a requested tidy of tokens runs.
     tidying: Arc<tokio::sync::Mutex<()>>,
@@ -312,7 +314,7 @@ impl Auth {
     }
 
     /// Commits a unit. If that fails, the views are reloaded: the unit may have been stored all the same, or another
-    /// node's may have been. If the reload fails too, [`Auth::catch_up`] repeats it.
+    /// node may have changed the state. If the reload fails too, [`Auth::catch_up`] repeats it.
     async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
         let stored = self.store.commit(unit).await;
         // A write that was not admitted is not stored.
@@ -391,7 +393,7 @@ impl Auth {
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller(&row).await?;
         if row.uses.is_none() && !caller.is_heavy() {
-            // The entry is as old as the older of its two parts.
+            // The entry is as old as its older part, the row or the entity.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }

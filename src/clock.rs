@@ -54,7 +54,8 @@ impl Clock {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Records the difference from the reference at `now`, which must be fresh, and the largest accepted one.
+    /// Records that this clock, which showed `now` a moment ago, is `ahead` of its reference, and sets the largest
+    /// accepted difference.
     pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
@@ -62,7 +63,7 @@ impl Clock {
         self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);
     }
 
-    /// `true` if `now`, which must be fresh, is within the limit of the reference, or there is none.
+    /// `true` if `now`, which this clock showed a moment ago, is within the limit of the reference, or there is none.
     fn is_near_reference(&self, now: Time) -> bool {
         let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
         if at_begin == NO_REFERENCE {

@@ -65,9 +65,9 @@ pub struct Config {
     pub max_connections_per_address: usize,
     /// Maximum number of connections of the public listener; 0 means a quarter of the total.
     pub public_max_connections: usize,
-    /// Maximum number of write units in progress.
+    /// Maximum number of write units in progress. A unit is a set of rows that are stored together or not at all.
     pub commit_queue: usize,
-    /// Numbers of RSA keys that are generated in advance.
+    /// Numbers of RSA keys of each size that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of the HTTP APIs.
     pub http: HttpSettings,

@@ -1,8 +1,8 @@
 //! Configuration stored as versioned documents: mounts, policies, roles, issuers, keys, settings.
 //!
 //! A document is a JSON body under (mount, kind, name) with a version. Writes are compare-and-set on the version, so
-//! concurrent writers never overwrite each other unnoticed. The storage layer seals every body with these four values
-//! as associated data: private keys stay secret, and a row that was altered or moved does not open.
+//! concurrent writers never overwrite each other unnoticed. The storage layer seals (encrypts) every body with these
+//! four values as associated data: private keys stay secret, and a row that was altered or moved cannot be decrypted.
 
 use std::fmt::Display;
 use std::time::Duration;

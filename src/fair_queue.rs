@@ -210,9 +210,9 @@ impl<T> FairQueue<T> {
     }
 
     /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `max` of all callers. In a full queue, jobs for which `has_left` is true are removed first. If the queue is still
-    /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
-    /// jobs more.
+    /// `max` of all callers. In a full queue, jobs of disconnected callers (`has_left`) are removed first. If the queue
+    /// is still full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at
+    /// least two jobs more than this one.
     ///
     /// # Errors
     /// [`QueueFull`] when no job may be removed.
@@ -226,8 +226,8 @@ impl<T> FairQueue<T> {
         if has_room { Ok(displaced) } else { Err(QueueFull) }
     }
 
-    /// Appends a job to the queue of its caller as [`FairQueue::admit`] allows, with another limit per caller. Without
-    /// capacity, the job itself is the refused one.
+    /// Appends a job to the queue of its caller as [`FairQueue::admit`] allows, with another limit per caller. If the
+    /// queue stays full, `job` itself is the refused one.
     pub fn push_bounded(
         &mut self,
         caller_id: CallerId,
@@ -245,7 +245,7 @@ impl<T> FairQueue<T> {
         displaced
     }
 
-    /// Removes the jobs that one more job of a caller displaces. Returns `false` if it has no capacity all the same.
+    /// Removes the jobs that one more job of a caller displaces. Returns `false` if the queue is still full then.
     fn make_room(
         &mut self,
         caller_id: CallerId,
@@ -272,7 +272,7 @@ impl<T> FairQueue<T> {
             || self.waiting_by_caller.iter().any(|(_, waiting)| waiting.iter().any(&has_left))
     }
 
-    /// Number of jobs that start before one more job of a caller.
+    /// Number of waiting jobs that would start before a job that this caller appends now.
     pub fn waiting_before(&self, caller_id: CallerId) -> usize {
         let rounds = self.waiting_of(caller_id) + 1;
         self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len().min(rounds)).sum()
@@ -295,7 +295,7 @@ impl<T> FairQueue<T> {
         waiting.pop_back()
     }
 
-    /// Takes the next job without counting it as running. For queues whose users need only the order.
+    /// Takes the next job without counting it as running, for users that need only the order and not the limits.
     pub fn take_next(&mut self) -> Option<T> {
         let (caller_id, job) = self.take()?;
         self.ended(caller_id);

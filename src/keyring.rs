@@ -46,7 +46,7 @@ pub struct RotationSettings {
 }
 
 impl Default for RotationSettings {
-    /// After 2^31 values, at any age.
+    /// Rotates after 2^31 values, and never because of the age.
     fn default() -> Self {
         Self { enabled: true, max_operations: 1 << 31, interval: Duration::ZERO }
     }
@@ -119,7 +119,8 @@ impl Keyring {
         self.store.status().await
     }
 
-    /// Creates the data key for all new values, on every node, and returns its term. Concurrent calls create one key.
+    /// Creates the data key for all new values, on every node, and returns its term (number). Concurrent calls create
+    /// one key.
     ///
     /// # Errors
     /// Store errors; `Busy` when other nodes keep changing the keys. No key was created then.

@@ -212,7 +212,7 @@ impl Mounts {
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }
-            // These have no state per mount.
+            // These mounts have no state of their own.
             (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
             // Nothing to open.
             (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}

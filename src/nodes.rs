@@ -94,7 +94,7 @@ struct FollowerState {
     missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
-/// The last known state of a mount; all 0 for a new one.
+/// The last known state of a mount; all 0 for a mount that is not known yet.
 #[derive(Default)]
 struct SeenMount {
     version: u64,
@@ -107,7 +107,8 @@ struct MissingRevocations {
 }
 
 impl Nodes {
-    /// Follows changes after `baseline`, which must be read before the mounts are opened; none without a baseline.
+    /// Follows changes after `baseline`, which must be read before the mounts are opened. Without a baseline there are
+    /// no other nodes, and nothing is followed.
     pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|Baseline { log, changes, skew }| {
@@ -228,7 +229,7 @@ impl Follower {
         result
     }
 
-    /// Reads changes and has them applied. After an error the next read starts at the same point.
+    /// Reads changes and lets the mounts apply them. After an error the next read starts at the same point.
     async fn apply_changes(&self, state: &mut FollowerState) -> Result<()> {
         let changes = read_log(&*self.log, state.point, &self.skew).await?;
         let queried_at = Instant::now();
@@ -265,7 +266,7 @@ impl Follower {
         join_all(changed.map(follow)).await.into_iter().collect()
     }
 
-    /// Records mounts whose CRLs are behind.
+    /// Records the mount of a change if this node must copy or publish a CRL because of it.
     fn note_outdated_crls(&self, state: &mut FollowerState, change: &LoggedMountChange) {
         let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;

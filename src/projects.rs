@@ -71,7 +71,7 @@ impl Projects {
         Self { admission: StoreAdmission::new(store), token_seal, clock, recent_uses: RecentTokenUses::default() }
     }
 
-    /// Records in the background that a caller's token is in use. The next attempt is a minute later.
+    /// Records in the background that a caller's token is in use, at most once a minute.
     pub fn note_use(&self, caller: &ProjectsCaller) {
         if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
@@ -106,8 +106,8 @@ impl Projects {
         }
     }
 
-    /// Seals tokens stored by nodes of the previous version, while that is allowed, and removes the rows of
-    /// deleted organizations. Removal uses short transactions and pauses after each for its duration: other
+    /// Seals tokens that nodes of the previous version stored, while that is allowed, and removes the rows of deleted
+    /// organizations. The removal uses short transactions and pauses after each for as long as it took, so other
     /// writers have at least half of the store's time.
     ///
     /// # Errors

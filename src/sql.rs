@@ -239,7 +239,7 @@ pub enum SessionEnd<T> {
     RollBack(T),
 }
 
-/// The result of work that a store has run. Stores do not transport results.
+/// The result of work that a store has run. The work puts it here, because [`SqlWork`] returns no value.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {

@@ -71,9 +71,10 @@ pub struct StorageOptions {
     pub database: Database,
     /// The key that unseals the store.
     pub seal_key: SealKey,
-    /// The clock, for the renewal of tokens and the age of data keys.
+    /// The source of the current time, for the renewal of tokens and the age of data keys.
     pub clock: Clock,
-    /// Maximum number of write units in progress; more are rejected as `Busy`.
+    /// Maximum number of write units in progress; more are rejected as `Busy`. A unit is stored completely or not at
+    /// all.
     pub queue: usize,
     /// Handling of a missing store.
     pub absent: IfMissing,
@@ -146,8 +147,8 @@ pub async fn open(options: StorageOptions) -> Result<Storage> {
     }
 }
 
-/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. For a start at
-/// the same time as the database server.
+/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. For a server
+/// that starts at the same time as its database server.
 ///
 /// # Errors
 /// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or its URL names a bad file.
@@ -310,7 +311,8 @@ impl Storage {
     /// # Errors
     /// `Unavailable` when closing fails; committed writes are durable nevertheless.
     pub async fn shutdown(&self) -> Result<()> {
-        // A failure only makes the usage count too low, so an unreachable store must not delay the shutdown.
+        // A failure only makes the recorded number of uses too low, so an unreachable store must not delay the
+        // shutdown.
         let _ = tokio::time::timeout(USAGE_RECORD_TIMEOUT, self.data_keys.note_use()).await;
         self.reader.close();
         self.commits.stop().await

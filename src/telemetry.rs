@@ -112,7 +112,8 @@ impl Exposition {
     }
 }
 
-/// Renders the metrics page, including the `looked_up` series. Empty before [`install_metrics`].
+/// Renders the metrics page, including `looked_up`, the series that are computed for each page. Empty before
+/// [`install_metrics`].
 pub fn render_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
     match exposition {
         Exposition::Text => render_text_page(looked_up),

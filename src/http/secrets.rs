@@ -93,7 +93,7 @@ pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, p
     handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`handle`], for a request of another listener.
+/// As [`handle`], for a request that arrived through `entrance`.
 pub async fn handle_at(
     entrance: EntryPoint,
     state: WorkerState,
@@ -263,7 +263,8 @@ async fn run_pipeline(
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
-    // A HEAD response has no body to wrap, and the health of the server is no secret.
+    // A HEAD response has no body to wrap. Open routes without audit, such as the health of the server, have no
+    // secrets.
     let is_open = !route.audited && route.access == RouteAccess::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
     let wanted =
@@ -365,7 +366,7 @@ fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'stati
 /// Calls `ask` with the canonical form of a path, which policies apply to.
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
-    // Requests with longer paths are rejected.
+    // Requests with longer paths are rejected, so such a path needs no canonical form.
     let routable = Some(path).filter(|path| path.len() <= path::MAX_PATH_BYTES);
     let canonical = routable.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
@@ -381,7 +382,7 @@ fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(Req
 /// The caller of a request, according to its head.
 struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
-    /// `true` if some request for this operation on this path would be authorized.
+    /// `true` if the caller may perform this operation on this path, at least with suitable fields.
     may: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
     from_cache: bool,

@@ -35,7 +35,7 @@ struct ProjectsAuditFields<'a> {
     path: &'a str,
     address: Option<IpAddr>,
     token: Option<Secret>,
-    /// The caller, in the form in which rows refer to callers.
+    /// The caller, in the form in which stored rows name callers.
     caller: Option<String>,
     body: Bytes,
 }

@@ -76,7 +76,7 @@ impl RequestDocument {
         self.tags(tag::parse_bindings)
     }
 
-    /// Returns the tags of a body whose `data` is an array of flat tags.
+    /// Returns the tags of a body whose `data` is an array of flat tags, which have no value.
     ///
     /// # Errors
     /// As [`RequestDocument::tag_bindings`].

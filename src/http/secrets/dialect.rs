@@ -1,5 +1,5 @@
-//! Member types that differ between the contract and the compatible servers (*peers*) whose unmodified clients are
-//! supported.
+//! JSON member types that differ between this server's API contract and the compatible servers (*peers*) whose
+//! unmodified clients it supports.
 //!
 //! A request with `X-Vault-Token` or `X-Vault-Request` gets the peers' types, on open routes too. All other requests
 //! get the contract's types, as do requests with `X-Service-Token` and requests without `compat`. Only the members
@@ -35,7 +35,7 @@ pub struct Dates {
 /// The member types that the client of a request expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// The contract's.
+    /// The types of this server's API contract.
     Contract,
     /// The types of the servers that known clients were written for.
     Peers,
@@ -79,7 +79,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the type of a mount, in the peers' dialect the name under which it was enabled.
+    /// Returns the type of a mount. In the peers' dialect it is the name with which a client enabled the mount.
     pub fn mount_type(self, mount: &Mount) -> &str {
         match self {
             Self::Peers if !mount.known_as.is_empty() => &mount.known_as,

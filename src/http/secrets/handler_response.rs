@@ -27,11 +27,11 @@ pub struct HandlerResponse {
     pub warnings: Warnings,
     /// Additional headers. A `cache-control` header replaces the default `no-store`.
     pub headers: Vec<(&'static str, String)>,
-    /// The lease of the caller.
+    /// The lease that the response grants to the caller.
     pub lease: Option<ResponseLease>,
     /// Validators for conditional requests (RFC 9110, 13).
     pub validators: Option<Validators>,
-    /// The memory reservation, until the response is sent.
+    /// The memory that is reserved for the response until it is sent.
     pub reservation: SenderReservation,
 }
 
@@ -55,7 +55,7 @@ impl Validators {
 
 /// A lease, as the envelope shows it.
 pub struct ResponseLease {
-    /// `<path>/<random>`.
+    /// The lease id, `<path>/<random>`.
     pub id: String,
     /// Remaining time in whole seconds.
     pub seconds: u64,

@@ -50,7 +50,7 @@ pub struct CanonicalPath {
     pub path: String,
     /// The path parameters.
     pub params: Params,
-    /// Positions of names with alternative spellings.
+    /// Positions of the path segments whose names have alternative spellings.
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
     pub was_normalized: bool,
@@ -214,7 +214,7 @@ impl PathPattern {
         if count < self.segments.len() || (count > self.segments.len() && !self.open_ended) {
             return None;
         }
-        // Segments that `*rest` matches in addition to its own.
+        // Number of segments that `*rest` matches beyond one.
         let mut extra = count - self.segments.len();
         let mut params = Params::default();
         let mut at = 0;

@@ -30,9 +30,9 @@ pub(super) struct RequestContext<'a> {
     pub(super) compressible: bool,
     /// The web page that sent the request.
     pub(super) page: PageOrigin,
-    /// The caller's state in the quota of the request.
+    /// The state of the caller in the quota that counts the request.
     pub(super) quota: Option<QuotaResult>,
-    /// The methods of the path, if it does not have the requested one.
+    /// The methods that the path supports, if the requested one is not among them.
     pub(super) methods: Option<String>,
     record: AuditRecord<'a>,
     /// Data of the audit record; `None` when no audit device is enabled.

@@ -307,7 +307,7 @@ impl ResolvedRoute {
         }
     }
 
-    /// Returns the methods of a path that does not have the requested one.
+    /// Returns the methods that the path supports, if the requested one is not among them.
     pub(super) fn methods(&self, parsed: &ParsedRequest, compat: bool) -> Option<String> {
         let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let index = index_of(&mount.kind)?;

@@ -68,8 +68,8 @@ pub static ROUTES: &[Route] = routes! {
     token Update "tidy" &[] => tidy;
 };
 
-/// Creates a token. On the path for orphans it is one for any value of `no_parent`, and the caller has no other
-/// privileges. A role may lift restrictions for callers with access to its path.
+/// Creates a token. On the path `create-orphan` it has no parent, whatever `no_parent` says, and the caller gets no
+/// other privilege. On the path of a token role, the role may lift restrictions.
 async fn create<const ORPHAN: bool>(call: Call) -> Result<HandlerResponse> {
     let path = match (ORPHAN, call.param("role_name")) {
         (true, _) => CreatePath::Orphan,

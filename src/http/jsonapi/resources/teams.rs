@@ -163,7 +163,8 @@ async fn find_changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResul
     team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_change_members).await
 }
 
-/// Returns the team in the path, if the caller may add members: members act with the team's rights.
+/// Returns the team in the path, if the caller may add members to it. Members get the team's rights, so the team must
+/// not be stronger than the caller.
 async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = find_changeable_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;

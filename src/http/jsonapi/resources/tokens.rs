@@ -89,7 +89,7 @@ async fn delete_of_organization(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
     api_token::delete_in_slot(tx, slot).await
 }
 
-/// Returns the slot in `?token=` of an organization, which the caller must own.
+/// Returns the token slot that `?token=` selects, in an organization that the caller must own.
 async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TokenOwner> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     member.require_owner()?;
@@ -123,7 +123,7 @@ async fn delete_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> 
     api_token::delete_in_slot(tx, TokenOwner::Team(team.id)).await
 }
 
-/// Creates a token of a team. Without a description it replaces the token in the team's slot.
+/// Creates a token of a team. A token without a description replaces the previous one without a description.
 async fn create_of_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ApiToken, Secret)> {
     let team = team_for_new_token(tx, call).await?;
     let wanted = read_token_request(tx, call)?;
@@ -164,7 +164,8 @@ async fn delete_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult
     api_token::delete_team_tokens(tx, &call.caller, &member, ids).await
 }
 
-/// Returns the team in the path, if the caller may create its tokens: a token acts with the team's rights.
+/// Returns the team in the path, if the caller may create its tokens. A token has the team's rights, so the team must
+/// not be stronger than the caller.
 async fn team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
     let (member, team) = managed_team(tx, call).await?;
     escalation::reject_stronger_team(tx, &member, &team).await?;

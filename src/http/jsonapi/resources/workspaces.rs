@@ -121,7 +121,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
     let query = &call.query;
     let list_request = ListRequest::read(call, LIST_PARAMETERS)?;
     let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
-    // Accepted without effect: there are no runs.
+    // Sorting by the current run is accepted without effect, because there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = WorkspaceFilter {
@@ -240,7 +240,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
         Some(None) => return Err(ApiRejection::at("/data/relationships/project", "project must name a project").into()),
-        // The workspace is in this project already.
+        // A project that the workspace is in already counts as absent.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = AttributeReader::new(resource.attributes());

@@ -33,7 +33,7 @@ pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 /// Maximum length of an address, in bytes.
 const MAX_ADDRESS_BYTES: usize = 64;
 
-/// Maximum number of other rules in a response.
+/// Maximum number of rules in a response besides the deciding one, and of expired rules.
 const MAX_OTHER_RULES: usize = 20;
 
 /// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from

@@ -146,7 +146,7 @@ impl RowSource for CertificateLeaseSource {
     type Position = String;
 
     fn page(&self, from: &String, max: usize, _: bool) -> ListPageFuture<String> {
-        /// The segment for leases of tokens, and its end: `0` follows `/`.
+        /// The path segment of the leases of tokens, and the first text after all its paths: `0` follows `/` in ASCII.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, max as u32);
         let is_behind = self.with_tokens && from.as_str() < TOKENS[1];

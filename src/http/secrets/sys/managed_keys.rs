@@ -26,7 +26,7 @@ use crate::keys::{CloudAkmsConfig, CloudBkeyvaultConfig, CloudCkmsConfig, TestHa
 /// Parameters of all types.
 const SHARED_FIELDS: &[&str] = &concat_fields::<8>(&[&["UUID", "type", "name"], KeyPermissions::FIELDS]);
 
-/// Parameters of some types.
+/// Parameters that only some types have.
 const TYPE_FIELDS: &[&str] = &concat_fields::<31>(&[
     Pkcs11Settings::FIELDS,
     CloudAkmsConfig::FIELDS,

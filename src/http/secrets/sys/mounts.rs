@@ -22,10 +22,10 @@ fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// Label of the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no `sudo`, for methods
-/// that they enabled.
+/// Value of `OF_METHODS` for the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no
+/// `sudo`, for methods that they enabled.
 pub(super) const ENGINES: bool = false;
-/// Label of the routes below `sys/auth`, which is about the mounts below `auth/`.
+/// Value of `OF_METHODS` for the routes below `sys/auth`, which is about the mounts below `auth/`.
 pub(super) const METHODS: bool = true;
 
 /// Returns the path of the mount in the request.

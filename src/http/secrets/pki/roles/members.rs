@@ -52,7 +52,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         reader.take(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
     }
     reader.read(Role::TEXTS, |name| read_word(fields, name))?;
-    // Texts that are no texts, or too long, are reported before the rules below.
+    // Values that are not texts, or too long, are reported before the rules below.
     WORD_FIELDS.iter().try_for_each(|name| read_word(fields, name).map(drop))?;
     reader.read(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();
