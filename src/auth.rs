@@ -61,7 +61,8 @@ pub const ROOT_POLICY: &str = "root";
 /// used.
 const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
-/// Compiles long unions of policies one at a time, so that callers with the same union wait for one compilation.
+/// Compiles large combinations (unions) of policies one at a time, so that callers with the same policies wait for one
+/// compilation.
 #[derive(Default)]
 struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
 

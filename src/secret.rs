@@ -179,7 +179,7 @@ impl PartlySecret {
         std::mem::replace(&mut self.bytes, larger)
     }
 
-    /// Returns the bytes as drop leaves them.
+    /// Overwrites the secret bytes as a drop does, and returns all bytes.
     #[cfg(test)]
     pub(crate) fn into_wiped_bytes(mut self) -> Vec<u8> {
         self.overwrite();

@@ -245,7 +245,8 @@ impl Storage {
         self.keys.seal_status().await
     }
 
-    /// Creates a challenge for holders of the seal key ([`SealKey::answer`](seal::SealKey::answer)), and its response.
+    /// Creates a challenge that only a holder of the seal key can answer ([`SealKey::answer`](seal::SealKey::answer)),
+    /// and its response.
     ///
     /// # Errors
     /// `Unavailable` from the store.

@@ -16,7 +16,7 @@ pub struct Signals {
 struct TerminationSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// The terminal was closed.
+    /// SIGHUP of a closed terminal; `None` if SIGHUP is ignored or requests a reload.
     hangup: Option<Signal>,
 }
 

@@ -313,7 +313,7 @@ mod tests {
         start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
     }
 
-    /// The pass of a caller who may read `pages` more pages.
+    /// The read permission of a caller who may read `pages` more pages.
     fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {

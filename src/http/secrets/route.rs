@@ -118,7 +118,7 @@ pub struct ExistenceQuery<'a> {
 }
 
 impl ExistenceQuery<'_> {
-    /// As [`Call::param`].
+    /// Returns a path parameter; `""` when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.below)
     }

@@ -201,8 +201,8 @@ impl ResolvedRoute {
             }
     }
 
-    /// Decides on the fields as the route reads them, or without fields if there is no route. An unparsed body counts
-    /// as the route's only field, with any value.
+    /// Calls `decide` with the fields as the route reads them, or with `None` if there is no route. An unparsed body
+    /// counts as the route's only field, with any value.
     pub(super) fn decide_with_fields(
         &self,
         ParsedBody { fields, body, .. }: &ParsedBody,
@@ -216,7 +216,7 @@ impl ResolvedRoute {
         })
     }
 
-    /// Calls `use_them` with the fields as the route reads them; `None` when there is no route.
+    /// Calls `use_them` with the fields as the route reads them, or with `None` if there is no route.
     pub(super) fn with_parameters<T>(
         &self,
         fields: &Fields,

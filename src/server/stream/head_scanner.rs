@@ -152,7 +152,7 @@ impl HeadLine {
 mod tests {
     use super::*;
 
-    /// The text as HTTP gets it from pieces of this length; `None` if the connection ends.
+    /// Scans `text` in pieces of this length, and returns the text that HTTP gets; `None` if the connection ends.
     fn scanned(text: &str, piece: usize) -> Option<String> {
         let mut scanner = HeadScanner::default();
         let mut bytes = text.as_bytes().to_vec();

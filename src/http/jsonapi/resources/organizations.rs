@@ -124,7 +124,8 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
-    // Uses the caller's rights from before the change, which may disable the caller's own token.
+    // The response shows the caller's rights from before the change, because the change may disable the caller's own
+    // token.
     let organization = organization::load_by_row(tx, id).await?;
     let member = Member { organization, ..member };
     let project = organization::find_default_project(tx, member.organization.id).await?;

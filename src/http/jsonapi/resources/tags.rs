@@ -1,4 +1,5 @@
-//! Tag bindings of projects and workspaces: own and effective ones, merge and replace; and flat tags.
+//! Tag bindings (key and value) of projects and workspaces: own ones, and effective ones, which include inherited ones;
+//! merge and replace. Also flat tags, which have no value.
 
 use serde_json::{Value, json};
 

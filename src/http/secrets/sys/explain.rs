@@ -4,7 +4,7 @@
 //! Each token may query itself; other tokens need a permission. Mount and route of a path are included only if the
 //! token's policies grant the path, so that the response reveals no more than a refusal. A write may need `create` or
 //! `update`, depending on the existence of the resource. If a token has one of them, existence is revealed only to the
-//! token itself and to callers who may read the path. For others `allowed` is null.
+//! token itself and to callers who may read the path. For other callers `allowed` is null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -192,7 +192,8 @@ pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, wait, UnreadableTokens::Keep).await
 }
 
-/// `POST sys/leases/revoke-force/:prefix`: as by prefix, and also revokes tokens whose records cannot be read.
+/// `POST sys/leases/revoke-force/:prefix`: as revocation by prefix, and also revokes tokens whose records cannot be
+/// read.
 pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
     revoke_by_prefix(call, true, UnreadableTokens::Revoke).await
 }
