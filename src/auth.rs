@@ -101,7 +101,7 @@ pub struct Caller {
     pub policies: Vec<String>,
     /// Metadata attached when the token was created.
     pub metadata: BTreeMap<String, String>,
-    /// Time of creation.
+    /// Time at which the token was created.
     pub created_at: Time,
     /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
@@ -271,7 +271,7 @@ impl Auth {
         }))
     }
 
-    /// The open authentication methods.
+    /// Returns the open mounts of authentication methods.
     pub(crate) fn logins(&self) -> &Logins {
         &self.logins
     }

@@ -44,12 +44,12 @@ impl Default for Reference {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// Creates a clock that shows the system's time.
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// A clock that shows `now` until [`Clock::advance`] or [`Clock::set`] moves it.
+    /// Creates a clock that shows `now` until [`Clock::advance`] or [`Clock::set`] moves it.
     pub fn manual(now: Time) -> Self {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
@@ -87,7 +87,7 @@ impl Clock {
         self.synchronized_now().map(drop)
     }
 
-    /// The current time.
+    /// Returns the current time.
     #[expect(clippy::disallowed_methods, reason = "here the system is asked what time it is")]
     pub fn now(&self) -> Time {
         match &self.manual {
@@ -96,7 +96,7 @@ impl Clock {
         }
     }
 
-    /// The current time, for dating signed objects and removing expired ones.
+    /// Returns the current time, for dating signed objects and removing expired ones.
     ///
     /// # Errors
     /// As [`Clock::require_agreed`].
@@ -161,12 +161,12 @@ impl DurationText {
         (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
     }
 
-    /// The text.
+    /// Returns the text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The duration.
+    /// Returns the duration that the text describes.
     pub fn duration(&self) -> Duration {
         // `new` accepts only texts that parse.
         parse_duration(&self.0).unwrap_or_default()

@@ -59,11 +59,11 @@ pub struct Config {
     pub seal_key: SealKeySource,
     /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
-    /// Maximum number of connections; 0 means as many as the limit of open files allows.
+    /// Maximum number of connections of the main listener; 0 means as many as the limit of open files allows.
     pub max_connections: usize,
-    /// Maximum number of connections from one address; 0 means half of the total.
+    /// Maximum number of connections of the main listener from one address; 0 means half of the total.
     pub max_connections_per_address: usize,
-    /// Maximum number of connections of the public listener; 0 means a quarter of the total.
+    /// Maximum number of connections of the public listener; 0 means a quarter of all connections.
     pub public_max_connections: usize,
     /// Maximum number of write units in progress. A unit is a set of rows that are stored together or not at all.
     pub commit_queue: usize,
@@ -95,13 +95,13 @@ pub struct TlsFiles {
 /// Settings of the automatic renewal of the TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
-    /// Path of the mount that issues it.
+    /// Path of the mount that issues the certificate.
     pub mount: String,
-    /// Role for issuing it.
+    /// Role for issuing the certificate.
     pub role: String,
-    /// Host names in it.
+    /// Host names in the certificate.
     pub hosts: Vec<String>,
-    /// IP addresses in it.
+    /// IP addresses in the certificate.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -213,7 +213,8 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     fail_on_problems(problems).map(|()| config)
 }
 
-/// The message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the table.
+/// Returns the message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the
+/// table.
 fn describe_unknown_name(name: &str) -> String {
     let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
     match name.split_once('.') {
@@ -668,7 +669,7 @@ mod tests {
 
     #[test]
     fn every_example_line_is_accepted_when_uncommented() {
-        // The members of a seal need each other; they have their own test in `seal`.
+        // The members of the seal's table need each other; they have their own test in `seal`.
         let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
         for setting in SETTINGS.iter().filter(alone) {
             let line = example_line(setting.name).unwrap().0;

@@ -40,7 +40,7 @@ pub struct PathScope {
 }
 
 impl PathScope {
-    /// The scope of everything at or below a path.
+    /// Returns the scope of everything at or below a path.
     pub fn of(stored: &str) -> Self {
         Self { mount: None, stored: stored.to_owned(), shown: String::new(), left_out: Vec::new() }
     }
@@ -89,7 +89,7 @@ pub struct DocumentKey {
 /// A stored document with its decrypted body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Document {
-    /// The key under which it is stored.
+    /// The key under which the document is stored.
     pub key: DocumentKey,
     /// The version: 1 for a new document, incremented by every write.
     pub version: u64,
@@ -106,7 +106,8 @@ impl Document {
         serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
     }
 
-    /// Error for a document with an unusable body. Its text names the document and quotes nothing of the body.
+    /// Returns the error for a document with an unusable body. Its text names the document and quotes nothing of the
+    /// body.
     pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
         unreadable_document(*mount, kind, name, &problem.into().0)
@@ -147,7 +148,8 @@ impl BodyProblem {
     }
 }
 
-/// Error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of requests.
+/// Returns the error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of
+/// requests.
 pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
     let of = if mount == SYSTEM_MOUNT { String::new() } else { format!(" of the mount with the id {}", mount.0) };
     Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
@@ -156,7 +158,7 @@ pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, proble
 /// A compare-and-set write of one document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DocumentWrite {
-    /// The key under which it is stored.
+    /// The key under which the document is stored.
     pub key: DocumentKey,
     /// The version that must be stored at present; 0 if there must be none.
     pub expected: u64,
@@ -199,7 +201,7 @@ pub async fn backoff(times: usize) {
     }
 }
 
-/// Error after the last attempt that conflicted with concurrent changes.
+/// Returns the error after the last attempt that conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }

@@ -307,7 +307,7 @@ impl<T> FairQueue<T> {
         self.next().is_some()
     }
 
-    /// Index of the caller whose job starts next: the first of those with the fewest running jobs.
+    /// Returns the index of the caller whose job starts next: the first of those with the fewest running jobs.
     fn next(&self) -> Option<usize> {
         if self.running.len() >= self.max_running {
             return None;

@@ -79,7 +79,7 @@ struct Follower {
     awaits_crls: AtomicBool,
 }
 
-/// Results of the last reads.
+/// Results of the last reads of the change log.
 struct LastReads {
     /// Start of the last successful read.
     succeeded: Instant,
@@ -236,7 +236,7 @@ impl Follower {
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
         {
-            // Policies and the mount table.
+            // Reloads policies and the mount table.
             self.mounts.follow_table().await?;
         }
         self.follow_mounts(state, &changes).await?;

@@ -27,7 +27,7 @@ pub(crate) use self::token::{AccessToken, AccessTokenCache};
 use crate::error::{Error, Kind, Result};
 use crate::tls;
 
-/// Time limit for an attempt.
+/// Time limit for one attempt of a call.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the connection of an attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -206,7 +206,7 @@ pub enum SqlError {
     Timeout,
     /// A serialization conflict that persisted after the store's retries.
     SerializationConflict,
-    /// A failed or unreachable engine.
+    /// An engine that failed or cannot be reached.
     Engine(Error),
 }
 

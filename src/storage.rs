@@ -202,17 +202,17 @@ impl Storage {
         }
     }
 
-    /// The handles of all domains.
+    /// Returns the handles of all domains.
     pub fn stores(&self) -> Stores {
         self.stores.clone()
     }
 
-    /// The handle of the certificate authority engine.
+    /// Returns the handle of the certificate authority engine.
     pub fn pki(&self) -> Arc<dyn PkiStore> {
         self.stores.pki.clone()
     }
 
-    /// The handle of authentication.
+    /// Returns the handle of authentication.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.stores.auth.clone()
     }
@@ -222,17 +222,17 @@ impl Storage {
         self.stores.changes.clone()
     }
 
-    /// The handle of the projects API.
+    /// Returns the handle of the projects API.
     pub fn projects(&self) -> Arc<dyn ProjectStore> {
         self.stores.projects.clone()
     }
 
-    /// The seal of the projects API's tokens.
+    /// Returns the seal of the projects API's tokens.
     pub fn token_seal(&self) -> Arc<dyn ApiTokenSeal> {
         self.stores.token_seal.clone()
     }
 
-    /// The handle of the keyring.
+    /// Returns the handle of the keyring.
     pub fn keyring(&self) -> Arc<dyn KeyringStore> {
         self.stores.keyring.clone()
     }
@@ -301,7 +301,7 @@ impl Storage {
         restore_facts::restore_fact(now, published, &self.reader.meta().await?)
     }
 
-    /// The number of commits since the store was opened.
+    /// Returns the number of commits since the store was opened.
     pub fn commits(&self) -> u64 {
         self.commits.commits()
     }

@@ -17,7 +17,7 @@ use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 
 /// The caller of a request.
 pub enum RequestCaller {
-    /// An unauthenticated caller.
+    /// A caller without a token.
     Anonymous,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
@@ -45,9 +45,9 @@ pub fn parse_trace_context(headers: &HeaderMap) -> Option<TraceContext> {
 
 /// The access log entry of one request. Dropping it logs the request if its client has disconnected.
 pub struct AccessLogEntry {
-    /// Start of the request.
+    /// Time at which the request started.
     pub started: Instant,
-    /// Id of the request.
+    /// Id of the request, also sent to the client.
     pub id: RequestId,
     /// The trace context that the client sent, if any.
     pub trace: Option<TraceContext>,

@@ -49,7 +49,7 @@ struct SchedulerPass {
     state: RefCell<SchedulerState>,
 }
 
-/// Hash of a sender.
+/// Hash of a sender, the key of its account.
 type SenderHash = u64;
 
 #[derive(Default)]
@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of a sender that works for `time` without yielding, and logs its end in `done`.
+    /// Runs a request of a sender that works for `time` without yielding, and logs its end in `done`.
     async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |times: CpuAccount| {
             times.set_sender(&Sender::User(sender));

@@ -63,13 +63,13 @@ pub struct ServerState {
     pub answers: ResponseBudget,
     /// Per-sender limit on the size of wrapped responses.
     pub wrap_quota: WrapQuota,
-    /// Limits on long lists.
+    /// Limits on lists that are longer than one page.
     pub lists: LongLists,
     /// Name and id of the installation.
     pub identity: InstallationIdentity,
     /// The audit of requests.
     pub audit: Audit,
-    /// Probe of the store's availability.
+    /// Checks if the store is available, and caches the result briefly.
     pub reach: StoreProbe,
     /// Set when the server begins to drain.
     pub stopping: Stopping,
@@ -102,7 +102,7 @@ pub struct InstallationIdentity {
     pub seal_type: &'static str,
 }
 
-/// Shutdown flag of the server.
+/// A flag that is set once the server is stopping.
 #[derive(Default)]
 pub struct Stopping(AtomicBool);
 

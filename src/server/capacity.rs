@@ -35,7 +35,8 @@ pub(super) struct ConnectionCaps {
 }
 
 impl ConnectionCaps {
-    /// Number of connections that may briefly exceed the limit: newly accepted ones, and ones that are still closing.
+    /// Returns the number of connections that may briefly exceed the limit: newly accepted ones, and ones that are
+    /// still closing.
     pub(super) fn spare(self) -> usize {
         (self.total / 16).max(16)
     }

@@ -55,7 +55,8 @@ pub(super) struct Connection {
     sending: AtomicBool,
     /// Bytes that may be read for the body of the current request.
     body: AtomicU64,
-    /// `true` if its task must be woken when the current request completes, to check for unprocessed input.
+    /// `true` if the connection's task must be woken when the current request completes, to check for unprocessed
+    /// input.
     again: AtomicBool,
     waker: AtomicWaker,
 }
@@ -136,7 +137,8 @@ impl Connection {
         CallerIdentified(Arc::clone(&self.known))
     }
 
-    /// Sort key for closing waiting connections: longest wait first, and identified callers that send a body last.
+    /// Returns the sort key for closing waiting connections: longest wait first, and identified callers that send a
+    /// body last.
     pub(super) fn rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
         (phase == ConnectionPhase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
     }
@@ -225,7 +227,8 @@ impl Connection {
         self.waker.register(cx.waker());
     }
 
-    /// The time at which the connection was asked to close, or at which it completed its last response after that.
+    /// Returns the time at which the connection was asked to close, or at which it completed its last response after
+    /// that.
     pub(super) fn close_requested_at(&self) -> Option<u64> {
         Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }

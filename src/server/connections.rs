@@ -35,7 +35,7 @@ const EVICTION_DIVISOR: usize = 64;
 /// Least interval between two log entries about missing slots, in milliseconds.
 const LOG_INTERVAL_MILLIS: u64 = 10_000;
 
-/// Loopback networks, which are exempt from the limit per address, as are trusted proxies.
+/// Returns the loopback networks, which are exempt from the limit per address, as are trusted proxies.
 pub(super) fn loopback_networks() -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
@@ -215,7 +215,7 @@ impl ConnectionTable {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
-    /// The connections, of an address or of all, that wait for their clients and were not asked to close.
+    /// Returns the connections, of one address or of all, that wait for their clients and were not asked to close.
     fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
@@ -293,7 +293,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
+    /// Returns the connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.closing == 0 {
             return Vec::new();
@@ -355,7 +355,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Longest time that a connection may wait in this phase, in milliseconds; `patience` is the idle timeout.
+/// Returns the longest time that a connection may wait in this phase, in milliseconds; `patience` is the idle timeout.
 fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     match phase {
         ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(patience),
@@ -363,8 +363,8 @@ fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     }
 }
 
-/// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot
-/// taken.
+/// Returns the idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less
+/// for each slot taken.
 fn idle_timeout(open: usize, slots: usize) -> u64 {
     let half = slots.div_ceil(2);
     let free = slots.saturating_sub(open).min(half);

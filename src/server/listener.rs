@@ -125,7 +125,8 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(ACCEPT_BACKLOG_CONNECTIONS)?.into_std()
 }
 
-/// The HTTP service for the streams of one worker. Idle connections are up to the connection table, not to HTTP.
+/// Creates the HTTP service for the streams of one worker. Idle connections are up to the connection table, not to
+/// HTTP.
 fn http_service<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
@@ -218,7 +219,7 @@ where
     }
 }
 
-/// Declared length of a body that is not chunked.
+/// Returns the declared length of a body that is not chunked.
 fn declared_body_bytes(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
@@ -228,7 +229,7 @@ fn is_websocket_upgrade(request: &ServiceRequest) -> bool {
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// The response to a request that does not reach the app; the connection closes after it.
+/// Creates the response to a request that does not reach the app; the connection closes after it.
 fn rejection(text: &'static str) -> actix_web::Error {
     let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
     InternalError::from_response(text, response).into()
@@ -363,7 +364,7 @@ mod tests {
             let mut stream = connected("127.0.0.1", serving.address).await;
             assert_eq!(response_status(&mut stream).await, 200);
             own.push(stream);
-            // Connections are ordered by milliseconds.
+            // The table orders connections by milliseconds, so the next one must be accepted later.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {

@@ -108,11 +108,11 @@ async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: 
 
 struct IssuedKeyPair {
     leaf: Vec<u8>,
-    /// PEM, the leaf first.
+    /// The certificate chain as PEM, the leaf first.
     chain: String,
-    /// PEM.
+    /// The private key as PEM.
     key: Secret,
-    /// Epoch seconds.
+    /// Time of the next renewal, in epoch seconds.
     renew_after: i64,
 }
 

@@ -20,7 +20,7 @@ struct TerminationSignals {
     hangup: Option<Signal>,
 }
 
-/// The request of a signal.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
     /// SIGTERM, SIGINT, or SIGHUP if it does not request a reload: finish running requests and exit.

@@ -98,7 +98,7 @@ pub(super) struct ConnectionStream {
     blocked: bool,
     /// Bytes written since a write last had to wait.
     written: u64,
-    /// `true` once anything was read.
+    /// `true` once anything was read from the client.
     begun: bool,
     /// `true` if HTTP has input that it has not processed.
     has_unprocessed_input: bool,

@@ -61,7 +61,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         Self { record, fields, deadline: Instant::now() + shared.settings.max_duration }
     }
 
-    /// The time at which the request is aborted.
+    /// Returns the time at which the request is aborted.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }

@@ -107,7 +107,7 @@ pub struct PrimaryResource<'c> {
     relationships: &'c Map<String, Value>,
 }
 
-/// Rule for `data.type`.
+/// Rule for the member `data.type` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeRule<'k> {
     /// Exactly this type, which must be present.
@@ -155,7 +155,7 @@ impl<'c> PrimaryResource<'c> {
         Ok(Self { attributes: member("attributes")?, relationships: member("relationships")? })
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub fn attributes(&self) -> &'c Map<String, Value> {
         self.attributes
     }

@@ -227,7 +227,7 @@ impl RowSource for TokenAccessorSource {
         listing::ListPage::read(found, max, row)
     }
 
-    /// Smaller than the default, because each record is decrypted to read its accessor.
+    /// Pages are smaller than by default, because each record is decrypted to read its accessor.
     fn max_page_rows(&self) -> usize {
         500
     }

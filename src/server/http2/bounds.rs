@@ -36,7 +36,7 @@ pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for sending the final GOAWAY frame. Progress restarts it while the connection is closing.
 pub(super) const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The settings of the library, which announces them to clients.
+/// Returns the settings of the `h2` library, which announces them to clients.
 pub(super) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder

@@ -145,7 +145,7 @@ fn check_reset(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Option<h
     }
 }
 
-/// The size of the body for this status, which may not allow one (RFC 9110, 6.4.1).
+/// Returns the size of the body for this status, which may not allow a body (RFC 9110, 6.4.1).
 fn body_size(status: StatusCode, size: BodySize) -> BodySize {
     match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,

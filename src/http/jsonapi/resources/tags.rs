@@ -160,7 +160,7 @@ const EFFECTIVE_BINDING_TYPE: &str = "effective-tag-bindings";
 /// Path of the identifiers of effective bindings in a resource.
 pub(crate) const EFFECTIVE_BINDINGS_PATH: &[&str] = &["relationships", EFFECTIVE_BINDING_TYPE, "data"];
 
-/// A resource's own binding.
+/// Renders a resource's own binding.
 fn document(binding: &TagBinding) -> Rendered {
     json!({
         "id": binding.ext_id,
@@ -170,7 +170,8 @@ fn document(binding: &TagBinding) -> Rendered {
     .into()
 }
 
-/// An effective binding. `from` is the project that it is inherited from; the resource's own bindings have no links.
+/// Renders an effective binding. `from` is the project that it is inherited from; the resource's own bindings have no
+/// links.
 pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Rendered {
     let document = document(binding).with(&["type"], EFFECTIVE_BINDING_TYPE);
     let Some(project) = from else { return document };

@@ -78,7 +78,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     team_access::delete(tx, &project, &access).await
 }
 
-/// A team's access to a project. It lists all single permissions, whatever the access level.
+/// Renders a team's access to a project. It lists all single permissions, whatever the access level.
 fn document(access: &ProjectAccess) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({

@@ -85,7 +85,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace_access::delete(tx, &access).await
 }
 
-/// A team's access to a workspace. It lists all single permissions, whatever the access level.
+/// Renders a team's access to a workspace. It lists all single permissions, whatever the access level.
 fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
     attributes.insert("access".to_owned(), access.level.name().into());

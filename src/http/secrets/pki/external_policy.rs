@@ -31,7 +31,7 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    // The last success of this server only, since it started or the settings changed.
+    // Counts only successes on this server, since it started or the settings changed.
     let last_success = view.policy_engine().ok().and_then(|engine| engine.last_success());
     Ok(HandlerResponse::data(config_json(&view.external_policy.value, last_success)))
 }

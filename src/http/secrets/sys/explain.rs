@@ -240,7 +240,7 @@ struct Verdict {
     reason: String,
     /// The required capabilities; empty if no rules apply.
     needs: Vec<&'static str>,
-    /// `true` if rules apply.
+    /// `true` if policy rules decide. Open routes and a few others need none.
     applies_rules: bool,
     /// `true` if the policies allow the request, so that its response would reveal the mount and the route.
     passes_policies: bool,
@@ -286,7 +286,7 @@ impl Verdict {
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
 
-    /// Verdict on a write that may need either of two capabilities, of which the rule grants one.
+    /// Returns the verdict on a write that may need either of two capabilities, of which the rule grants one.
     fn existence_dependent(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };

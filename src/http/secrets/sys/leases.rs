@@ -116,7 +116,7 @@ struct TokenLeaseSource {
 impl RowSource for TokenLeaseSource {
     type Position = String;
 
-    /// Large, because each page reads all tokens. A page has some megabytes.
+    /// Pages are large, because each page reads all tokens. A page has some megabytes.
     fn max_page_rows(&self) -> usize {
         50_000
     }
