@@ -19,7 +19,7 @@ pub struct ProjectsRateLimits {
 /// The remaining rate of a subject, for the response headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RemainingRate {
-    /// Requests per second.
+    /// Allowed requests per second.
     pub limit: u32,
     /// Requests that may follow immediately.
     pub remaining: u32,

@@ -145,7 +145,7 @@ impl MessageBody for ScheduledBody {
     }
 }
 
-/// Estimated time to send `many` bytes.
+/// Returns the estimated time to send `many` bytes.
 fn sending_cost(many: usize) -> Duration {
     COST_PER_BYTE * u32::try_from(many).unwrap_or(u32::MAX)
 }

@@ -80,7 +80,7 @@ pub const PUBLIC_NOT_FOUND: &str = "not found: this address serves CRLs, OCSP an
 /// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryPoint {
-    /// All requests.
+    /// Requests on the main listener, to all routes.
     Main,
     /// The metrics page: a read of `sys/metrics` in the Prometheus format, unless the query selects another.
     Metrics,

@@ -51,7 +51,7 @@ pub struct ResolvedProjectsRoute {
     pub route: &'static ProjectsRoute,
     /// The path parameters.
     pub params: Vec<(&'static str, String)>,
-    /// The absolute path.
+    /// The absolute path of the request, for links.
     pub path: String,
     /// The access metrics of the route.
     pub meter: &'static RouteMeter,

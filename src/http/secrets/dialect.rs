@@ -26,7 +26,7 @@ static VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 pub struct Dates {
     /// The notBefore date, if the response contains it.
     pub not_before: Option<i64>,
-    /// The notAfter date.
+    /// The notAfter date of the certificate.
     pub expiration: i64,
     /// The time at which to request the next certificate.
     pub renew_after: i64,
@@ -71,7 +71,8 @@ impl Dialect {
         json
     }
 
-    /// Rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always requests 2160h.
+    /// Returns the rule for a `ttl` above the limit of its role or mount. Peers cap it, because cert-manager always
+    /// requests 2160h.
     pub fn excessive_ttl(self) -> ExcessiveTtl {
         match self {
             Self::Contract => ExcessiveTtl::Refused,

@@ -14,7 +14,7 @@ use crate::fields::is_name;
 
 /// The result of resolving a path and an operation.
 pub enum RouteMatch<'i> {
-    /// A route.
+    /// The path and the operation have a route.
     Route(&'i PathPattern, &'static Route, Params),
     /// The path exists, but not with this operation.
     OtherOperation(&'i PathPattern),
@@ -46,7 +46,7 @@ const OPERATION_COUNT: usize = 6;
 
 /// A path below a mount with its names in canonical spelling.
 pub struct CanonicalPath {
-    /// The path.
+    /// The path in canonical spelling.
     pub path: String,
     /// The path parameters.
     pub params: Params,

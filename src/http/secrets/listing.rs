@@ -31,7 +31,7 @@ const MAX_ROWS_RENDERED_INLINE: usize = 200;
 /// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
 const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
-/// The source of a list.
+/// The source of a list, from which it reads its rows page by page.
 pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
     type Position: Clone + PartialOrd + Send + Sync + 'static;
@@ -201,7 +201,7 @@ fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_fir
 struct ListReader<P> {
     /// Position of the last row read.
     at: P,
-    /// Start of the next page.
+    /// Position after which the next page starts; `None` at the end of the list.
     next: Option<P>,
     /// Number of names still to be returned; `None` for all.
     left: Option<usize>,
@@ -308,12 +308,12 @@ mod tests {
     use crate::http::long_lists::{LongLists, MAX_LONG_LISTS_PER_TOKEN};
     use crate::http::sender::Sender;
 
-    /// A list of a caller whose permission does not end.
+    /// Builds a list of a caller whose permission does not end.
     async fn answer<S: RowSource>(source: S, after: S::Position, limit: Option<usize>) -> Result<HandlerResponse> {
         start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
     }
 
-    /// The read permission of a caller who may read `pages` more pages.
+    /// Returns the read permission of a caller who may read `pages` more pages.
     fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {

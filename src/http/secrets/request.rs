@@ -52,7 +52,7 @@ pub struct RequestToken {
 }
 
 impl RequestToken {
-    /// The token.
+    /// Exposes the text of the token.
     pub fn expose(&self) -> &str {
         self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
     }

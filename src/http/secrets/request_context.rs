@@ -25,7 +25,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) raw_path: &'a str,
     pub(super) log_entry: AccessLogEntry,
     pub(super) field_warnings: FieldWarnings,
-    /// Body limit in bytes.
+    /// Maximum size of the body in bytes.
     pub(super) limit: usize,
     pub(super) compressible: bool,
     /// The web page that sent the request.

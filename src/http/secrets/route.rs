@@ -91,7 +91,7 @@ pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> S
 /// The permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteAccess {
-    /// No token.
+    /// The route needs no token.
     Open,
     /// Any valid token; the handler decides what the caller may see.
     Caller,

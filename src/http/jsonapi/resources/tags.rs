@@ -181,12 +181,12 @@ pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Ren
         .with(&["relationships"], json!({ "inherited-from": to_one("projects", Some(project)) }))
 }
 
-/// A flat tag of a workspace.
+/// Renders a flat tag of a workspace.
 fn flat_tag(name: &str) -> Rendered {
     json!({ "id": tag::flat_id(name), "type": "tags", "attributes": { "name": name } }).into()
 }
 
-/// A flat tag with the number of workspaces that have it.
+/// Renders a flat tag with the number of workspaces that have it.
 fn organization_tag(member: &Member, tag: &OrganizationTag) -> Rendered {
     let organization = related("organizations", &member.organization.name);
     flat_tag(&tag.name)

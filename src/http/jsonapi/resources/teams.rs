@@ -244,7 +244,7 @@ fn render_team(member: &Member, team: &Team, people: Option<&TeamPeople>) -> Ren
 
 const RESOURCE_TYPE: &str = "teams";
 
-/// A team.
+/// Renders a team.
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
         Flag::ALL.into_iter().map(|flag| (flag.name().to_owned(), team.access.has(flag).into())).collect();

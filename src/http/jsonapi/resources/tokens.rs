@@ -47,7 +47,7 @@ async fn create_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Api
     api_token::create(tx, &call.caller, TokenOwner::User(user), wanted).await
 }
 
-/// The list for another user is empty, so that it does not reveal if that user exists.
+/// Lists the tokens of a user. The list for another user is empty, so that it does not reveal if that user exists.
 async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListRequest, ResultPage<ApiToken>)> {
     let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
@@ -197,7 +197,7 @@ fn render_one(token: ApiToken) -> RenderedResult {
     RenderedResult::resource(document(&token, None))
 }
 
-/// A token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
+/// Renders a token. `secret` is its text, known only when the token was just created; otherwise the text is `null`.
 fn document(token: &ApiToken, secret: Option<&Secret>) -> Rendered {
     let maker = token.created_by.as_ref().map(|(kind, id)| identifier(kind, id));
     let mut relationships = json!({ "created-by": { "data": maker } });

@@ -298,7 +298,7 @@ async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
 /// The type of workspace documents.
 const RESOURCE_TYPE: &str = "workspaces";
 
-/// A workspace. For clients that plan and apply, see [`for_remote_run`].
+/// Renders a workspace. For clients that plan and apply, see [`for_remote_run`].
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let organization = &member.organization.name;
     let name = &workspace.name;

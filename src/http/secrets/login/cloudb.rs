@@ -145,7 +145,7 @@ fn reject_unsupported(fields: &Fields, client_secret: Option<&Secret>) -> Result
     Ok(())
 }
 
-/// The error for features of other editions of the service.
+/// Returns the error for features of other editions of the service.
 fn unsupported(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }

@@ -112,7 +112,7 @@ fn pem_pieces(list: &PublishedCrl, newline: &'static str) -> BodyPieces {
     BodyPieces { len, pieces: Box::new(pieces) }
 }
 
-/// A PEM file, with a newline at the end.
+/// Renders a CRL as a PEM file, with a newline at the end.
 fn pem_file(list: &PublishedCrl) -> BodyPieces {
     let BodyPieces { len, pieces } = pem_pieces(list, "\n");
     BodyPieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
