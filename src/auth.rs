@@ -85,7 +85,8 @@ impl UnionCompiler {
 /// The caller of a request: a live token and the rights that its policies grant.
 #[derive(Clone)]
 pub struct Caller {
-    /// Public handle of the token; `""` for a batch token. Never logged or stored, because it can revoke the token.
+    /// The accessor, a handle with which operators look up or revoke the token; `""` for a batch token. Never logged or
+    /// stored, because it can revoke the token.
     pub accessor: String,
     /// Identity of the caller in idempotency records: hex hash of the accessor, or of the token itself for a batch token.
     pub recorded_as: String,

@@ -332,7 +332,8 @@ fn is_table(name: &str) -> bool {
     SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-/// `true` if two listeners cannot coexist: they have the same port, and the address of one covers that of the other.
+/// `true` if two listeners cannot coexist: they have the same port, and either the same address or one listens on all
+/// addresses, including that of the other.
 pub fn listeners_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let a = one.ip();

@@ -29,7 +29,7 @@ impl MountId {
 /// A stored path prefix to search for leases, and the mount that must own them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// The mount that must own a lease; `None` for any mount, subject to `left_out`.
+    /// The mount that must own a lease; `None` for any mount except as `left_out` says.
     pub mount: Option<MountId>,
     /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
@@ -192,7 +192,8 @@ pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() ->
     Err(contention_error(what))
 }
 
-/// Waits a random part of a delay that doubles with each attempt, so that conflicting callers drift apart.
+/// Waits for a random part of a delay that doubles with each attempt, so that conflicting changes do not repeat in
+/// step.
 pub async fn backoff(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);

@@ -46,7 +46,8 @@ enum CallerClass {
 pub struct QueueCaller {
     class: CallerClass,
     caller_id: CallerId,
-    /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
+    /// `true` if jobs of the caller must not be refused, because a response or a handshake has begun, or a change is
+    /// stored.
     must_run: bool,
     /// The trace of the request, which outbound calls continue.
     trace: Option<TraceContext>,

@@ -38,7 +38,7 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A timer that is later than this means that the process was paused.
 const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
-/// Time after a failed read for which requests are rejected without another attempt.
+/// Time after a failed read in which requests are rejected without another attempt.
 const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
 /// Time to wait for the CRL of the node that revoked, so that one node signs it and the others copy it.
 const CRL_WAIT: Duration = Duration::from_millis(300);
@@ -162,7 +162,7 @@ impl Nodes {
     }
 }
 
-/// Reads the log, and measures the difference of the clocks by the response.
+/// Reads the log. The response has the database's time, from which the difference of the clocks is measured.
 async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
@@ -295,7 +295,7 @@ impl Follower {
         self.awaits_crls.store(!state.missing_revocations.is_empty(), Ordering::Relaxed);
     }
 
-    /// Measures the age of a change when it is applied, by the database's clock alone.
+    /// Measures how old a change is when it is applied here. Both times are those of the database's clock.
     fn measure_lag(
         &self,
         state: &FollowerState,

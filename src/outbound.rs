@@ -37,16 +37,16 @@ const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// An HTTP client with its rules for destinations. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    /// Created for the first call if it trusts the system's CAs: loading them would dominate the startup time, and
-    /// the call may never be made.
+    /// The client. If it trusts the system's CAs it is created for the first call: loading them would dominate the
+    /// startup time, and the call may never be made.
     client: Arc<OnceLock<Client>>,
     /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
     reach: Option<EgressPolicy>,
 }
 
 impl Outbound {
-    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. `ca_pem`
-    /// replaces the system's CAs unless it is empty.
+    /// Creates a client for addresses of the server's configuration, which [`validate_base_url`] must have checked. If
+    /// `ca_pem` is not empty, it replaces the system's CAs.
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.
@@ -54,7 +54,7 @@ impl Outbound {
         Ok(Self { client: prepare_client(field, ca_pem, None)?.into(), reach: None })
     }
 
-    /// A client for addresses that API callers give. `ca_pem` as in [`Outbound::configured`].
+    /// Creates a client for addresses that API callers give. `ca_pem` is as in [`Outbound::configured`].
     ///
     /// # Errors
     /// As [`Outbound::configured`].

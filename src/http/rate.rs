@@ -42,7 +42,7 @@ impl ProjectsRateLimits {
         })
     }
 
-    /// Takes one request out of the bucket of the caller, or of the network without a caller.
+    /// Takes one request out of the bucket of the caller. Without a caller, takes it out of the bucket of the network.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.

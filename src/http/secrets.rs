@@ -327,7 +327,7 @@ fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> 
     Ok((parsed, target))
 }
 
-/// Parses a request. The tail of a route with a raw tail is exempt from the rules for paths.
+/// Parses a request. The rules for paths do not apply to the part that matches `**tail` in a route.
 fn parse_request(
     table: &MountTable,
     request: &HttpRequest,
@@ -422,7 +422,7 @@ async fn identify_caller(
     let needs = if from_cache { parsed.operation } else { target.needs(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
     let may = target.allows(decision, parsed);
-    // `may` is also true for help, which needs no permission to read the metrics.
+    // `may` is also true for a request for help, which needs no permission to read the metrics.
     if decision.allowed && may && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }

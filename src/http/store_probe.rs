@@ -45,7 +45,7 @@ impl StoreProbe {
         Self { store, initialized, trying: Arc::default(), last: Mutex::default() }
     }
 
-    /// `true` if the store responds. Waits for the running probe, until that is at most two seconds old.
+    /// `true` if the store responds. Waits for the running probe, until it has run for two seconds.
     pub async fn is_available(&self) -> bool {
         let ProbeRun { started, verdict } = self.probe();
         let deadline = started + PROBE_TIMEOUT;

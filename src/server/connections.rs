@@ -313,7 +313,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the events since the last log entry, if another one is due.
+    /// Returns the events since the last log entry, if it is time for another entry.
     fn take_events_to_log(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
         let ConnectionLimitEvents { closed, refused, logged_at, .. } = self.events;
         if closed + refused == 0 || logged_at.is_some_and(|logged_at| logged_at + LOG_INTERVAL_MILLIS > now) {

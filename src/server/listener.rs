@@ -53,7 +53,7 @@ const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
 pub(super) struct ListenerSetup {
     pub(super) address: SocketAddr,
-    /// The name of the setting and flag for the address, for error messages.
+    /// The name of the setting and the flag for the address, for error messages.
     pub(super) setting: &'static str,
     pub(super) tls: Option<ServerConfig>,
     pub(super) workers: usize,
@@ -179,9 +179,9 @@ async fn admit(
     Ok((ConnectionStream::new(transport, slot), protocol, Some(peer)))
 }
 
-/// Middleware for every request. Rejects malformed `Host` fields, and WebSocket upgrades: for them actix would take all
-/// that follows as the body, regardless of its declared length (RFC 9110, 7.8, says to ignore them). Marks an HTTP/1.1
-/// connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
+/// Middleware for every request. Rejects malformed `Host` fields and WebSocket upgrades: for an upgrade, actix would
+/// take all that follows as the body, regardless of the declared length (RFC 9110, 7.8, says to ignore it). Marks an
+/// HTTP/1.1 connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
 pub(super) fn track_request<S, B>(
     mut request: ServiceRequest,
     app: &S,

@@ -106,7 +106,7 @@ pub(super) struct ConnectionStream {
     given: usize,
     /// Bytes that HTTP got in addition to a request that has no response yet.
     ahead: usize,
-    /// `true` if HTTP got bytes while a handler ran: it may have left them unprocessed.
+    /// `true` if HTTP got bytes while a handler ran. HTTP may have left them unprocessed.
     behind: bool,
     /// `true` if HTTP gets no input because the client does not read.
     held: bool,

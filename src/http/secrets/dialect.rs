@@ -97,7 +97,7 @@ impl Dialect {
         if is_unset(&shown, "key_bits") {
             drop_member(&mut shown, "key_bits");
         }
-        // A token is selected by its label or its slot, and slot 0 is a valid slot.
+        // A PKCS #11 token is selected by its label or its slot. Slot 0 is valid, so it cannot mean “no slot”.
         if shown["token_label"].as_str().is_some_and(|label| !label.is_empty()) {
             drop_member(&mut shown, "slot");
         }

@@ -39,7 +39,7 @@ pub struct HandlerResponse {
 pub struct Validators {
     /// The strong entity tag, without quotes; `None` for bodies that differ with each request.
     pub tag: Option<String>,
-    /// Time of the last change in epoch seconds; `None` if a date does not distinguish all states.
+    /// Time of the last change in epoch seconds; `None` if the resource has states that no date distinguishes.
     pub modified: Option<i64>,
     /// Time in seconds for which clients may cache the response.
     pub max_age: u64,

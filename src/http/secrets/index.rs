@@ -1,4 +1,4 @@
-//! Resolves paths to routes: an index over the route table of a kind of mount, built once.
+//! Resolves paths to routes by an index of the route table of a kind of mount. The index is built once.
 //!
 //! Patterns are grouped by their first segment and tried from the most to the least specific.
 

@@ -37,7 +37,7 @@ pub(super) trait RowSource: Send + Sync + 'static {
     type Position: Clone + PartialOrd + Send + Sync + 'static;
 
     /// Reads at most `max` rows after a position, in ascending order. `max` is at most [`RowSource::max_page_rows`].
-    /// Details are read only with `infos`.
+    /// The details of rows are read only if `infos` is `true`.
     fn page(&self, after: &Self::Position, max: usize, infos: bool) -> ListPageFuture<Self::Position>;
 
     fn max_page_rows(&self) -> usize {
@@ -70,7 +70,7 @@ pub(super) struct ListPage<P> {
 
 pub(super) struct ListRow<P> {
     pub(super) at: P,
-    /// The name and the details, as JSON; `None` for a hidden row.
+    /// The name and the details, both as JSON; `None` for a hidden row, which is read but not returned.
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
@@ -205,7 +205,7 @@ struct ListReader<P> {
     next: Option<P>,
     /// Number of names still to be returned; `None` for all.
     left: Option<usize>,
-    /// `true` once a hidden row was read. Whole pages are read then, because many rows may be hidden.
+    /// `true` once a hidden row was read. From then on whole pages are read, because many rows may be hidden.
     has_hidden_rows: bool,
     /// Position of the last row to be read.
     up_to: Option<P>,

@@ -110,7 +110,7 @@ impl ResolvedRoute {
         self.route().is_some_and(|route| route.public && route.access == RouteAccess::Open)
     }
 
-    /// `true` for a read of the metrics, which also works during a store outage, because the metrics report it.
+    /// `true` for a read of the metrics. It also works while the store is unavailable, because the metrics report that.
     pub(super) fn is_metrics(&self) -> bool {
         let system = self.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::System);
         system && self.pattern() == Some("metrics")
@@ -191,7 +191,7 @@ impl ResolvedRoute {
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
-    /// `true` if a decision allows the request. Help is allowed for all tokens.
+    /// `true` if a decision of the policies allows the request. A request for help is allowed for all tokens.
     pub(super) fn allows(&self, decision: Decision, parsed: &ParsedRequest) -> bool {
         parsed.help
             || match self.access() {

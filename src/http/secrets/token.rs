@@ -145,7 +145,7 @@ async fn revoke_self(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| call.state.auth.revoke(call.token()?).await.map(drop)).await
 }
 
-/// Revokes a token by its text. An unknown token gets the same response.
+/// Revokes a token by its text. The response for an unknown token is the same.
 async fn revoke(call: Call) -> Result<HandlerResponse> {
     revoke_detached(call, async |call| {
         let token = call.fields.nonempty_text("token")?.ok_or_else(missing_token)?;

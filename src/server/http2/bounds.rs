@@ -17,8 +17,8 @@ pub(super) const MAX_HEADER_BYTES: u32 = 64 << 10;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 /// Maximum number of bytes of all request bodies of a connection that wait for handlers: four full windows.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
-/// Maximum number of requests that a client may reset beyond the number of completed ones. A gateway may reset all of
-/// its requests.
+/// Maximum number of requests that a client may reset beyond the number of completed ones. A gateway may have reason to
+/// reset all of its requests.
 pub(super) const MAX_EXCESS_RESETS: usize = 100;
 /// Maximum number of streams that are reset because of a client's errors.
 pub(super) const MAX_ERROR_RESETS: usize = 1000;

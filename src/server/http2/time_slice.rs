@@ -47,7 +47,7 @@ impl TimeSlice {
         self.left.get() == 0
     }
 
-    /// Ends the time slice while there is more to do, and begins a rest.
+    /// Ends the time slice although there is more to do, and begins a rest.
     pub(super) fn end(&self, cx: &Context<'_>) {
         if self.rest.is_over.swap(false, Ordering::AcqRel) {
             self.rest.task.register(cx.waker());

@@ -116,7 +116,7 @@ fn merged_config(
     Ok(config)
 }
 
-/// Renders the members. Only the certificates of the client bundle are included.
+/// Renders the members. Of the client's key and certificates (`bundle`) only the certificates are included.
 fn config_json(config: &ExternalPolicyConfig, last_success: Option<Time>) -> Value {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     let others = [

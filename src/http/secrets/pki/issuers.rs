@@ -32,7 +32,7 @@ const MANUAL_CHAIN_LIMIT: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_
 
 pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
-    // No other setting: the permission to replace the default must not allow other changes.
+    // Reads no other field: the permission to replace the default must not allow other changes.
     default_to(&*call.authority().await?, Some(default), None).await
 }
 

@@ -91,7 +91,8 @@ fn dates(issued: &IssuedCertificate) -> Dates {
     Dates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-/// Handles a request: reads it, answers a repeated one from its record, or else issues the certificate.
+/// Handles a request: reads it, and issues the certificate. A repeated request gets the certificate from its
+/// idempotency record.
 pub(super) async fn run(
     call: Call,
     operation: IssuingOperation,

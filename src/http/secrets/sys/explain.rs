@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
-/// Maximum size of the body in bytes. Its parameters are compared with policy rules.
+/// Maximum size of the body in bytes. The parameters in it are compared with policy rules.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 10;
 pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 

@@ -40,7 +40,7 @@ pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
-/// `true` for a path or lease id below `auth/`, where leases are those of tokens.
+/// `true` for a path or lease id below `auth/`: leases there belong to tokens, all others to certificates.
 fn is_of_tokens(path: &str) -> bool {
     path == "auth" || path.starts_with("auth/")
 }

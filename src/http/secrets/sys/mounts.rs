@@ -157,8 +157,8 @@ pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(json!({ "secret": secret, "auth": auth })))
 }
 
-/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount gets the
-/// same error as one without access.
+/// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount and a
+/// mount without access get the same error.
 pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     let path = call.param("path");
     let refused = || {

@@ -17,7 +17,7 @@ use crate::pki::values::{Keyword as _, check_ext_key_usage, check_key_usage, who
 /// Fields of a role write.
 pub(crate) const FIELDS: &[&str] = Role::FIELDS;
 
-/// Fields with a word or a time, which are parsed by rules of their own.
+/// Fields with a single word or a time, each with parsing rules of its own.
 const WORD_FIELDS: [&str; 6] =
     ["key_type", "not_before", "not_before_bound", "not_after", "not_after_bound", "serial_number_source"];
 
