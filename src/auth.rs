@@ -88,7 +88,8 @@ pub struct Caller {
     /// The accessor, a handle with which operators look up or revoke the token; `""` for a batch token. Never logged or
     /// stored, because it can revoke the token.
     pub accessor: String,
-    /// Identity of the caller in idempotency records: hex hash of the accessor, or of the token itself for a batch token.
+    /// Identity of the caller in idempotency records: hex hash of the accessor, or of the token itself for a batch
+    /// token.
     pub recorded_as: String,
     /// The caller as it is written into records of its requests, see [`requester`].
     pub requester: String,

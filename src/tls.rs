@@ -69,7 +69,8 @@ impl NamedFile<'_> {
         Ok(found.into_iter().map(CertificateDer::from).collect())
     }
 
-    /// Combines the certificate chain in this file with the private key in another one, whose PEM text `read_key` returns.
+    /// Combines the certificate chain in this file with the private key in another one, whose PEM text `read_key`
+    /// returns.
     ///
     /// # Errors
     /// `Invalid` with setting and file when one of them cannot be used, or if they do not belong together; those of

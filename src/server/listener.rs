@@ -236,8 +236,8 @@ fn rejection(text: &'static str) -> actix_web::Error {
 }
 
 /// A response body that keeps the state of its connection current. A closing connection stays open until the body is
-/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as waiting
-/// for its client.
+/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as
+/// waiting for its client.
 pub(super) struct TrackedResponseBody<B> {
     body: B,
     /// `None` for a short body, which HTTP/1.1 fetches in one go.
