@@ -23,7 +23,7 @@ pub struct PublishedCrl {
     pub number: u64,
     /// Number of the complete CRL that a delta CRL extends.
     pub base: Option<u64>,
-    /// Creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
+    /// Time of creation, epoch seconds; for a list rebuilt after a start, its thisUpdate.
     pub made_at: i64,
     /// thisUpdate, epoch seconds.
     pub this_update: i64,
@@ -33,7 +33,7 @@ pub struct PublishedCrl {
     pub entries: usize,
     /// Bytes of the DER encoding.
     pub len: usize,
-    /// Unique per list: a hash of its first and last piece; the latter contains the signature.
+    /// Identifies the list: a hash of its first and last piece, of which the last contains the signature.
     pub tag: String,
     pieces: Vec<Bytes>,
 }

@@ -55,7 +55,7 @@ impl<'n> ParsedName<'n> {
         self.wild_label.is_some()
     }
 
-    /// `true` if the host part has valid syntax. Only a single wildcard label may be without further labels.
+    /// `true` if the host part has valid syntax. A wildcard label may also stand alone.
     fn has_host_syntax(&self) -> bool {
         self.rest.is_none_or(is_host_name) && self.wild_label.is_none_or(is_wildcard_label)
     }
@@ -69,7 +69,8 @@ impl<'n> ParsedName<'n> {
 const NOT_A_HOST_NAME: &str = ": it is not a host name, which the role's enforce_hostnames requires";
 
 impl NamePolicy<'_> {
-    /// Returns the violated rule, to append to the message, unless the name is missing from the lists of allowed names.
+    /// Returns an explanation to append to the message for a name that is not allowed; empty unless the name breaks the
+    /// host syntax.
     pub(super) fn rule(&self, name: &str) -> &'static str {
         let lacks_wildcard = |parts: &ParsedName<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
         match ParsedName::of(name) {
