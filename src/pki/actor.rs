@@ -65,7 +65,7 @@ pub type ChangePlan = Box<dyn Fn(&MountView) -> Result<PlannedChange> + Send>;
 /// Limit on concurrent CRL builds of a server: each occupies a blocking thread while it reads from storage.
 const MAX_CONCURRENT_BUILDS: usize = 2;
 
-/// The thread that the control actors of a server share, and their permits for builds.
+/// The thread that the control actors of a server share, and the permits for their CRL builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
     shared: ControlShared,
@@ -251,14 +251,14 @@ struct ControlActor {
     changing: bool,
     /// `true` if the outcome of a change is unknown and the stored state has not been read since.
     behind: bool,
-    /// `true` if another node changed documents since the last read.
+    /// `true` if another node changed the stored state since the last read.
     reload_needed: bool,
     /// `None` while a build runs.
     builder: Option<CrlBuilder>,
     /// Lists that callers requested from the next build, in addition to those that are due.
     wanted: CrlBuildRequest,
     waiting: Vec<BuildRequester>,
-    /// Timer of the extra check before the next tick.
+    /// Timer of an extra check before the next periodic one.
     early_check: Option<SpawnHandle>,
     throttle: BuildThrottle,
     /// Timer of the pause before the next build.
@@ -339,7 +339,7 @@ impl ControlActor {
         ctx.spawn(done);
     }
 
-    /// Runs an empty change until the stored state has been read.
+    /// Queues an empty change after a delay, and again until one has read the stored state.
     fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
             if !actor.behind || !ctx.connected() {
@@ -398,7 +398,7 @@ impl ControlActor {
         ctx.spawn(done);
     }
 
-    /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
+    /// Schedules a build for `at` (epoch seconds) if that is before the next periodic check.
     fn schedule_check(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.early_check.take() {
             ctx.cancel_future(earlier);

@@ -213,12 +213,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the lease sweep after a token ended or leases were marked.
+    /// Wakes the sweep that revokes leases. Called after tokens ended or leases were marked for revocation.
     pub fn wake_leases(&self) {
         self.leases.notify_one();
     }
 
-    /// Waits until there are leases to sweep.
+    /// Waits until there are leases to revoke.
     pub async fn wait_for_leases(&self) {
         self.leases.notified().await;
     }

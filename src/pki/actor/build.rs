@@ -51,7 +51,7 @@ impl Drop for PendingRevocation {
 /// Decides when the next build of a mount may start.
 ///
 /// Callers that revoke in a loop send their next request right after a build. Without a pause, the first of them would
-/// get a build of its own, and all others would wait for that build and then for theirs. A build therefore waits for
+/// get a build of its own, and all others would wait for that build and then for their own. A build therefore waits for
 /// announced revocations and for requests that keep arriving, but never longer than the last build took.
 #[derive(Default)]
 pub(super) struct BuildThrottle {

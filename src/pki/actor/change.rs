@@ -15,7 +15,7 @@ pub(super) enum ChangeOutcome {
     Stored { view: MountView, crls: bool },
     /// Not stored; `reloaded` is the view of what storage holds, if it was read.
     Failed { error: Error, reloaded: Option<MountView> },
-    /// Unknown whether it is stored, and storage could not be read.
+    /// It is unknown whether the change is stored, because storage could not be read.
     Unknown { error: Error },
 }
 

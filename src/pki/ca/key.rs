@@ -214,7 +214,7 @@ impl CaKey {
     }
 }
 
-/// Implements `keys/generate`: generates a key or takes a managed key into use, and stores it. Returns warnings.
+/// Implements `keys/generate`: generates a key or starts to use a managed key, and stores it. Returns warnings.
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.

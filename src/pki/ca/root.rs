@@ -83,7 +83,7 @@ pub enum DefaultIssuerName {
     /// No name.
     #[default]
     Unnamed,
-    /// `next` if that is free, for root rotation.
+    /// The name `next` if that is free, for root rotation.
     NextIfFree,
 }
 

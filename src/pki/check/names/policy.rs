@@ -178,7 +178,8 @@ mod tests {
         assert!(!allows(&Role { enforce_hostnames: false, ..role }, "", "\u{212a}.com"));
     }
 
-    /// Independent implementation of the policy, with lists of labels and the exponential matcher.
+    /// An independent, slow implementation of the policy, to compare results: lists of labels and an exponential
+    /// matcher.
     fn slow(role: &Role, name: &str) -> bool {
         let pieces: Vec<&str> = name.split('@').collect();
         let (email, host) = match pieces.as_slice() {
