@@ -1,8 +1,8 @@
-//! List of compromised keys, which no mount of the store certifies.
+//! List of compromised keys. No mount in the same storage signs a certificate for a listed key.
 //!
 //! A key is identified by the SHA-256 of its SubjectPublicKeyInfo. Revocations for keyCompromise or by proof of
-//! possession add the key in their own commit; operators can add keys as well. Entries outlive the certificates. The
-//! whole list is in memory and is reloaded when another node changes it.
+//! possession add the key in the commit that stores the revocation; operators can add keys as well. Entries outlive the
+//! certificates. The whole list is in memory and is reloaded when another node changes it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -80,7 +80,7 @@ pub(crate) struct NewCompromisedKey {
 }
 
 impl NewCompromisedKey {
-    /// Returns the key of a revoked certificate; `None` if `der` does not parse.
+    /// Returns the entry to add for a revoked certificate's key; `None` if `der` does not parse.
     pub(crate) fn of_revoked(serial: Serial, der: &[u8]) -> Option<Self> {
         let certificate = Certificate::parse(der).ok()?;
         Some(Self { hash: KeyHash::of(certificate.key()), source: "revocation", note: serial.to_string() })
@@ -268,7 +268,7 @@ impl CompromisedKeys {
     /// returns `None` if it stored nothing, and runs again if another node lists one of the keys first.
     ///
     /// # Errors
-    /// Those of `commit`; `Busy` when other nodes always commit first.
+    /// Those of `commit`; `Busy` when every attempt conflicts with another node.
     pub(crate) async fn add_with<'a, T>(
         &self,
         keys: &[NewCompromisedKey],
@@ -361,7 +361,7 @@ impl CompromisedKeys {
 
     /// Returns the entries to add. Concurrent requests may exceed the limit by one entry each.
     fn additions(&self, keys: &[NewCompromisedKey]) -> PendingAdditions {
-        // Read first, so that a removal in between is noticed.
+        // Read before the entries, so that a removal in between is noticed.
         let removals = self.progress().removals;
         let added_at = self.clock.now().unix_timestamp();
         let mut entries = CompromisedKeyMap::new();

@@ -18,7 +18,7 @@ type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);
 pub struct SignatureWaiter(mpsc::UnboundedSender<PendingSignature>);
 
 impl SignatureWaiter {
-    /// Waits for a signer.
+    /// Waits for a signature.
     ///
     /// # Errors
     /// Those of the signer.

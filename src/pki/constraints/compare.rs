@@ -1,8 +1,8 @@
 //! Comparison of a name with a subtree, by kind (RFC 5280 4.2.1.10). Names and bases are parsed once, because there are
 //! many comparisons.
 //!
-//! Relying parties may interpret a name differently. A permitted name must be permitted in every interpretation; an
-//! excluded name is excluded if it is in any.
+//! Relying parties may interpret a name differently. A name counts as permitted only if every interpretation is within
+//! a permitted subtree. It counts as excluded if any interpretation is within an excluded subtree.
 
 use std::borrow::Cow;
 
@@ -169,7 +169,7 @@ fn is_host_within(host: &str, base: &str) -> bool {
     }
 }
 
-/// `true` if the base begins with a dot and the name ends with it, or equals it.
+/// `true` if `base` begins with a dot and `name` ends with `base` or equals it.
 fn ends_in_dotted_base(name: &str, base: &str) -> bool {
     base.starts_with('.') && name.ends_with(base)
 }

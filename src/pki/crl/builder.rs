@@ -409,8 +409,8 @@ impl CrlBuilder {
     }
 
     /// Makes the lists that are due for a group and returns their number. A group in back-off fails with its last error
-    /// at once, because another attempt would delay the mount's other groups. Only lists that `wanted` asks for are
-    /// attempted.
+    /// at once, because another attempt would delay the mount's other groups. It is attempted only if `wanted` asks for
+    /// complete or delta CRLs.
     async fn build_group(
         &mut self,
         view: &MountView,

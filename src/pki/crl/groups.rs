@@ -17,7 +17,7 @@ pub(super) struct IssuerGroup {
     /// Issuer that signs the lists; `None` if no member has both its private key in this mount and the usage
     /// `crl-signing`.
     pub(super) signer: Option<Arc<IssuerSigner>>,
-    /// Issuer as whose list a stored one is rebuilt: the signer, or else another member.
+    /// Issuer whose name and key identifier are used to rebuild stored lists: the signer, or else another member.
     pub(super) rebuild_issuer: Option<Arc<IssuerSigner>>,
     /// `true` if a member's key is available, even without the usage `crl-signing`.
     pub(super) keyed: bool,

@@ -58,7 +58,8 @@ const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 
 /// Returns thisUpdate of a CRL or OCSP response made at `made_at`, epoch seconds: backdated like certificates, for
 /// clients whose clocks are behind, but never before the latest revocation. Revocation times more than
-/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; the list would be useless until then.
+/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; with them, the list would not be valid
+/// until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
     let from_cache = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));

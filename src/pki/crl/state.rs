@@ -27,13 +27,13 @@ pub(super) struct CrlGroupState {
     pub(super) entries: CrlEntries,
     /// Entries that are not on the complete CRL.
     pub(super) new_entries: CrlEntries,
-    /// Highest sequence that was read for the group.
+    /// Highest sequence number of a revocation that was read for the group.
     pub(super) last_sequence: u64,
     /// Time of the first revocation that is on no list yet.
     pub(super) waiting_since: Option<Time>,
     pub(super) complete: Option<Arc<PublishedCrl>>,
     pub(super) delta: Option<Arc<PublishedCrl>>,
-    /// Highest sequence on the delta CRL or on the complete CRL that it extends.
+    /// Highest sequence number of a revocation on the delta CRL or on the complete CRL that it extends.
     pub(super) delta_last_sequence: u64,
     /// Entries of the published complete CRL.
     pub(super) complete_entries: CrlEntries,

@@ -20,7 +20,7 @@ use crate::x509::ocsp::OcspCertStatus;
 
 /// Maximum age of a certificate's row that is used without reading it again.
 const MAX_ROW_AGE: Duration = Duration::from_secs(1);
-/// A signature is reused for this fraction (1/12) of the response's lifetime.
+/// A signed response is reused for this fraction (1/12) of its lifetime.
 const REUSE_DIVISOR: u32 = 12;
 const CACHE_SHARDS: usize = 16;
 /// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.

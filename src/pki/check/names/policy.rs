@@ -22,7 +22,7 @@ struct ParsedName<'n> {
     domain: &'n str,
     /// The first label of a wildcard name.
     wild_label: Option<&'n str>,
-    /// `domain` without the wildcard label; `None` when there is no other label.
+    /// `domain` without the wildcard label; `None` if the name is a wildcard label alone.
     rest: Option<&'n str>,
 }
 
@@ -46,7 +46,7 @@ impl<'n> ParsedName<'n> {
         (single && !is_email).then_some(Self { name, is_email, domain, wild_label: Some(label), rest })
     }
 
-    /// The part to compare with domains.
+    /// The part of the name that is compared with the role's domains.
     fn reduced(&self) -> &'n str {
         self.rest.unwrap_or_default()
     }
