@@ -1,9 +1,9 @@
 //! External policy: a service of the operator decides about certificates, and this server signs them.
 //!
 //! The *policy engine* receives the request with the caller's CSR, or with an empty CSR of a generated key, and returns
-//! a certificate as a template. Private keys are never sent, and roles do not apply, but all checks of signed
-//! certificates do. If the engine fails, nothing is issued. `wire` has the JSON messages, `template` converts
-//! templates, [`policy_engine`](crate::pki::policy_engine) is the client, and
+//! a certificate as a template. Private keys are never sent. Roles do not apply, but the structural checks of every
+//! certificate do. If the engine fails, nothing is issued. `wire` has the JSON messages, `template` converts templates,
+//! [`policy_engine`](crate::pki::policy_engine) is the client, and
 //! [`settings`](crate::pki::mount::settings::external_policy) configures it.
 
 mod template;
@@ -44,7 +44,7 @@ pub enum PolicyOperation {
 }
 
 impl PolicyOperation {
-    /// Value of `issuance_mode`.
+    /// The operation's name in the field `issuance_mode` of the message to the engine.
     fn name(&self) -> &'static str {
         match self {
             Self::Issue(_) => "issue",

@@ -1,8 +1,8 @@
 //! `sign-intermediate`: certifies the key of a CSR as a CA below an issuer.
 //!
 //! The request sets names and constraints of the CA. With `use_csr_values`, subject, names and extensions come from the
-//! CSR. basicConstraints, authorityKeyIdentifier and CRL URLs never do; name constraints, key identifier and other URLs
-//! do only if request and issuer set none.
+//! CSR, with two exceptions. basicConstraints, authorityKeyIdentifier and CRL URLs never come from the CSR. Name
+//! constraints, key identifier and other URLs come from it only if request and issuer set none.
 
 use std::collections::HashSet;
 

@@ -21,7 +21,7 @@ pub struct IssuedCertificate {
     pub not_after: i64,
     /// Recommended renewal time, epoch seconds.
     pub renew_after: i64,
-    /// Time of issuance, or of the repeated request, epoch seconds.
+    /// Time of issuance, epoch seconds; if `repeated`, the time of the request that repeated it.
     pub issued_at: i64,
     /// The issuer with its chain.
     pub signer: Arc<IssuerSigner>,

@@ -148,8 +148,8 @@ pub struct IssuerRecord {
     /// Known results of signature checks. The view fills them in; callers may leave them empty.
     #[serde(default, skip_serializing_if = "IssuerSignatures::are_unknown")]
     pub signatures: IssuerSignatures,
-    /// Id of the authority with which it shares CRLs, if that differs from the id of its own bytes: an earlier issuer
-    /// of the mount has the same key and a matching subject. The view sets it.
+    /// The authority id that an earlier issuer with the same key and a matching subject has; `None` if it equals the id
+    /// computed from this certificate. Issuers of one authority share CRLs. The view sets this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -172,7 +172,7 @@ pub struct Issuer {
     pub subject: Arc<CanonicalName>,
     /// Canonical name of its issuer.
     pub issuer: Arc<CanonicalName>,
-    /// Hashes by which OCSP requests identify it.
+    /// Hashes of name and key by which OCSP requests identify the issuer.
     pub hashes: Arc<IssuerHashes>,
     /// Name constraints of the certificate, or why they cannot be parsed.
     pub constraints: Result<Option<Arc<Constraints>>, String>,
@@ -222,7 +222,7 @@ impl Issuer {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
     }
 
-    /// Joins the authority of the first of `others` with the same key and a matching subject.
+    /// Takes the authority id of the first issuer in `others` that has the same key and a matching subject.
     pub(crate) fn joined_to_authority<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
@@ -236,7 +236,7 @@ impl Issuer {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }
 
-    /// [`may_sign_crls`] for its certificate.
+    /// `true` if the certificate's key may sign CRLs; see [`may_sign_crls`].
     pub fn may_sign_crls(&self) -> bool {
         may_sign_crls(&self.certificate)
     }
@@ -291,7 +291,7 @@ pub struct StoredManagedKeyRef {
     pub name: String,
     /// SubjectPublicKeyInfo in base64, so that a mount loads without calling the key's backend.
     pub public: String,
-    /// Identifies the key at its backend; empty when the managed key's configuration does.
+    /// Identifies the key at its backend; empty if the configuration of the managed key identifies it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locator: String,
 }

@@ -25,7 +25,7 @@ const MAX_SHOWN_NAME_CHARS: usize = 200;
 pub struct CertificationPath {
     /// The issuer, followed by each issuer that certifies the previous.
     issuers: Vec<Arc<Issuer>>,
-    /// The chain sent to clients: `issuers`, or the operator's list.
+    /// The chain sent to clients: `issuers`, or the chain that the operator set.
     pub served: Vec<Arc<Issuer>>,
     /// Period in which all certificates above the issuer are valid, epoch seconds.
     span: RangeInclusive<i64>,

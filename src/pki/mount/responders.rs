@@ -1,4 +1,4 @@
-//! OCSP responders of a mount, computed once per change of issuers, so that a request only looks up.
+//! OCSP responders of a mount, computed once per change of issuers, so that a request needs only a lookup.
 //!
 //! Issuers with the same subject (RFC 5280 7.1) and key form one [`Responder`]. Any of them with a key in the mount and
 //! the usage `ocsp-signing` signs for all. A CertID hashes the issuer's name as encoded in the client's certificate, so
@@ -17,10 +17,10 @@ use crate::x509::ocsp::{CertId, IdHash, IssuerHashes};
 use crate::x509::pieces::Name;
 use crate::x509::serial::Serial;
 
-/// Issuers of one subject and key.
+/// The OCSP responder of all issuers with the same subject and key.
 pub struct Responder {
     issuers: HashSet<String>,
-    /// Their authority ids in stored documents.
+    /// Authority ids of the issuers, by which revocations of deleted issuers are assigned.
     authorities: HashSet<String>,
     /// Any of the issuers: all have the same key and matching names.
     representative: Arc<Issuer>,
@@ -167,7 +167,7 @@ impl Responders {
         Some(&self.all[*self.by_hashes.get(&id.issuer())?])
     }
 
-    /// The responder of an issuer that may itself sign OCSP responses.
+    /// The responder of an issuer; `None` if this issuer may not sign OCSP responses.
     pub(crate) fn of(&self, signer: &IssuerSigner) -> Option<&Responder> {
         ResponderKey::of(signer)?;
         Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.of(IdHash::Sha1))?])

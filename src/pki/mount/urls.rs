@@ -23,8 +23,8 @@ resource! {
         list(URL_LIST_LIMITS) delta_crl_distribution_points;
         /// OCSP of authorityInfoAccess.
         list(URL_LIST_LIMITS) ocsp_servers;
-        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The field has another name
-        /// for the mount than for an issuer.
+        /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The API names this field
+        /// differently for a mount and for an issuer.
         stored templating: bool = false;
     }
 }

@@ -19,10 +19,10 @@ use crate::tls::{self, PresentedCertificate, ServerTrust, parse_blocks, parse_ce
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// Member with the client's certificate chain and private key, which is secret.
+/// Name of the field with the client's certificate chain and private key, which is secret.
 pub(crate) const CLIENT_BUNDLE_FIELD: &str = "service_client_cert_bundle";
 
-/// Parsed contents of the PEM members.
+/// Certificates and keys parsed from the PEM fields of the settings.
 pub(crate) struct EngineTlsMaterial {
     provider: Arc<CryptoProvider>,
     roots: RootCertStore,
@@ -156,7 +156,7 @@ impl ServerTrust for EngineTlsTrust {
         }
         match &self.chain {
             Some(chain) => chain.verify_server_cert(leaf, intermediates, name, ocsp, now).map(drop),
-            // `EngineTlsTrust::new` ensures that certificates are pinned in this case.
+            // Without CAs, certificates are pinned (`EngineTlsTrust::new` requires it) and were compared above.
             None => Ok(()),
         }
     }

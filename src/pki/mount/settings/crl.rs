@@ -148,7 +148,7 @@ pub fn parse_lifetime(field: &str, text: &str) -> Result<Duration> {
     Ok(duration)
 }
 
-/// Like [`parse_lifetime`], keeping the text.
+/// Like [`parse_lifetime`], but returns the duration as written.
 ///
 /// # Errors
 /// As [`parse_lifetime`].

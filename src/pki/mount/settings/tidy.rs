@@ -75,17 +75,18 @@ impl TidyTask {
 }
 
 resource! {
-    /// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
+    /// Settings of a tidy run. A safety buffer is the number of seconds for which data is kept after its end of
+    /// validity.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct TidyConfig {
         /// The tasks to run, each selected by [a field of its own](TidyTask::field).
         stored tasks: BTreeSet<TidyTask>;
-        /// Buffer for certificates and their metadata.
+        /// Safety buffer for certificates and their metadata.
         seconds safety_buffer = 72 * 3600;
-        /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
+        /// Safety buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
         value revoked_safety_buffer: Option<u64>;
-        /// Buffer for issuers.
+        /// Safety buffer for issuers.
         seconds issuer_safety_buffer = 8760 * 3600;
         /// Stored and returned only.
         seconds revocation_queue_safety_buffer = 48 * 3600;
@@ -112,7 +113,7 @@ impl TidyConfig {
         Ok(self)
     }
 
-    /// Buffer for revoked certificates, seconds.
+    /// Safety buffer for revoked certificates, seconds.
     pub fn revoked_buffer(&self) -> u64 {
         self.revoked_safety_buffer.unwrap_or(self.safety_buffer)
     }
@@ -130,7 +131,7 @@ resource! {
     pub struct AutoTidyConfig {
         /// Enables automatic runs.
         flag enabled = false;
-        /// Settings of each run.
+        /// Tasks and buffers of each run.
         stored what: TidyConfig;
         /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
         #[serde(rename = "interval")]
