@@ -41,7 +41,7 @@ impl SerialPrefix {
     }
 }
 
-/// Milliseconds of `now`, or the last value while the clock is behind it.
+/// Milliseconds of `now`, or the last returned value while the clock is behind that value.
 fn monotonic_millis(last: &AtomicU64, now: Time) -> u64 {
     let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     last.fetch_max(millis, Ordering::Relaxed).max(millis)

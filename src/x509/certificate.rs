@@ -260,7 +260,8 @@ impl Certificate {
     }
 }
 
-/// Checks what RFC 5280 requires of the fields together. `algorithm` is the AlgorithmIdentifier outside of them.
+/// Checks the rules of RFC 5280 that concern several fields. `algorithm` is the AlgorithmIdentifier outside of the
+/// TBSCertificate.
 fn check_structure(fields: &CertificateFields<'_>, algorithm: &[u8]) -> DerResult<()> {
     if fields.version_number > 2 {
         return Err(DerError("the version must be 1, 2 or 3"));

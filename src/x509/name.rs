@@ -388,10 +388,10 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // Characters that are not allowed in PrintableString, such as '*', '@' and '&', are common in it, so any ASCII
-        // is accepted.
+        // Characters that PrintableString does not allow, such as '*', '@' and '&', are common in it, so any ASCII is
+        // accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
-        // Issuers use it for Latin-1.
+        // CAs use TeletexString for Latin-1 text.
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),
         UNIVERSAL_STRING if content.len().is_multiple_of(4) => content
             .chunks_exact(4)

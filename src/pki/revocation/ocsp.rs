@@ -1,10 +1,10 @@
 //! The OCSP responder of a mount (RFC 6960, with the nonce of RFC 9654).
 //!
 //! A response is signed by the issuer of the first known certificate in the request, or else by the default issuer. It
-//! covers only that issuer's certificates; others are `unknown`, as are serials never issued unless
-//! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. Without a key, the usage
-//! `ocsp-signing` or permission the result is `unauthorized`; when the store or signer is unavailable or busy it is
-//! `tryLater`, for other failures `internalError`.
+//! covers only that issuer's certificates; all others are `unknown`. Serials never issued are `unknown` too, unless
+//! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. If the issuer lacks a key,
+//! the usage `ocsp-signing` or permission to use its managed key, the result is `unauthorized`. When the store or
+//! signer is unavailable or busy it is `tryLater`, for other failures `internalError`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl OcspReply {
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
             Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
-            // The mount may not use the key, or not for this.
+            // The mount may not use the managed key, or may not sign OCSP responses with it.
             Kind::Invalid => OcspOutcome::Unauthorized,
             _ => OcspOutcome::InternalError,
         };
@@ -151,7 +151,8 @@ fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
     OcspReply { outcome: OcspOutcome::Successful, der: signed.der, cacheable_times: Some(signed.times) }
 }
 
-/// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
+/// Returns the responder of the first known certificate, or else of the default issuer; `None` if that responder may
+/// not sign.
 fn find_responder<'a>(view: &'a MountView, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a ResponderKey)> {
     let responders = view.responders();
     let meant = ids.iter().find_map(|id| responders.find(id));
