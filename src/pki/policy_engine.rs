@@ -61,7 +61,7 @@ impl EngineCallFailure {
 }
 
 impl PolicyEngine {
-    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Calls nothing yet.
+    /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Does not connect yet.
     ///
     /// # Errors
     /// `Invalid` naming the member; `Internal` when TLS cannot be configured.

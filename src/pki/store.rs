@@ -275,7 +275,7 @@ impl RemovableRevocations {
     /// No revocation, for a missing CRL.
     pub const NONE: Self = Self { before: i64::MIN, up_to: 0 };
 
-    /// Returns the limits that satisfy both.
+    /// Returns the stricter of both limits, field by field.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { before: self.before.min(other.before), up_to: self.up_to.min(other.up_to) }

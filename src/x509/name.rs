@@ -103,7 +103,7 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     }
 }
 
-/// As [`rdn`]; with `separate`, one RelativeDistinguishedName for each value, in order.
+/// Like [`rdn`], but with `separate` each value becomes a RelativeDistinguishedName of its own, in order.
 pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
     if !separate {
         return rdn(attribute, values);

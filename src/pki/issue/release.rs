@@ -59,7 +59,7 @@ pub(crate) enum SubjectKeyIdSource {
     Derived,
     /// This value.
     Given(Vec<u8>),
-    /// Already among the other extensions.
+    /// Nothing to add: the extension is already in `head` or `tail`.
     Copied,
 }
 

@@ -217,7 +217,7 @@ impl Issuer {
         self.subject == self.issuer
     }
 
-    /// Id of its authority: issuers of one authority share CRLs and the OCSP responder.
+    /// Id of the issuer's authority. Issuers of one authority share their key, CRLs and OCSP responder.
     pub(crate) fn authority_id(&self) -> String {
         self.record.authority.clone().unwrap_or_else(|| authority_id(&self.certificate))
     }
@@ -231,7 +231,7 @@ impl Issuer {
         self
     }
 
-    /// `true` if both have the same key, and subjects that match by RFC 5280 7.1.
+    /// `true` if both issuers have the same key, and subjects that match by RFC 5280 7.1.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.subject == other.subject && self.certificate.key() == other.certificate.key()
     }

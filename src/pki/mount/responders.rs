@@ -61,7 +61,7 @@ impl Responder {
         }
     }
 
-    /// Hashes of its issuers, one per encoding of their name.
+    /// Hashes of the issuers, one per encoding of their name.
     pub(crate) fn hashes(&self) -> &[Arc<IssuerHashes>] {
         &self.hashes
     }

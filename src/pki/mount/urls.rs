@@ -15,13 +15,13 @@ resource! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Urls {
-        /// caIssuers of authorityInfoAccess.
+        /// URLs of caIssuers in authorityInfoAccess.
         list(URL_LIST_LIMITS) issuing_certificates;
-        /// cRLDistributionPoints, one per URL.
+        /// URLs of cRLDistributionPoints, each a point of its own.
         list(URL_LIST_LIMITS) crl_distribution_points;
-        /// freshestCRL, one per URL.
+        /// URLs of freshestCRL, each a point of its own.
         list(URL_LIST_LIMITS) delta_crl_distribution_points;
-        /// OCSP of authorityInfoAccess.
+        /// URLs of OCSP in authorityInfoAccess.
         list(URL_LIST_LIMITS) ocsp_servers;
         /// `true` if `{{issuer_id}}` and the mount's own addresses are replaced in the URLs. The API names this field
         /// differently for a mount and for an issuer.

@@ -70,7 +70,7 @@ impl CallerSuppliedCrlSigner {
         Ok(Self { signer, signers: Arc::clone(&tools.signers), now: tools.clock.now().unix_timestamp() })
     }
 
-    /// Signs a CRL on the blocking threads, because it may be long; returns its DER.
+    /// Signs a CRL in the CPU queue, because it may be long; returns its DER.
     ///
     /// # Errors
     /// `Invalid` for an extension that only the server writes, or when the CRL breaks a rule.

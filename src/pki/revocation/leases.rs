@@ -122,7 +122,7 @@ impl Engine {
         Ok(self.stored_lease(id, scopes).await?.filter(|lease| now < lease.expires_at))
     }
 
-    /// As [`Engine::lease`], including expired leases.
+    /// Like [`Engine::lease`], but also returns expired leases.
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let given = PathScope::of(id);
         let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
@@ -268,7 +268,7 @@ impl Engine {
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
         let outcomes = self.tools().store.commit(unit).await;
-        // Drop cached OCSP responses even after a failure, because the revocations may be stored.
+        // Invalidate cached OCSP responses even after a failure, because the revocations may be stored.
         self.answers().revoked();
         for outcome in outcomes? {
             match outcome {

@@ -171,7 +171,7 @@ async fn certificate_status(
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
-    // A deleted issuer's revocation applies to responders with its name and key, or to all if these are unknown.
+    // A deleted issuer's revocation applies to responders with its name and key; to all if name and key are unknown.
     let was = |issuer: &str| {
         gone(issuer) && view.authority_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
@@ -227,7 +227,7 @@ async fn sign_response(
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
     let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
-        // The response is built here, so an invalid one is not the client's error.
+        // The server builds the response, so an invalid response is an internal error.
         .map_err(Error::internal)?;
     let basic = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());

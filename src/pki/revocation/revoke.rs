@@ -331,7 +331,7 @@ async fn store_revocation(
         committed.map(move |outcomes| outcomes.map(revoked)).boxed()
     };
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await;
-    // Drop cached OCSP responses even after a failure, because the revocation may be stored.
+    // Invalidate cached OCSP responses even after a failure, because the revocation may be stored.
     authority.answers().revoked();
     let committed = committed?;
     let full = committed.warning();

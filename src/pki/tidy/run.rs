@@ -34,7 +34,7 @@ const MAX_STEP_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const RUN_LEASE_DURATION: Duration = Duration::from_secs(60);
 /// Maximum time between two renewals of the lease.
 const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Attempts at a step while the store's queue is full, one per second.
+/// Maximum number of attempts, one per second, to commit a step while the store's queue is full.
 const MAX_BUSY_ATTEMPTS: u32 = 60;
 /// Maximum number of attempts to store the end of the run.
 const MAX_RECORD_END_ATTEMPTS: u32 = 5;

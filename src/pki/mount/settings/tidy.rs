@@ -17,7 +17,7 @@ const MIN_PAGE_SIZE: i64 = 5;
 pub enum TidyTask {
     /// Removes expired certificates.
     Certificates,
-    /// Removes revocations of expired certificates, and these certificates.
+    /// Removes revoked certificates that are expired, with their revocations.
     Revocations,
     /// Finds the issuer of revocations whose recorded issuer is not in the mount.
     Associations,
@@ -145,7 +145,7 @@ resource! {
         /// The tidy status includes the number of stored certificates and revocations.
         #[serde(rename = "maintain_counts")]
         flag maintain_stored_certificate_counts = false;
-        /// The metrics include these numbers.
+        /// The metrics include the numbers of stored certificates and revocations.
         #[serde(rename = "publish_counts")]
         flag publish_stored_certificate_count_metrics = false;
     }
