@@ -43,7 +43,7 @@ pub struct PolicyEngine {
     timeout: Duration,
     permits: Semaphore,
     breaker: CircuitBreaker,
-    /// Epoch seconds; 0 for never.
+    /// Time of the last successful call, epoch seconds; 0 for never.
     last_success: AtomicI64,
 }
 

@@ -216,7 +216,7 @@ pub struct TidyRow {
     pub mount: MountId,
     /// Number of the run; never 0.
     pub run: i64,
-    /// Lease of the run, epoch seconds, extended by the node that runs it; 0 once it has ended.
+    /// End of the run's lease, epoch seconds. The node with the run extends the lease; 0 once the run has ended.
     pub valid_until: i64,
     /// `true` if cancellation was requested.
     pub cancelled: bool,
@@ -232,9 +232,9 @@ pub enum Removal {
     Certificates {
         /// Bound of the end of validity.
         before: i64,
-        /// Bound for revoked certificates.
+        /// Bound of the end of validity, for revoked certificates.
         revoked_before: i64,
-        /// Last certificate visited: end and serial.
+        /// The last certificate that the previous step visited: end of validity and serial number.
         after: Option<(i64, Serial)>,
     },
     /// Revocations within these limits, with their certificates.
@@ -248,7 +248,7 @@ pub enum Removal {
     Named {
         /// Serial numbers.
         serials: Vec<Serial>,
-        /// Bound for revoked certificates.
+        /// Bound of the end of validity, for revoked certificates.
         revoked_before: i64,
     },
 }
@@ -315,7 +315,7 @@ pub enum PkiWrite {
     Crl(CrlRow),
     /// A new lease. The whole unit fails with `Conflict` when its token has ended.
     Lease(LeaseRow),
-    /// Marks leases as ending; they are no longer listed.
+    /// Marks leases as ending. They are no longer listed, and their certificates are revoked later.
     LeasesMark(Vec<String>),
     /// Removes leases.
     LeasesEnd(Vec<String>),
@@ -501,7 +501,7 @@ pub trait PkiStore: Send + Sync {
     /// Returns the exact numbers of stored certificates and of revocations, from counters.
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>>;
 
-    /// Returns a lease that is not ending.
+    /// Returns a lease by its id, unless it is marked as ending.
     fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>>;
 
     /// Returns up to `limit` ids of leases in a range that are not ending, in ascending byte order.

@@ -82,8 +82,8 @@ fn is_sound_point(encoded: &[u8]) -> bool {
     y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
 }
 
-/// The odd ones of the first 39 primes, of which the smallest vulnerable moduli are built; larger moduli use more.
-/// The most selective ones come first; 3, 5 and 7 alone exclude nothing.
+/// The odd primes among the first 39 primes, whose product is the `M` of the smallest vulnerable moduli; larger moduli
+/// use more primes. The primes that exclude the most moduli come first; 3, 5 and 7 alone exclude none.
 const FINGERPRINT_PRIMES: [u64; 38] = [
     11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
     101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,

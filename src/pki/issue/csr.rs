@@ -53,7 +53,7 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
     csr.verify()
 }
 
-/// Rejects keys below the minimum size and keys with known weaknesses. `what` is the field.
+/// Rejects keys below the minimum size and keys with known weaknesses. `what` names the field in errors.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.

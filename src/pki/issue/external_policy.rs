@@ -35,11 +35,11 @@ use crate::x509::{name, pem};
 /// The operation to ask the engine about.
 #[derive(Clone, Debug)]
 pub enum PolicyOperation {
-    /// Certificate for a key generated here; RSA if no type is given.
+    /// Certificate for a key that this server generates: an RSA key if the request names no type.
     Issue(RequestedKey),
     /// Certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
     Sign(Csr),
-    /// Like `Sign`, but the certificate may be a CA's.
+    /// Like `Sign`, but the template may be a CA certificate.
     SignIntermediate(Csr),
 }
 
@@ -54,7 +54,7 @@ impl PolicyOperation {
     }
 }
 
-/// A request for the engine to decide.
+/// A certificate request on which the engine decides.
 pub struct ExternalPolicyRequest {
     /// The operation.
     pub mode: PolicyOperation,
@@ -64,7 +64,7 @@ pub struct ExternalPolicyRequest {
     pub mount: String,
     /// The caller's body, sent to the engine.
     pub body: PolicyRequestBody,
-    /// Identity of the caller; `None` without an entity.
+    /// Identity of the caller; `None` if the token has no entity.
     pub who: Option<PolicyCallerIdentity>,
 }
 

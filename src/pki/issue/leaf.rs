@@ -82,7 +82,7 @@ async fn check_long_names(
     }
 }
 
-/// The key to generate: the role's, or with `any` the request's.
+/// The key to generate: the key type of the role, or of the request if the role permits any key.
 fn key_spec(role: &Role, requested: &RequestedKey, warnings: &mut Warnings) -> Result<KeySpec> {
     let RoleKeys::Only(spec) = role.keys else {
         let key_type = requested

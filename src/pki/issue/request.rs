@@ -21,7 +21,7 @@ use crate::x509::extension::NameConstraints;
 /// The data about the caller that rules and records need.
 #[derive(Clone, Debug, Default)]
 pub struct IssueRequester {
-    /// Name in records; never a token or accessor in clear.
+    /// Name of the caller in stored records; never a token or accessor in clear text.
     pub recorded_as: String,
     /// Display name of the token; roles may allow it as a name.
     pub display_name: String,
@@ -61,7 +61,7 @@ pub struct IssueContext {
     pub issuer_ref: Option<String>,
     /// The caller.
     pub requester: IssueRequester,
-    /// The mount's lifetimes.
+    /// Default and maximum lifetime of the mount's certificates.
     pub limits: MountLifetimes,
     /// Idempotency data, if the client sent an idempotency key.
     pub repeatable: Option<Box<IdempotentRequest>>,

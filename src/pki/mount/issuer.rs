@@ -198,7 +198,7 @@ impl Issuer {
         Ok(Self { record, version, certificate, self_signed, subject, issuer, hashes, constraints })
     }
 
-    /// Replaces the record; keeps the certificate and the authority.
+    /// Returns the issuer with another record and version; certificate and authority stay.
     pub fn with_record(&self, record: IssuerRecord, version: u64) -> Self {
         Self {
             record: IssuerRecord { authority: self.record.authority.clone(), ..record },

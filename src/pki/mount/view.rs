@@ -470,7 +470,7 @@ impl MountView {
 
     // --- Settings ---
 
-    /// Stores a settings document.
+    /// Replaces a settings document in this view, and returns the document to store.
     fn set_config<T: Serialize>(
         &mut self,
         name: &str,

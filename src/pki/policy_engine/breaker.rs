@@ -46,7 +46,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Admits a call, or returns `None`.
+    /// Admits a call, or returns `None` if the breaker rejects it.
     pub(super) fn enter(&self, now: Time) -> Option<BreakerTicket<'_>> {
         let mut state = self.state();
         let probe = match *state {

@@ -163,9 +163,9 @@ impl CallerSuppliedExtensions {
 
 /// An entry that a caller specifies.
 pub struct CallerSuppliedEntry {
-    /// Any serial number.
+    /// The revoked serial number, which this server need not have issued.
     pub serial: Serial,
-    /// Epoch seconds, from 1970 to 9999.
+    /// Time of the revocation, epoch seconds, from 1970 to 9999.
     pub revoked_at: i64,
     /// Entry extensions.
     pub extensions: CallerSuppliedExtensions,

@@ -74,7 +74,7 @@ pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
-/// CRLs in the same file as imported certificates: checked, but not stored yet.
+/// CRLs that were submitted together with certificates to import: checked, but not stored yet.
 pub struct AccompanyingCrls {
     authority: Arc<Authority>,
     lists: Vec<(CrlImport, CheckedCrlEntries)>,
@@ -250,7 +250,7 @@ impl CrlImport {
         Ok(checked)
     }
 
-    /// Checks that no other authority uses a serial number.
+    /// Rejects a serial number that an issuer with another name or key has used in this mount.
     fn require_own_serial(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
         let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
         if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {

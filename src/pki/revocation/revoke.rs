@@ -268,7 +268,7 @@ async fn try_revoke(
     if let Some(earlier) = unchanged.filter(|_| target.brought.is_none()) {
         // Another node may have stored this revocation, so the OCSP cache may be outdated and the CRL may be pending.
         authority.answers().revoked();
-        // An operator may have removed the key from the list.
+        // An operator may have removed the key from the list of compromised keys, so it is added again.
         let full = list_compromised_key(authority, compromised).await?;
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
         warnings.extend(reason_unchanged_warning(earlier.row.revocation_reason(), why));
@@ -292,7 +292,8 @@ async fn try_revoke(
     recorded.await.map_err(Error::internal)?
 }
 
-/// Lists a key whose certificate needs no new revocation; returns a warning if the list is full.
+/// Adds the key of a certificate that needs no new revocation to the list of compromised keys; returns a warning if
+/// that list is full.
 async fn list_compromised_key(
     authority: &Arc<Authority>,
     compromised: Option<NewCompromisedKey>,

@@ -144,7 +144,7 @@ fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()
     }
 }
 
-/// The template's validity. An end after the issuer's own is handled by the issuer's setting.
+/// The template's validity. If it ends after the issuer's, the issuer's `leaf_not_after_behavior` applies.
 fn template_validity(
     template: &Certificate,
     signer: &IssuerSigner,

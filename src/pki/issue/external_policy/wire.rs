@@ -54,7 +54,7 @@ pub(super) struct PolicyRequestContext<'a> {
     pub(super) mount: &'a str,
     /// The operation.
     pub(super) mode: &'a PolicyOperation,
-    /// The mount's lifetimes.
+    /// Default and maximum lifetime of the mount's certificates.
     pub(super) limits: MountLifetimes,
 }
 
