@@ -9,7 +9,7 @@ use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::values::renewal;
 use crate::x509::serial::Serial;
 
-/// A signed certificate ready for release: if it is recorded, the record is durable.
+/// A signed certificate that may be returned to the client: if it has a record, the record is already durable.
 pub struct IssuedCertificate {
     /// The certificate, DER.
     pub der: Vec<u8>,

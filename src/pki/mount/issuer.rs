@@ -140,7 +140,8 @@ pub struct IssuerRecord {
     /// Reason for the revocation.
     #[serde(default, skip_serializing_if = "RevocationReason::is_empty")]
     pub revoked_for: RevocationReason,
-    /// Last CRL number that the authority used elsewhere; CRLs of this mount get higher numbers. 0 if none is known.
+    /// Last CRL number that this CA used before it came to this mount; CRLs of this mount get higher numbers. 0 if none
+    /// is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crl_number: u64,
     /// Time of the last change, epoch seconds (`Last-Modified`).

@@ -88,9 +88,9 @@ resource! {
         value revoked_safety_buffer: Option<u64>;
         /// Safety buffer for issuers.
         seconds issuer_safety_buffer = 8760 * 3600;
-        /// Stored and returned only.
+        /// Has no effect, only stored and returned.
         seconds revocation_queue_safety_buffer = 48 * 3600;
-        /// Stored and returned only.
+        /// Has no effect, only stored and returned.
         seconds acme_account_safety_buffer = 720 * 3600;
         /// Pause between two certificates, as written.
         duration pause_duration = DurationText::new("0s").expect("a duration");
@@ -133,7 +133,7 @@ resource! {
         flag enabled = false;
         /// Tasks and buffers of each run.
         stored what: TidyConfig;
-        /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
+        /// Time to the next run, counted from the end of the last run if it succeeded, else from its start.
         #[serde(rename = "interval")]
         seconds interval_duration = 12 * 3600;
         /// Minimum delay between server start and first run.
