@@ -172,8 +172,8 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
     found > 0 || is_blank(rest)
 }
 
-/// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if the text
-/// may be ignored.
+/// Reads all blocks. `may_end` gets the number of blocks and the text after the last one, and returns `true` if that
+/// text may be ignored.
 fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;

@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn residues_with_conflicting_exponents_are_no_fingerprint() {
-        // 2 modulo 3, which is an odd power of 65537. 1 modulo every other prime, which is an even power where the order
-        // of 65537 is even.
+        // 2 modulo 3, which is an odd power of 65537. 1 modulo every other prime, which is an even power where the
+        // order of 65537 is even.
         #[rustfmt::skip]
         let number = BigUint::from_bytes_be(&[
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43
