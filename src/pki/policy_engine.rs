@@ -64,7 +64,7 @@ impl PolicyEngine {
     /// Creates a client for `url` with this trust configuration; `timeout` limits one exchange. Does not connect yet.
     ///
     /// # Errors
-    /// `Invalid` naming the member; `Internal` when TLS cannot be configured.
+    /// `Invalid` naming the field; `Internal` when TLS cannot be configured.
     pub(crate) fn new(url: &str, timeout: Duration, trust: EngineTlsMaterial) -> Result<Self> {
         Ok(Self {
             client: OnceLock::new(),

@@ -163,8 +163,8 @@ impl CrlHead {
 /// `true` if a list with these extensions does not cover all certificates of its issuer.
 ///
 /// # Errors
-/// `Invalid`, naming the rule, for a list of other certificates or of some reasons only, and unknown critical
-/// extensions.
+/// `Invalid`, naming the rule, for an indirect CRL, for a CRL that covers only some reasons or only attribute
+/// certificates, and for unknown critical extensions.
 pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));

@@ -66,7 +66,7 @@ impl Responder {
         &self.hashes
     }
 
-    /// The subject in the encoding that the client knows, taken from the first CertID that matches; else any encoding.
+    /// The subject, encoded as in the client's certificate if a requested CertID matches; else in any encoding.
     pub(crate) fn name<'i>(&self, mut requested: impl Iterator<Item = &'i CertId<'i>>) -> &Name {
         let known = requested.find_map(|id| self.encoding(id));
         known.map_or_else(|| self.representative.certificate.subject(), |at| &self.names[at])

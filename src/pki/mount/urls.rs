@@ -7,7 +7,7 @@ use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location
 use crate::error::{Error, Result};
 use crate::fields::{ListFieldSlot, ListLimit, Resource as _, resource};
 
-/// Limits of each list: every certificate contains the URLs.
+/// Limits of each list. They are tight, because every certificate contains the URLs.
 const URL_LIST_LIMITS: ListLimit = ListLimit::new(16, 1024);
 
 resource! {

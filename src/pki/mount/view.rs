@@ -93,7 +93,7 @@ pub struct MountView {
     pub cluster: StoredSetting<Cluster>,
     /// CRL and OCSP settings.
     pub crl_config: StoredSetting<CrlConfig>,
-    /// Settings of the external policy engine, which replaces roles.
+    /// Settings of the external policy engine, which decides on requests instead of roles.
     pub external_policy: StoredSetting<external_policy::ExternalPolicyConfig>,
     /// Client of the policy engine, if it is enabled, or the error for requests that need the engine.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
@@ -273,8 +273,8 @@ impl MountView {
         self.signers.values()
     }
 
-    /// Time of the last change of any chain of an issuer, epoch seconds. Chains span several issuers, so this covers
-    /// all of them.
+    /// Time of the last change of any issuer, epoch seconds. A chain contains several issuers, so this covers changes
+    /// of all chains.
     pub fn issuers_changed_at(&self) -> i64 {
         let records = self.issuers.values().map(|issuer| issuer.record.modified_at);
         records.max().unwrap_or(0).max(self.issuers_config.value.changed_at)

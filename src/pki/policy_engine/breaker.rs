@@ -96,7 +96,7 @@ impl Drop for CircuitBreaker {
     }
 }
 
-/// A clock that was set back must not keep the breaker open.
+/// `true` if the breaker may let a probe through. A clock that was set back must not keep it open.
 fn is_open_period_over(since: Time, now: Time) -> bool {
     now < since || now - since >= OPEN_DURATION
 }

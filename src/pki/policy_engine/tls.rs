@@ -31,10 +31,10 @@ pub(crate) struct EngineTlsMaterial {
 }
 
 impl EngineTlsMaterial {
-    /// Parses the members: trusted CAs, pinned server certificates, and the client certificate with its key.
+    /// Parses the fields: trusted CAs, pinned server certificates, and the client certificate with its key.
     ///
     /// # Errors
-    /// `Invalid` naming the member and the rule, never quoting the text.
+    /// `Invalid` naming the field and the rule, never quoting the text.
     pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
         Ok(Self {
             roots: parse_roots(trusted_ca)?,

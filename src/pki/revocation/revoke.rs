@@ -424,7 +424,8 @@ async fn find_by_certificate(
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
-    // CRLs and OCSP responses identify certificates only by serial number.
+    // CRLs and OCSP responses identify certificates only by serial number, so a serial number that another issuer has
+    // revoked is rejected.
     let revocation = store.status(mount, serial).await?.revocation;
     let is_others = |stored: &StoredRevocation| view.are_different_authorities(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {

@@ -184,7 +184,7 @@ pub(super) struct PolicyResponse {
 /// The engine's response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PolicyEngineReply {
-    /// The decision; the error is the reason for the caller.
+    /// The decision: an approval, or the reason of a rejection, which the caller receives.
     pub(super) decision: std::result::Result<PolicyResponse, String>,
     /// Warnings of the engine, to pass on to the caller.
     pub(super) warnings: Warnings,

@@ -19,7 +19,7 @@ pub enum TidyTask {
     Certificates,
     /// Removes revoked certificates that are expired, with their revocations.
     Revocations,
-    /// Finds the issuer of revocations whose recorded issuer is not in the mount.
+    /// Assigns an issuer to revocations whose recorded issuer is not in the mount.
     Associations,
     /// Removes expired issuers except the default issuer; keys stay.
     Issuers,
