@@ -56,7 +56,7 @@ impl Authority {
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
     pub async fn tidy(self: &Arc<Self>, config: TidyConfig) -> Result<bool> {
         let config = config.checked()?;
-        // A task of its own, so that a client disconnect does not leave a lease without its run.
+        // Runs as a task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
         let begin = async move { authority.begin_tidy(config, TidyRunCause::Requested).await };
         self.tidying().spawn(begin).await.map_err(Error::internal)?

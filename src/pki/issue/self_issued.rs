@@ -2,7 +2,7 @@
 //! clients that trust only this issuer.
 //!
 //! Only the issuer name, authorityKeyIdentifier and, if configured, the distribution points change. The certificate is
-//! not recorded, because its serial number was chosen by its creator.
+//! not recorded, because the other CA chose its serial number.
 
 use std::time::Instant;
 

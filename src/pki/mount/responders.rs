@@ -41,7 +41,7 @@ pub(crate) struct ResponderKey {
 }
 
 impl ResponderKey {
-    /// `None` if the issuer has no key here, lacks the usage, or has no algorithm to sign with.
+    /// Key and algorithm of an issuer; `None` if it has no key here, lacks the usage, or has no algorithm to sign with.
     fn of(signer: &IssuerSigner) -> Option<Self> {
         let key = signer.key.as_ref().filter(|_| signer.issuer.record.usage.ocsp)?;
         Some(Self { key: key.signing.clone(), algorithm: revocation_algorithm(signer).ok()? })
@@ -98,7 +98,7 @@ impl Responder {
         self.certified.get(serial).copied()
     }
 
-    /// `true` if its key signed the certificate under its name.
+    /// `true` if the certificate names this responder as its issuer, and the responder's key signed it.
     pub(crate) fn signed(&self, certificate: &crate::x509::certificate::Certificate) -> bool {
         let own = &self.representative.certificate;
         certificate.issuer().matches(own.subject()) && certificate.was_signed_by(own.key())

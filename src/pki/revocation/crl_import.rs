@@ -63,7 +63,7 @@ pub struct ImportedCrl {
 pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedCrl> {
     let import_lock = lock_crl_import(authority)?;
     let authority = Arc::clone(authority);
-    // A task of its own, so that a client disconnect does not leave a partial import.
+    // Runs as a task of its own, so that a client disconnect does not leave a partial import.
     let work = async move {
         let _import_lock = import_lock;
         let view = authority.view();

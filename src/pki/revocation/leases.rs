@@ -200,7 +200,7 @@ impl Engine {
             self.wake_leases();
             return Ok(());
         }
-        // A task of its own, so that a client disconnect does not leave revocations without their CRLs.
+        // Runs as a task of its own, so that a client disconnect does not leave revocations without their CRLs.
         let engine = Arc::clone(self);
         let after = after.to_owned();
         let below = below.to_owned();

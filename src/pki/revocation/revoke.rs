@@ -285,7 +285,7 @@ async fn try_revoke(
     let mut unit = Vec::with_capacity(2);
     unit.extend(target.brought.take().map(|row| PkiWrite::Certificate(*row)));
     unit.push(PkiWrite::Revocation(row));
-    // A task of its own, so that a client disconnect does not leave the revocation without its CRL.
+    // Runs as a task of its own, so that a client disconnect does not leave the revocation without its CRL.
     let authority = Arc::clone(authority);
     let work = async move { store_revocation(&authority, unit, compromised, &issuer, why, coming).await };
     let recorded = tokio::spawn(QueueCaller::current().scope(work));
@@ -300,7 +300,7 @@ async fn list_compromised_key(
 ) -> Result<Option<String>> {
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
-    // A task of its own, so that a client disconnect does not leave this node's list without the stored entry.
+    // Runs as a task of its own, so that a client disconnect does not leave this node's list without the stored entry.
     let listed = tokio::spawn(async move { authority.tools().compromised.add_in_own_commit(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
