@@ -1,9 +1,9 @@
 //! The mount table: which engine serves which path.
 //!
 //! A [`Mount`] is one configured engine with its settings; a [`MountTable`] is an immutable snapshot of all of them,
-//! published as a view and replaced by `change`. Secret engines are mounted at their path, authentication methods below
-//! `auth/`. `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist and are stored only once they are tuned.
-//! No mount lies inside another. [`MountKind`] lists the types.
+//! which `change` replaces as a whole. Secret engines are mounted at their path, authentication methods below `auth/`.
+//! `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist, and are stored only after their settings were
+//! changed. No mount lies inside another. [`MountKind`] lists the types.
 
 mod change;
 mod kind;
@@ -60,7 +60,7 @@ resource! {
         stored known_as: String;
         /// Public handle, such as `pki_1a2b3c4d`.
         stored accessor: String;
-        /// Public id.
+        /// Public id; a UUID.
         stored uuid: String;
         /// Free text.
         value description: String;
@@ -204,7 +204,7 @@ impl Mount {
         })
     }
 
-    /// The response to reading the tune; effective TTLs in seconds.
+    /// The response to a read of the mount's settings (`tune`), with the effective TTLs in seconds.
     pub fn tune_json(&self) -> Value {
         let mut tune = Map::new();
         tune.insert("default_lease_ttl".into(), self.default_ttl().as_secs().into());
@@ -282,9 +282,10 @@ impl MountTable {
         self.by_id.get(&id)
     }
 
-    /// Returns the stored path prefixes of the leases that lie at or below `path` in the current table. A moved mount
-    /// contributes its former paths. Leases that a mount created before it moved away are excluded, unless `path` is at
-    /// or below a former path of that mount that no other mount uses now.
+    /// Returns the stored path prefixes of the leases that are at or below `path` in the current table. A lease is
+    /// stored under the path that its mount had at its creation, so a moved mount contributes its former paths. Leases
+    /// that a mount created before it moved away from `path` are excluded, unless `path` is at or below a former path
+    /// of that mount that no other mount uses now.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {

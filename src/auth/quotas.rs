@@ -1,9 +1,10 @@
 //! Rate-limit quotas: limits on requests per client, by path or role.
 //!
-//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts
-//! against the most specific one only. A quota names its mount by accessor, so it follows the mount when that moves.
-//! All quotas are one document, compiled into one published view ([`Quotas`]). Each node counts separately. Parts:
-//! `limiter` (the buckets), `network` (their keys), `bucket_slots` (the bound on their number), `rule` (configuration).
+//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts against the
+//! most specific one only. A quota names its mount by accessor, so it follows the mount when that moves. All quotas are
+//! one document, compiled into one published snapshot ([`Quotas`]). Each node counts separately. Parts: `limiter` (the
+//! token buckets), `network` (the key of each bucket), `bucket_slots` (the limit on their number), `rule`
+//! (configuration).
 //!
 //! Requests are counted before the token is read. The projects API has a limit of its own.
 
@@ -117,15 +118,15 @@ impl Auth {
         .await
     }
 
-    /// Returns the settings of all quotas.
+    /// Returns the settings that all quotas share.
     pub fn quota_config(&self) -> QuotaConfig {
         self.quotas.load().config().clone()
     }
 
-    /// Changes the settings of all quotas.
+    /// Changes the settings that all quotas share.
     ///
     /// # Errors
-    /// As `change`; store errors.
+    /// The errors of `change`; store errors.
     pub async fn quota_config_write(&self, change: impl Fn(&mut QuotaConfig) -> Result<()>) -> Result<()> {
         self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
@@ -147,7 +148,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Changes and publishes the stored quotas. Removes those of deleted mounts.
+    /// Changes the stored quotas, removes those of deleted mounts, and publishes the result.
     async fn quotas_change(&self, change: impl Fn(&mut StoredQuotas, &MountTable) -> Result<()>) -> Result<()> {
         let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
