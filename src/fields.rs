@@ -295,7 +295,7 @@ const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
     '\u{e0100}'..='\u{e01ef}',
 ];
 
-/// Parses the JSON in a text, with at most `values` values; `None` when it is not such JSON.
+/// Parses the JSON in a text. `None` if the text is not JSON or has more than `values` values.
 pub fn parse_embedded_json(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);

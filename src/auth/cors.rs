@@ -126,7 +126,7 @@ fn is_origin(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let sent = match url.origin() {
         known @ url::Origin::Tuple(..) => known.ascii_serialization(),
-        // The URL parser gives no origin for other schemes, but browsers do for some, such as those of extensions.
+        // The URL parser gives no origin for the schemes of browser extensions, but browsers send one.
         url::Origin::Opaque(_) => match url.host_str() {
             Some(host) => format!("{}://{}", url.scheme(), host.to_ascii_lowercase()),
             None => return false,

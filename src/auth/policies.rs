@@ -249,7 +249,7 @@ impl Auth {
     }
 
     /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
-    /// one. The name is folded as in a write.
+    /// one. The name is first converted to its canonical spelling, as in a write.
     pub fn policy_read(&self, name: &str) -> Option<Value> {
         let name = fold_policy_name(name);
         match name.as_str() {

@@ -176,7 +176,7 @@ impl Auth {
     }
 }
 
-/// Returns the mount of the field `path` and the rest of the path; `None` for all requests.
+/// Returns the mount of the field `path` and the rest of the path; `None` for an empty field, which means all requests.
 fn resolve_mount<'t, 'f>(fields: &'f Fields, table: &'t MountTable) -> Result<Option<(&'t Mount, &'f str)>> {
     let path = fields.str("path")?.unwrap_or_default().trim_matches('/');
     if path.is_empty() {

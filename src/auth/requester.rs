@@ -1,4 +1,4 @@
-//! The identity of a caller in stored records, such as the one with every certificate.
+//! The identity of a caller in stored records, such as the record of each certificate.
 //!
 //! Three words, to keep records short: the stored hash of the token's accessor in base64url, by which the token is
 //! found while it exists; the entity id in base64url, or nothing; the display name. No accessor or token is in it.

@@ -157,7 +157,7 @@ fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// Returns the write that makes a temporary entity permanent: an operator has given it an alias.
+/// Returns the write that makes an entity from a login permanent, because an operator has given it an alias.
 fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());

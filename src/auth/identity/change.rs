@@ -52,14 +52,14 @@ impl EntityChange {
             entity.policies.clone_from(policies);
         }
         entity.disabled = self.disabled.unwrap_or(entity.disabled);
-        // A manual change makes a temporary entity permanent.
+        // A change by an operator makes an entity permanent that a login created.
         entity.kept_until = None;
         *entity != before
     }
 }
 
 impl Auth {
-    /// Creates an entity with a given or random name, or changes the existing one. Returns a new entity.
+    /// Creates an entity with a given or random name, or changes the existing one. Returns the entity if it is new.
     ///
     /// # Errors
     /// `Invalid` with field and rule.

@@ -1,8 +1,9 @@
-//! The slots for buckets of all quotas of a node, which bound the memory that many client addresses can use.
+//! The slots for the token buckets of all quotas of a node. Each bucket needs one, so clients with many addresses
+//! cannot use unlimited memory.
 //!
 //! A network can hold only a fraction of the free slots: a small one for buckets of single clients, larger ones for
-//! shared buckets. So clients do not share buckets while few addresses are in use, and a network that uses very many
-//! slots takes them from its neighbours first. An existing bucket keeps its slot.
+//! shared buckets. So clients do not share buckets while few addresses are in use. A network that uses very many slots
+//! first exhausts those of the networks around it, and not those of all clients. An existing bucket keeps its slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use super::network::ClientNetwork;
 use crate::clock::Time;
 
-/// Number of counters. Two networks with the same counter only get a smaller fraction each.
+/// Number of counters of taken slots; a network has the counter of its hash. Two networks with the same counter only
+/// get a smaller fraction each.
 const NETWORK_COUNTERS: usize = 1 << 14;
 
 pub(super) struct BucketSlots {
@@ -41,7 +43,7 @@ impl BucketSlots {
     }
 
     /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
-    /// for whole families and for clients without an address.
+    /// for a whole address family and for clients without an address.
     pub(super) fn take(&self, network: ClientNetwork) -> bool {
         let free = self.max_slots.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
         let is_full = |surrounding: ClientNetwork| {

@@ -33,8 +33,8 @@ pub enum CreatePath<'a> {
 }
 
 impl Auth {
-    /// Creates a token for `parent`, and returns it with warnings. `sudo`: the parent has sudo on the path. `fields`
-    /// are those of `TokenRequest`.
+    /// Creates a token for `parent`, and returns it with warnings. `sudo` is `true` if the parent has this capability
+    /// on the path. `fields` are those of `TokenRequest`.
     ///
     /// # Errors
     /// `Invalid` with the violated rule; store errors.

@@ -27,7 +27,8 @@ impl TtlLimits {
     /// Computes the TTL that is granted for the TTL `requested`; zero requests the default.
     ///
     /// # Errors
-    /// `Invalid` below a second, also of remaining lifetime: a TTL that rounds to 0 would read as unlimited.
+    /// `Invalid` if the TTL or the remaining lifetime is less than a second: it would be shown as 0, which means
+    /// unlimited.
     pub(super) fn grant(&self, now: Time, requested: Duration) -> Result<GrantedTtl> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {

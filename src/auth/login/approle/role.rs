@@ -21,7 +21,7 @@ resource! {
     /// A role. The default is a new role with a random role id.
     #[derive(Clone, Serialize, Deserialize)]
     pub(crate) struct AppRole {
-        /// Names the role at logins; unique within the mount.
+        /// Id by which a login names the role; unique within the mount.
         value role_id: String = crate::random::uuid();
         /// `true` if a login requires a secret id.
         flag bind_secret_id = true;

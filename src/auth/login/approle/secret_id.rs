@@ -25,7 +25,7 @@ pub(crate) struct SecretIdRequest {
     pub(crate) metadata: BTreeMap<String, String>,
     /// Networks from which it can be used, within those of the role.
     pub(crate) cidr_list: Vec<Network>,
-    /// Networks of its tokens, replacing those of the role and within them.
+    /// Networks from which its tokens may be used. They replace those of the role, and must lie within them.
     pub(crate) token_bound_cidrs: Vec<Network>,
     /// Maximum number of uses; 0 for no limit.
     pub(crate) num_uses: Option<u32>,

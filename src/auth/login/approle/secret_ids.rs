@@ -34,7 +34,7 @@ fn unknown_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
-/// The error for changing a role that does not exist.
+/// The error when a change names a role that does not exist.
 pub(crate) fn missing_role_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
@@ -89,7 +89,7 @@ impl MethodMount<AppRoleMethod> {
         self.find(view.roles().get(name).ok_or_else(|| unknown_role_error(name))?, named, now).await
     }
 
-    /// As [`MethodMount::look_up`], with the role itself.
+    /// As [`MethodMount::look_up`], for a role that was already looked up.
     pub(super) async fn find(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::live(row, now))
