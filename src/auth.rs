@@ -228,12 +228,13 @@ pub struct Auth {
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
     writing: FairSemaphore,
-    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only while `writing` is
+    /// held.
     write_outcome_unknown: AtomicBool,
 }
 
 impl Auth {
-    /// Loads the stored state, and writes the `default` policy if missing. Login settings are the defaults.
+    /// Loads the stored state, and writes the `default` policy if it is missing. Uses the default login settings.
     ///
     /// # Errors
     /// Store errors.

@@ -30,8 +30,8 @@ pub struct TokenRow {
     pub expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub uses: Option<u32>,
-    /// The authentication mount of the login that created the token or one of its ancestors. Deleting the mount deletes
-    /// the token.
+    /// The authentication mount of the login that created the token or one of its ancestors. The token ends when that
+    /// mount is deleted.
     pub mount: Option<MountId>,
     /// Id of the entity (user or machine) of the token.
     pub entity: Option<String>,

@@ -1,4 +1,5 @@
-//! A cache of compiled unions of policies, by policy names and identity. It belongs to one view.
+//! A cache of compiled unions of policies, by policy names and identity. It belongs to one snapshot of the stored
+//! policies.
 //!
 //! Each table is bounded by number and bytes. A full table is emptied.
 

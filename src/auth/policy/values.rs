@@ -1,7 +1,7 @@
 //! Values of a denied parameter: every reading that an engine could make of a field.
 //!
 //! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`canonical_forms`). Numbers are compared by value, times as moments, revocation reasons as words,
+//! their kind (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
 //! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not make does no
 //! harm: it denies only values that are invalid or equivalent.
 //!

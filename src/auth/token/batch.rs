@@ -125,7 +125,7 @@ impl Auth {
         Ok(batch.map(|batch| (batch.record.clone(), TokenState::of_batch(sha256(text), Arc::new(batch)))))
     }
 
-    /// As [`Auth::batch_caller`], for a token that was opened before.
+    /// As [`Auth::batch_caller`], for a token that was already decrypted.
     pub(in crate::auth) async fn recheck_batch(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
         if !self.is_batch_live(batch).await? {
             return Err(Error::forbidden());

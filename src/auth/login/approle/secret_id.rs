@@ -17,7 +17,7 @@ use crate::secret::Secret;
 /// Maximum length of a secret id in bytes.
 pub(super) const MAX_SECRET_ID_BYTES: usize = 4_096;
 
-/// A request for a new secret id. Missing values are the role's.
+/// A request for a new secret id. The values of the role replace missing ones.
 pub(crate) struct SecretIdRequest {
     /// The text, if the client chooses it.
     pub(crate) text: Option<Secret>,

@@ -43,7 +43,8 @@ impl MethodMount<AppRoleMethod> {
     /// Creates a secret id.
     ///
     /// # Errors
-    /// `NotFound` without the role; `Invalid` with the violated rule, and when the chosen text exists; store errors.
+    /// `NotFound` if the role does not exist; `Invalid` with the violated rule, and when the chosen text exists; store
+    /// errors.
     pub(crate) async fn issue(
         &self,
         name: &str,

@@ -11,7 +11,7 @@ use crate::auth::login::method::{AuthMethod, MethodView};
 use crate::auth::login::role::Roles;
 use crate::error::Result;
 
-/// The method.
+/// The authentication method `cloudb`.
 pub(crate) struct CloudbMethod;
 
 impl AuthMethod for CloudbMethod {
@@ -32,8 +32,8 @@ impl AuthMethod for CloudbMethod {
     }
 }
 
-/// The tenant of a view, created at the first login. It is replaced when the configuration is written or the secret
-/// changes; logins in progress finish with the old one.
+/// The clients for the tenant that a configuration names, created at the first login. A write of the configuration or a
+/// new secret replaces them; logins in progress finish with the old ones.
 #[derive(Default)]
 pub(crate) struct TenantSlot(OnceLock<Arc<Tenant>>);
 

@@ -48,7 +48,8 @@ impl<'p> ProvenResource<'p> {
         Ok(proven)
     }
 
-    /// One claim must match every part, because the identity may be in another group than the machine.
+    /// Checks that one of the two claims matches all parts. The other claim may differ, because an identity can be in
+    /// another group than its machine.
     fn check_claims(&self, claims: &CloudbClaims) -> Result<()> {
         if !claims.names_resource {
             return Err(forbidden("xms_az_rid and xms_mirid claims are missing from token"));

@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-/// The method.
+/// The authentication method `jwt`.
 pub(crate) struct JwtMethod;
 
-/// The verifier for one write of a configuration, created at the first login.
+/// The verifier for one written configuration, created at the first login.
 #[derive(Clone, Default)]
 pub(crate) struct LazyVerifier(Arc<OnceLock<Verifier>>);
 
