@@ -261,9 +261,9 @@ pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 pub struct RevokedTokens {
     /// Deleted tokens.
     pub gone: Vec<TokenHash>,
-    /// Tokens that must be revoked again, because some of their descendants still exist. Those that the revocation
-    /// reached are marked as used up: requests with them are rejected, they create no children, and a sweep removes
-    /// them if the revocation is not repeated. The others are unchanged.
+    /// Tokens that are not deleted yet and must be revoked again. Those that the revocation has reached are marked as
+    /// used up: requests with them are rejected, they create no children, and a sweep removes them if the revocation is
+    /// not repeated. The others are unchanged.
     pub left: Vec<TokenHash>,
     /// `true` if a descendant was already marked as used up, so another revocation may be deleting its descendants.
     pub met: bool,

@@ -25,7 +25,7 @@ const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct RevocationResult {
     /// Number of ended tokens.
     number: usize,
-    /// Tokens among them that must be revoked again, because some of their descendants still exist.
+    /// Tokens among them that are not deleted yet and must be revoked again.
     left: Vec<TokenHash>,
     /// `true` if some descendants were already marked as used up, perhaps by another revocation.
     met: bool,
