@@ -154,7 +154,7 @@ impl Caller {
         self.entity.as_ref().map(|entity| &**entity as &dyn TemplateValues)
     }
 
-    /// SHA-256 of the token, the key of its row.
+    /// Hash of the token, the key of its row.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
     }
@@ -222,7 +222,7 @@ pub struct Auth {
     /// Revocations that need several commits hold it shared. A sweep, which would remove tokens that they still need,
     /// takes it exclusively.
     ending: tokio::sync::RwLock<()>,
-    /// Held while a requested tidy of tokens runs.
+    /// Held while a tidy (cleanup of tokens) runs that an operator requested.
     tidying: Arc<tokio::sync::Mutex<()>>,
     entities: EntityCache,
     logins: Logins,

@@ -69,7 +69,7 @@ impl Logins {
         Ok(Self { store, settings, cloudb, open, opening, sweep })
     }
 
-    /// The client of the provider of the method `cloudb`.
+    /// The client for the cloud provider of the method `cloudb`.
     pub(crate) fn cloudb(&self) -> &Arc<cloudb::CloudbServices> {
         &self.cloudb
     }

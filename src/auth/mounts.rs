@@ -45,7 +45,7 @@ const BUILT_IN_MOUNTS: [(&str, MountKind, &str); 4] = [
 ];
 
 resource! {
-    /// One configured engine. Its fields are the settings that a client can tune.
+    /// One configured engine. All members except the `stored` ones are settings that a client can change.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Mount {
         /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
@@ -88,7 +88,7 @@ resource! {
         text token_type;
         /// Without effect; stored and returned.
         stored local: bool;
-        /// Without effect, since everything is sealed; stored and returned.
+        /// Without effect, since the storage layer encrypts all secrets; stored and returned.
         stored seal_wrap: bool;
         /// Without effect; stored and returned.
         stored external_entropy_access: bool;
@@ -133,7 +133,7 @@ impl Mount {
         std::iter::once(&self.path).chain(&self.former_paths).map(|path| path.trim_end_matches('/'))
     }
 
-    /// Creates a built-in mount. Accessor and id are derived from the path, so they are the same on all nodes.
+    /// Creates a built-in mount. Accessor and UUID are derived from the path, so they are the same on all nodes.
     fn built_in(path: &str, kind: MountKind, description: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, path.as_bytes());
         let mut seed = [0; 16];
@@ -233,7 +233,7 @@ impl Mount {
 pub struct MountTable {
     /// By path without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
-    /// Without the built-in mounts, which share an id.
+    /// By id, without the built-in mounts, which share one id.
     by_id: HashMap<MountId, Arc<Mount>>,
     sorted: Vec<Arc<Mount>>,
     /// Maximum number of segments of a mount's path.

@@ -108,7 +108,7 @@ impl Policies {
         large.run(self.are_long(names, now), compile).await
     }
 
-    /// `true` if a cache table was emptied since the last call. Then the cached identified callers should be pruned
+    /// `true` if a cache table was emptied since the last call. Then old callers should be removed from the token cache
     /// too, because they keep the removed unions in memory.
     pub(super) fn take_emptied_flag(&self) -> bool {
         self.unions.take_emptied_flag()

@@ -17,7 +17,7 @@ pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite}
 /// then the start of the hash.
 pub type TokenHash = [u8; 32];
 
-/// A stored token. The storage layer seals the body.
+/// A stored token. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRow {
     /// Hash of the token.
@@ -39,7 +39,7 @@ pub struct TokenRow {
     pub body: Vec<u8>,
 }
 
-/// An entry in a token's cubbyhole, which ends with the token. The storage layer seals the body.
+/// An entry in a token's cubbyhole, which ends with the token. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CubbyholeRow {
     /// Hash of the token.
@@ -330,7 +330,7 @@ pub trait AuthStore: Send + Sync {
     /// with the same `what`.
     ///
     /// # Errors
-    /// `Internal` when sealing fails.
+    /// `Internal` when the encryption fails.
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>>;
 
     /// Decrypts a value that a node of the same database encrypted by `seal`; `None` for anything else.

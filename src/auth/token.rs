@@ -2,8 +2,8 @@
 //!
 //! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `issuance` is the last
 //! step of each. `request`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes
-//! a token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
-//! used up is treated as absent immediately, even if its row is deleted later.
+//! a token: most are rows of the store, but the record of a `batch` token is encrypted into its own text. A token that
+//! has expired or is used up is treated as absent immediately, even if its row is deleted later.
 
 mod batch;
 mod by_path;

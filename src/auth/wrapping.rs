@@ -3,7 +3,7 @@
 //! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`WrapInfo`]) and
 //! passes it on. Fetching deletes the row of the token in the statement that checks for a use left, so exactly one of
 //! several concurrent requests succeeds, on any node. The others get the error for an invalid token, which reveals that
-//! the response was fetched before. The stored response is sealed, and is deleted when the token expires.
+//! the response was fetched before. The stored response is encrypted, and is deleted when the token expires.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Declarations of stored resources.
 //!
 //! `resource!` declares each field of a resource once. The stored struct, its defaults, the list of field names and the
-//! tables by which simple fields are read and rendered come from that declaration.
+//! tables by which fields of common types are read and rendered come from that declaration.
 
 use std::time::Duration;
 

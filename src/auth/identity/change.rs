@@ -114,7 +114,7 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // Also after an error, because the write may be stored.
+        // Marked after an error too, because the write may have been stored nevertheless.
         self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }

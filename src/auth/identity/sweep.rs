@@ -1,8 +1,7 @@
 //! Removal of entities that only a login created and that have no token.
 //!
-//! An index finds the entities whose `kept_until` is due, and the sweep checks these. If it has tokens, it is checked
-//! again when the last one ends. Tokens that are not stored postpone the check until they end
-//! ([`Auth::postpone_entity_removal`]).
+//! An index finds the entities whose `kept_until` is due. An entity that has tokens is checked again when the last
+//! token ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 

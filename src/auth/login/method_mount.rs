@@ -1,4 +1,4 @@
-//! An open mount of an authentication method: its view, and the only way to change it.
+//! An open mount of an authentication method: its view, and the only code that changes it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl<M: AuthMethod> MethodMount<M> {
         let is_behind = match error.kind() {
             // `Busy` means that the store did not accept the write, so nothing has changed.
             Kind::Busy => return,
-            // The next attempt reloads the state, not this one, so that the state is as recent as possible.
+            // Only the next attempt reloads the state, so that the state is as recent as possible.
             Kind::Conflict => true,
             _ => self.reload_locked().await.is_err(),
         };

@@ -233,7 +233,8 @@ impl Auth {
         config_write(ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
-    /// Reads a mount and its version from the store. Version 0 is a built-in mount that was never tuned.
+    /// Reads a mount and its version from the store. The version is 0 for a built-in mount whose settings were never
+    /// changed.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(MOUNT_KIND).await?;

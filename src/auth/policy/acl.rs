@@ -138,7 +138,7 @@ impl Acl {
         Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
     }
 
-    /// `true` if the union is so large that callers must not be cached with it.
+    /// `true` if the union is so large that callers with it must not be cached.
     pub fn is_heavy(&self) -> bool {
         self.weight() > HEAVY_UNION_BYTES
     }

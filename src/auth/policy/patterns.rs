@@ -137,7 +137,7 @@ impl<T: Clone> PathPatterns<T> {
 }
 
 impl PatternNode {
-    /// Within a node, the longest prefix has precedence, by (a) or (d).
+    /// Within a node, the longest prefix has precedence, by criterion (a) or (d) of this module.
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
             let start = segment.get(..*length)?;

@@ -190,7 +190,7 @@ pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String 
     out.join("/")
 }
 
-/// Keeps blanks around a `+` or `*`: without them it would become a pattern.
+/// Keeps blanks around a `+` or `*`: without the blanks, the part would become a pattern.
 fn canonical_rule_part(part: &str, spelling: Spelling) -> String {
     let canonical = spelling.canonical_in_rule(part);
     if count_wildcards(&canonical) == count_wildcards(part) { canonical.into_owned() } else { part.to_owned() }

@@ -111,7 +111,8 @@ impl Limiter {
         self.release(dropped);
     }
 
-    /// Releases the slots of dropped buckets. No request waits for the release of many.
+    /// Releases the slots of dropped buckets. Many slots are released on a separate thread, so that no request waits
+    /// for it.
     fn release(&self, dropped: Option<[BucketGeneration; 2]>) {
         let Some(dropped) = dropped else { return };
         let slots = Arc::clone(&self.slots);

@@ -6,7 +6,7 @@ use crate::documents::MountId;
 /// Keyed hash of a secret id, by which storage finds it.
 pub type SecretIdHash = [u8; 32];
 
-/// A stored secret id. The storage layer seals the body.
+/// A stored secret id. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretIdRow {
     /// The mount.

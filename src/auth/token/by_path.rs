@@ -28,7 +28,7 @@ pub enum UnreadableTokens {
 
 /// A page of keys of token leases.
 pub struct TokenLeaseKeys {
-    /// In byte order.
+    /// The keys, in byte order.
     pub keys: Vec<String>,
     /// Number of tokens whose record cannot be read and that may belong below the path.
     pub unreadable: u64,
@@ -37,7 +37,7 @@ pub struct TokenLeaseKeys {
 /// The lease of a token.
 pub struct TokenLease {
     hash: TokenHash,
-    /// Path that created the token.
+    /// Path of the request that created the token.
     pub path: String,
     /// Time of creation.
     pub issued_at: Time,

@@ -110,7 +110,7 @@ impl Auth {
             false => TokenOwners { parent: Some(above.hash), mount: above.mount },
             true => TokenOwners::default(),
         };
-        // Last, because this may create an entity.
+        // The last step before the token is stored, because it may create an entity.
         let entity = match &wanted.entity_alias[..] {
             "" => parent.entity.clone().filter(|_| !orphan),
             alias => Some(self.entity_with_alias(alias).await?),

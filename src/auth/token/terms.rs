@@ -196,7 +196,7 @@ impl TokenTerms {
     /// Rejects settings that batch tokens cannot have.
     ///
     /// # Errors
-    /// `Invalid` naming the first one.
+    /// `Invalid` naming the first such setting.
     pub(super) fn check_batch(&self) -> Result<()> {
         let unsupported = [
             (!self.period.is_zero(), "periodic tokens"),

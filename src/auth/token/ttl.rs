@@ -75,7 +75,7 @@ fn capped_warning(what: &str, value: Duration, max: Duration) -> String {
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
-/// Renders as `768h`, `1h30m`, `45s`.
+/// Renders a duration, such as `768h`, `1h30m` or `45s`.
 pub(super) fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];

@@ -29,7 +29,7 @@ resource! {
         value secret_id_bound_cidrs: Vec<Network>;
         /// Default and maximum number of uses of a secret id; 0 for no limit.
         value secret_id_num_uses: u32;
-        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's.
+        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's maximum.
         timespan secret_id_ttl;
         /// Without effect, because there is one cluster; stored and returned.
         flag local_secret_ids;

@@ -115,7 +115,7 @@ impl MethodMount<AppRoleMethod> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role_error(name))
     }
 
-    /// Returns up to `limit` accessors after `after` of a role's live secret ids, in byte order.
+    /// Returns the accessors of a role's live secret ids, in byte order: up to `limit`, after `after`.
     pub(crate) fn accessors(
         &self,
         role: i64,

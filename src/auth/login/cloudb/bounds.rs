@@ -27,12 +27,12 @@ resource! {
 }
 
 impl Bounds {
-    /// `true` if the principal is restricted.
+    /// `true` if only the listed principals may log in.
     pub(super) fn restricts_principals(&self) -> bool {
         is_specific(&self.bound_service_principal_ids)
     }
 
-    /// `true` if the groups of the principal are restricted.
+    /// `true` if only principals in the listed groups may log in.
     pub(super) fn restricts_groups(&self) -> bool {
         is_specific(&self.bound_group_ids)
     }
@@ -44,7 +44,7 @@ impl Bounds {
             .any(|list| !list.is_empty())
     }
 
-    /// Validates the lists of a role that is written.
+    /// Validates the lists when a role is written.
     ///
     /// # Errors
     /// `Invalid` for a role without restrictions, or that every identity of the tenant could use.

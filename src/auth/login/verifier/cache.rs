@@ -118,7 +118,7 @@ impl KeySetCache {
             *last = Some(FetchAttempt { ended: cache.clock.now(), outcome: outcome.clone() });
             outcome
         };
-        // Must not be rejected by the caller's limits, because other logins wait for the result.
+        // The caller's limits must not reject the fetch, because other logins wait for its result.
         tokio::spawn(QueueCaller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 

@@ -89,7 +89,7 @@ async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) 
     .await
 }
 
-/// Removes the record of a rotation, if possible. It expires in any case.
+/// Tries to remove the record of a rotation. If that fails, the record expires by itself.
 async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
     let forgotten = update_rotation(open, |rotation| {
         if rotation.is_requesting(name) {
