@@ -405,7 +405,7 @@ mod tests {
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");
-        // Each in a different /24. Few share a counter with the network by chance.
+        // Each of these clients is in a different /24. By chance, few share a counter with the network above.
         let others = (0..5_000_u32).map(|n| IpAddr::from((0xc600_0000 + (n << 8)).to_be_bytes()));
         assert_eq!(refused(&auth, "pki/ca", others), 0);
         let others = (0..1_u128 << 10).map(|n| IpAddr::from(((0x2001_0db9 << 96) | (n << 80)).to_be_bytes()));

@@ -272,7 +272,7 @@ mod tests {
         assert!(limiter.take(v4(1), after(60_000)).granted);
     }
 
-    /// A /64 by number, in a /48 by number, in one /32.
+    /// The /64 with the number `network` in the /48 with the number `site`, all in one /32.
     fn v6(site: u64, network: u64) -> ClientNetwork {
         ClientNetwork::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
     }

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Written again after a deletion, before the other node has reloaded.
+        // The configuration is deleted and written again before the other node has reloaded.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

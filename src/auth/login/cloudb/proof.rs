@@ -219,7 +219,7 @@ mod tests {
             assert_eq!(agrees(&web, "", &machine("rg1", other)), mismatch("vm_name"), "{other}");
         }
         assert_eq!(agrees(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")), mismatch("vm_name"));
-        // Occurs in the id, but in the wrong position.
+        // The name or type occurs in the id, but in the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
             "Evil.Compute/virtualMachines/web",
