@@ -239,7 +239,7 @@ pub enum SessionEnd<T> {
     RollBack(T),
 }
 
-/// The result of work that a store has run. Stores do not transport results.
+/// Holds the result of work that a store has run, because [`SqlWork`] itself returns none.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {

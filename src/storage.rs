@@ -1,10 +1,11 @@
 //! The store of one server: the implementation of the domains' `store.rs` traits.
 //!
 //! [`open`] returns a [`Storage`] with a handle for each domain ([`Stores`]). The engines behind `backend` are SQLite
-//! (one file in the data folder) and PostgreSQL (any number of nodes). Writes are sealed, pass the commit actor
-//! ([`commit`]) and return when their batch is durable; reads use other connections. A write that failed with
-//! `Unavailable` may still be stored after a crash, so every write must be safe to repeat. Backups are in [`backup`],
-//! checks in [`verify`], and the copy to another engine in [`transfer`].
+//! (one file in the data folder) and PostgreSQL (any number of nodes). Values are sealed (encrypted) before they are
+//! written. The commit actor ([`commit`]) collects concurrent writes into batches, and a write returns when its batch
+//! is durable. Reads use other connections. A write that failed with `Unavailable` may still be stored after a crash,
+//! so every write must be safe to repeat. Backups are in [`backup`], checks in [`verify`], and the copy to another
+//! engine in [`transfer`].
 
 mod api_tokens;
 mod auth;
@@ -84,7 +85,7 @@ pub struct StorageOptions {
 pub enum IfMissing {
     /// A new store is created.
     Create,
-    /// An error is returned: for commands that need an existing store.
+    /// An error is returned. For commands that need an existing store.
     Fail,
 }
 
@@ -107,7 +108,7 @@ pub struct Stores {
     pub token_seal: Arc<dyn ApiTokenSeal>,
 }
 
-/// An open store. Clones share it.
+/// An open store. Clones use the same store.
 #[derive(Clone)]
 pub struct Storage {
     stores: Stores,
@@ -146,11 +147,12 @@ pub async fn open(options: StorageOptions) -> Result<Storage> {
     }
 }
 
-/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. For a start at
-/// the same time as the database server.
+/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. Lets a caller
+/// wait for a database server that is still starting.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or its URL names a bad file.
+/// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or a file that its URL names
+/// cannot be used.
 pub async fn check_reachable(database: &Database) -> Result<()> {
     match database {
         Database::Embedded(_) => Ok(()),
@@ -184,7 +186,7 @@ impl Storage {
         Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys, api_tokens }
     }
 
-    /// Completes a schema upgrade that needs the data keys. Closes the store when that fails.
+    /// Completes the part of a schema upgrade that needs the data keys. Closes the store when that fails.
     async fn ready(self) -> Result<Self> {
         // A session is bound to its thread, but `open` may run on any.
         let tokens = Arc::clone(&self.api_tokens);
@@ -193,7 +195,7 @@ impl Storage {
         match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // Releases the folder, so that the next attempt finds it free.
+                // Releases the lock on the data folder, so that the store can be opened again.
                 self.reader.close();
                 let _ = self.commits.stop().await;
                 Err(error)
@@ -265,13 +267,13 @@ impl Storage {
     ///
     /// # Errors
     /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
-    /// the errors of a device that has the key; `Unavailable` from the store. Nothing is changed then, unless the
-    /// connection is lost during the commit: then one of the two keys opens the store.
+    /// the errors of a device that has the key; `Unavailable` from the store. After an error nothing has changed,
+    /// except if the connection was lost during the commit. Then either the previous or the new key opens the store.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
         self.keys.change_seal(seal).await
     }
 
-    /// Pauses checkpoints of the embedded database until the result is dropped: for copies of its file.
+    /// Pauses checkpoints of the embedded database until the result is dropped, so that its file can be copied.
     ///
     /// # Errors
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
@@ -317,7 +319,8 @@ impl Storage {
     }
 }
 
-/// Returns the database's own message if it causes an error and is not in its text. Not for API callers.
+/// Returns the message of the database that caused an error, unless the error's text already contains it. Not for API
+/// callers.
 pub fn database_message(error: &Error) -> Option<String> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let said = |cause| postgres::server_message(cause).map(str::to_owned).or_else(|| embedded::sqlite_message(cause));
