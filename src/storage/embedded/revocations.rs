@@ -41,7 +41,7 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
 }
 
-/// Gives a revocation another reason and the next sequence number.
+/// Changes the reason of a revocation, and gives it the next sequence number.
 fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
     let sequence = next_sequence(db, row.mount)?;
     let key = (row.mount.0, row.serial.octets());
