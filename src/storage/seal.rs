@@ -3,7 +3,7 @@
 //! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term is
 //! the number of a data key, so old values stay readable after a rotation. The associated data identifies the row, so
 //! an altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section
-//! 8.3); [`Ring`] counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
+//! 8.3); `Ring` counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
 
 mod cipher;
 mod key;

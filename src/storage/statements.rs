@@ -102,7 +102,7 @@ pub(super) mod metadata {
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Completed requests that may be repeated.
+/// Responses recorded for requests that may be repeated.
 pub(super) mod recorded_responses {
     pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
     pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN

@@ -18,7 +18,8 @@ const AMEND: &str =
     "UPDATE revocation SET seq = $1, reason = $2, invalidity_date = $3 WHERE mount = $4 AND serial = $5";
 
 /// Inserts a revocation, and returns the stored one and whether it is new. The sequence number comes from the mount's
-/// row in the same transaction. So a failed transaction returns it, and numbers become visible in ascending order.
+/// row in the same transaction. So a failed transaction releases the number, and numbers become visible in ascending
+/// order.
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), SqliteError> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) =
