@@ -85,7 +85,7 @@ pub struct StorageOptions {
 pub enum IfMissing {
     /// A new store is created.
     Create,
-    /// An error is returned. For commands that need an existing store.
+    /// An error is returned. Commands that need an existing store use this.
     Fail,
 }
 
@@ -124,7 +124,7 @@ pub struct Storage {
 /// # Errors
 /// `NotFound` when it is missing and must not be created; `Conflict` when another process uses the folder;
 /// `Unavailable` when it cannot be reached, read or written. `Invalid` for the wrong seal key, a database of a newer
-/// version, or one whose durability cannot be switched on.
+/// version, or a database that cannot make commits durable.
 pub async fn open(options: StorageOptions) -> Result<Storage> {
     let StorageOptions { database, seal_key, clock, queue, absent } = options;
     if absent == IfMissing::Fail {
@@ -287,7 +287,7 @@ impl Storage {
     /// Records that the store was restored at `now`, so that new CRL numbers are above all earlier ones.
     ///
     /// # Errors
-    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
+    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable` from the store.
     async fn record_restore(&self, now: Time) -> Result<()> {
         let (name, _) = self.restored(now).await?;
         let noted = (name, restore_facts::restore_times(now, None));

@@ -126,7 +126,7 @@ pub fn record_move(folder: &Path, now: Time) -> Result<()> {
     copy::record_move(folder, now)
 }
 
-/// `true` if the store has the record of [`record_move`]. The folder must be [locked](lock). Blocks.
+/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -134,7 +134,7 @@ pub fn is_moved(folder: &Path) -> Result<bool> {
     copy::is_moved(folder)
 }
 
-/// Removes the record of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
+/// Removes the mark of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.

@@ -74,7 +74,7 @@ pub(super) trait ReadConnection: TableConnection + Sync {
 
     fn status(&self, mount: MountId, serial: Serial) -> BoxFuture<'_, TableResult<Self, SerialStatus>>;
 
-    /// Reads revocations with a sequence above `after`, in order.
+    /// Reads revocations with a sequence number above `after`, in ascending order.
     fn revocations(
         &self,
         mount: MountId,

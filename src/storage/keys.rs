@@ -130,7 +130,7 @@ impl StoreKeys {
         self.clock.now()
     }
 
-    /// Seals a body for the row that `context` identifies. Rotates a worn data key in the background.
+    /// Seals a body for the row that `context` identifies. Rotates a used-up data key in the background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
         if self.ring.needs_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

@@ -300,8 +300,8 @@ impl Ring {
         self.recorded_uses.store(0, Ordering::Relaxed);
     }
 
-    /// `true` if the current data key has sealed its maximum. Only every [`ROTATION_REQUEST_INTERVAL`] values, until
-    /// the key is replaced.
+    /// `true` if the current data key has sealed its maximum. To limit the requests, this is `true` only once per
+    /// [`ROTATION_REQUEST_INTERVAL`] values, until the key is replaced.
     pub(crate) fn needs_rotation(&self) -> bool {
         let unrecorded_uses = self.unrecorded_uses.load(Ordering::Relaxed);
         unrecorded_uses.is_multiple_of(ROTATION_REQUEST_INTERVAL)

@@ -279,7 +279,7 @@ pub(super) mod entities {
     /// The latest token expiry of each entity with tokens; `$1` if a token never expires.
     pub(crate) const LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
         WHERE entity = ANY($2) GROUP BY entity";
-    /// Entities without `kept_until_micros` are kept permanently.
+    /// Extends the time until which entities are kept. Entities without such a time are kept permanently.
     pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
     pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = ANY($1)";
     pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";

@@ -174,7 +174,7 @@ impl PartialCopy {
 
 impl Drop for PartialCopy {
     fn drop(&mut self) {
-        // Missing if it was renamed.
+        // The file is missing if it was renamed to its final name.
         let _ = std::fs::remove_file(&self.part);
         for side in SIDE_FILE_SUFFIXES {
             let _ = std::fs::remove_file(append_suffix(&self.part, side));
@@ -288,7 +288,7 @@ pub(crate) fn record_move(folder: &Path, now: Time) -> Result<()> {
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
-/// `true` if the store has the record of [`record_move`]. The folder must be [locked](lock).
+/// `true` if [`record_move`] has marked the store as copied. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -301,7 +301,7 @@ pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
     Ok(found > 0)
 }
 
-/// Removes the record of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
+/// Removes the mark of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.

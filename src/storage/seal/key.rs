@@ -188,7 +188,7 @@ fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&Fil
         write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });
     if written.is_err() {
-        // An incomplete file would block the next attempt.
+        // An incomplete file would block the next attempt, because no file is ever overwritten.
         let _ = std::fs::remove_file(path);
     }
     written

@@ -28,7 +28,8 @@ pub struct SealKeyReplacement {
 }
 
 impl SealKeyReplacement {
-    /// Creates a new key next to the file (`….new`), or reuses an earlier one, and names the previous key `….old-NAME`.
+    /// Creates a file with a new key next to the key file (`….new`), or reuses that of an earlier attempt. Keeps the
+    /// previous key as `….old-NAME` as well.
     ///
     /// The errors of the key file; `Conflict` when a file of that name has another key; `Unavailable` when a file
     /// cannot be written or given to the owner of the previous one, because then the server could not read it.
@@ -114,7 +115,8 @@ pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     }
 }
 
-/// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
+/// Lists the key files that a complete or interrupted replacement has left next to `file` and that do not have the
+/// given key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let fresh = append_suffix(file, NEW_SUFFIX);

@@ -31,7 +31,7 @@ pub struct SealInfo {
     pub mechanism: String,
     /// The name of the key; for a key in a file, digits derived from it.
     pub key: String,
-    /// The time at which it wrapped the root key; `None` for the original seal of the store.
+    /// The time at which this key wrapped the root key; `None` for the original seal of the store.
     pub since: Option<Time>,
 }
 
