@@ -239,7 +239,7 @@ impl Follower {
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
             && (changes.is_other_timeline || is_unseen(state, system))
         {
-            // Policies and the mount table.
+            // The change is in the policies or the mount table.
             self.mounts.follow_table().await?;
         }
         self.follow_mounts(state, &changes).await?;

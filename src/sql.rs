@@ -219,8 +219,8 @@ pub trait SqlSession {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
-    /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
-    /// whose selectivity differs by orders of magnitude.
+    /// Plans the session's later statements for their actual values instead of once for all values. This pays for
+    /// lists, because their values differ in selectivity by orders of magnitude.
     fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.

@@ -15,7 +15,7 @@ use crate::error::Result;
 pub struct LogPosition {
     /// Number of the position, as the log counts.
     pub sequence: u64,
-    /// Time of the read. If the log was interrupted since then, it may count from the start.
+    /// Time of the read. If the connection was replaced since then, the next read starts from the beginning.
     pub read_at: Option<Instant>,
     /// The timeline that the position belongs to; `None` if the database does not report one.
     pub course: Option<Timeline>,
@@ -103,10 +103,10 @@ mod tests {
             (9, Some(6), 5, false),
             (9, Some(3), 5, false),
             (6, None, 5, true),
-            // Another node's version 6, then own ones.
+            // Version 6 is another node's, and later ones are this node's.
             (9, Some(7), 5, true),
             (7, Some(7), 5, true),
-            // Known versions were lost, whichever node wrote them.
+            // Versions that this node has seen were lost, whichever node wrote them.
             (4, None, 5, true),
             (4, Some(2), 5, true),
         ] {

@@ -194,7 +194,7 @@ fn run_checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
 mod tests {
     use super::*;
 
-    /// A database with automatic checkpoints off, and its mover.
+    /// A database without automatic checkpoints, and the runner of its checkpoints.
     fn database(folder: &Path) -> (Connection, CheckpointRunner) {
         let path = folder.join("x.db");
         let writer = Connection::open(&path).unwrap();

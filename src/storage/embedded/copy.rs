@@ -457,7 +457,7 @@ mod tests {
                 assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
             }
             checkpoint(mode);
-            // Some of the log is not in the file.
+            // This commit is only in the log, not in the database file.
             assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
             partial(&folder, &file).unwrap().finish(at(1)).unwrap();
             assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
@@ -515,7 +515,7 @@ mod tests {
         let file = dir.path().join("copy.db");
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
         assert!(writer.apply(fact(1)).await[0].is_ok());
-        // Other users may write next to the copy.
+        // Other users may write into the folder of the copy.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         let partial = partial(&folder, &file).unwrap();
@@ -583,7 +583,7 @@ mod tests {
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
         drop(super::super::open(&folder, at(0)).unwrap());
         partial(&folder, &file).unwrap().finish(at(1)).unwrap();
-        // As an interrupted restore leaves it.
+        // The folder that an interrupted restore leaves.
         let left = new.join("signet.db.partial-0123abcd");
         std::fs::create_dir_all(&left).unwrap();
         for name in ["signet.db", "signet.db-wal"] {

@@ -117,7 +117,7 @@ mod tests {
         assert!(!log_path(&path).exists(), "no log is made");
         let db = logged(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
-        // A second round over the frames of the first one.
+        // The log starts over: this writes a second round of frames over those of the first.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
         let before = std::fs::read(log_path(&path)).unwrap();
         rewrite_log(&path).unwrap();

@@ -482,7 +482,7 @@ mod tests {
             assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
         assert!(begun.try_recv().is_err());
-        // When a session ends, the caller without any gets the connection.
+        // When a session ends, the caller that has no session yet gets the connection.
         free.send(()).unwrap();
         assert_eq!(begun.recv().await, Some(3));
         drop(free);
@@ -510,7 +510,7 @@ mod tests {
         });
         let session = tokio::spawn(pool.session(1, work));
         begun.recv().await.unwrap();
-        // The statement begins later than the work.
+        // Waits until the work runs its statement.
         tokio::time::sleep(Duration::from_millis(100)).await;
         session.abort();
         assert_eq!(timeout(Duration::from_secs(4), ended.recv()).await.unwrap(), Some(true));

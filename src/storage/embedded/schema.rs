@@ -103,7 +103,7 @@ mod tests {
         }
         db.execute_batch(crate::storage::tests::contract::TEAM_MEMBERSHIPS).unwrap();
         apply(&mut db, &MIGRATIONS[12], 13).unwrap();
-        // As the previous version inserts it.
+        // A row as the previous version inserts it.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
         let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM
             (SELECT * FROM team_memberships ORDER BY team_id, user_id)";

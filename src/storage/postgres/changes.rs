@@ -180,7 +180,7 @@ async fn listen_once(url: &PostgresUrl, signal: &Weak<Notify>) -> Result<()> {
     };
     let listening = async {
         client.batch_execute(LISTEN).await.map_err(connect::connection_error)?;
-        // For changes made before the connection listened.
+        // Wakes the reader, because changes may have been made before the connection listened.
         wake_receiver();
         std::future::pending::<Result<()>>().await
     };

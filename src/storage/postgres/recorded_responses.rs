@@ -119,7 +119,7 @@ mod tests {
         let mount = MountId::random();
         let made = WriteUnit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
         assert!(writer.apply(vec![made]).await[0].is_ok());
-        // Every subtransaction would have its own id.
+        // Counts transaction ids, because every savepoint would add one.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + RecordedResponseRow::LIFETIME_SECONDS;
         /// A key and the time of its use.

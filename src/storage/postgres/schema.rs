@@ -126,7 +126,7 @@ mod unit_tests {
         }
         database.psql(contract::TEAM_MEMBERSHIPS);
         database.psql(MIGRATIONS[12].sql);
-        // As the previous version inserts it.
+        // A row as the previous version inserts it.
         database.psql("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)");
         let text = "SELECT string_agg(team_id || ' ' || user_id || ' ' || org_id, ',' ORDER BY team_id, user_id)
             FROM team_memberships";

@@ -204,7 +204,7 @@ impl ReadQueue {
             if state.wake_pending {
                 state.wake_pending = false;
             } else {
-                // A spurious wake-up, or `notify_all`.
+                // Woken by `notify_all` or spuriously, not by `wake`, which would have counted this thread as awake.
                 state.sleeping_threads -= 1;
             }
         }
