@@ -161,7 +161,7 @@ impl Keyring {
         Ok((document.parse()?, document.version))
     }
 
-    /// Runs ticks and re-sealing until it is dropped.
+    /// Runs ticks and re-sealing until the future is dropped.
     pub async fn run(&self) {
         loop {
             let until = Instant::now() + TICK_INTERVAL;

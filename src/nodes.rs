@@ -124,7 +124,7 @@ impl Nodes {
         }))
     }
 
-    /// Follows the other nodes until it is dropped.
+    /// Follows the other nodes until the future is dropped.
     pub async fn follow(&self) {
         let Some(follower) = &self.0 else { return };
         let woken = follower.log.listen();

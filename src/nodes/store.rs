@@ -13,7 +13,7 @@ use crate::error::Result;
 /// A position in the log, up to which this node has read all changes. The default is the start of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Number of the position, as the log counts.
+    /// Number of the position: for PostgreSQL, a transaction id.
     pub sequence: u64,
     /// Time of the read. If the connection was replaced since then, the next read starts from the beginning.
     pub read_at: Option<Instant>,

@@ -99,7 +99,7 @@ impl StoreKeys {
         }
         let made_at = self.clock.now();
         match self.change(vec![FactWrite::new(creation_fact(term, made_at))]).await {
-            // Another node recorded it first.
+            // Another node has recorded the creation time first.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, made_at, sealed)),
             other => other.map(|()| (term, made_at, sealed)),
         }
