@@ -326,7 +326,7 @@ pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
 }
 
 /// Returns a pool and the caller's membership in its organization. Every member sees the pools. The pool is locked
-/// until the end of the session after [`Tx::lock_lookups`].
+/// until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.

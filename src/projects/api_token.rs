@@ -211,7 +211,7 @@ async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
     tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns the token in a slot ([`replace`]), locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns the token in a slot ([`replace`]), locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -258,7 +258,7 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
     }
 }
 
-/// Returns a token that the caller may manage, locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns a token that the caller may manage, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller may not manage it.

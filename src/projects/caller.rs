@@ -57,8 +57,8 @@ const SELECT_TOKEN_BY_LOOKUP: &str =
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
-/// Selects the expiry of a token by the row id that [`SELECT_TOKEN_BY_LOOKUP`] returned. Finds no row if the token or
-/// its organization was deleted.
+/// Selects the expiry of a token by the row id that [`SELECT_TOKEN_BY_LOOKUP`] returned. Finds no row if the token, its
+/// team or its organization was deleted.
 const SELECT_VALID_TOKEN: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.id = $1 AND o.ended_at IS NULL";
 

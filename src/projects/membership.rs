@@ -265,7 +265,7 @@ pub async fn list_own(
 }
 
 /// Returns the membership with this id and the caller's own membership in the organization. The former is locked until
-/// the end of the session after [`Tx::lock_lookups`].
+/// the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.

@@ -1,6 +1,7 @@
-//! The access of a team to a project: a level or single keys ([`keys`]), and comparison of access ([`extent`]).
+//! The access of a team to a project: a level such as `read`, or individual values of access keys ([`keys`]) such as
+//! `runs`. Module [`extent`] compares access.
 //!
-//! [`team_access`](super::team_access) stores it and checks changes.
+//! [`team_access`](super::team_access) stores the access and checks changes.
 
 pub mod extent;
 pub mod keys;
@@ -10,7 +11,7 @@ pub mod keys;
 pub enum ProjectAccessLevel {
     /// See the project and read its workspaces.
     Read,
-    /// Execute runs in its workspaces.
+    /// Execute runs in the project's workspaces.
     Write,
     /// Create and administer workspaces.
     Maintain,

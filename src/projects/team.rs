@@ -165,8 +165,8 @@ pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) 
     may_manage(member, team) || (of_it && team.member_tokens)
 }
 
-/// Returns a team and the caller's membership in its organization. The team is locked until the end of the session
-/// after [`Tx::lock_lookups`].
+/// Returns a team and the caller's membership in its organization. The team is locked until the end of the session if
+/// [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.

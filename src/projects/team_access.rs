@@ -61,8 +61,8 @@ async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAcc
     page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
-/// Returns access that the caller may see, with its project. Both are locked until the end of the session after
-/// [`Tx::lock_lookups`], the project first.
+/// Returns access that the caller may see, with its project. Both are locked until the end of the session if
+/// [`Tx::lock_lookups`] was called, the project first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.

@@ -67,7 +67,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the account of a user caller, locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns the account of a user caller, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` for callers that are not users.

@@ -133,8 +133,8 @@ pub enum WorkspaceLocator<'k> {
     },
 }
 
-/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The
-/// workspace is locked until the end of the session after [`Tx::lock_lookups`].
+/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The workspace
+/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.

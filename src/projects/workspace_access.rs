@@ -63,8 +63,8 @@ async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns access that the caller may see, with its workspace. Both are locked until the end of the session after
-/// [`Tx::lock_lookups`], the workspace first.
+/// Returns access that the caller may see, with its workspace. Both are locked until the end of the session if
+/// [`Tx::lock_lookups`] was called, the workspace first.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.

@@ -11,15 +11,15 @@ const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The attributes of a create or an update.
 pub struct ProjectFields {
-    /// 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
+    /// The name: 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
     pub name: AttributeValue<String>,
-    /// At most 256 characters.
+    /// The description, of at most 256 characters.
     pub description: AttributeValue<String>,
-    /// The inactivity duration, see [`read_duration`].
+    /// The time of inactivity before resources are destroyed, see [`read_duration`].
     pub auto_destroy: AttributeValue<String>,
     /// Its own execution mode; `None` for no change.
     pub mode: Option<ModeColumns>,
-    /// All tags; `None` for no change.
+    /// All tags, which replace the stored ones; `None` for no change.
     pub tags: Option<Vec<Tag>>,
 }
 
