@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckLevel {
     Ok,
-    /// Worth attention, but a server starts.
+    /// Something that needs attention, although a server would start.
     Note,
     Wrong,
 }
