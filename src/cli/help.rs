@@ -21,7 +21,7 @@ struct CommandHelp {
     /// The words of the command, without `signet`.
     command: &'static str,
     examples: &'static [&'static str],
-    /// File name of the page in the documentation.
+    /// Path of the documentation page, such as `docs/installation.md`.
     page: &'static str,
 }
 

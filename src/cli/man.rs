@@ -6,7 +6,8 @@ use clap::Command;
 use clap_mangen::Man;
 use signet::error::{Error, Result};
 
-/// An empty date. Without the quotes, the next field of the header would be its date.
+/// An empty date for the header of a page. Without the quotes, roff would take the next field of the header for the
+/// date.
 const NO_DATE: &str = "\"\"";
 
 #[derive(clap::Args)]
