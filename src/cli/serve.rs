@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between these attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Printed at the start if the installation has no authority yet and the server was started on a terminal.
+/// Printed at the start if no mount for a certificate authority exists.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
