@@ -78,7 +78,7 @@ impl ClientCsr {
     /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when it cannot be parsed, or was not signed by its own key.
+    /// `Invalid` when the request cannot be parsed, or was not signed with its own key.
     pub(super) fn read(text: &str) -> Result<Self> {
         let csr = Csr::from_pem(text)?;
         csr.verify()?;
@@ -105,7 +105,7 @@ impl ClientCsr {
     }
 }
 
-/// Generates a key and returns it with its PEM text.
+/// Generates a private key and returns it with its PEM text.
 ///
 /// # Errors
 /// `Invalid`, with the field, for an unknown type or size.
@@ -173,7 +173,7 @@ impl PemCertificate {
     /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when it is no certificate.
+    /// `Invalid` when the text is no certificate.
     pub(super) fn read(text: &str) -> Result<Self> {
         match pem::parse_first_block(text)? {
             Some((label, der)) if label == CERTIFICATE_LABEL => {
@@ -240,7 +240,7 @@ impl ReceivedCertificate {
 }
 
 impl AuthorityArguments {
-    /// The role and the mount of the arguments, or the defaults.
+    /// Returns the role and the mount from the arguments, or the defaults.
     pub(super) fn issuing_role(&self) -> IssuingRole {
         IssuingRole {
             mount: self.mount.clone().unwrap_or_else(|| DEFAULT_MOUNT.to_owned()),
@@ -264,7 +264,7 @@ impl AuthorityArguments {
     /// request. If the names in both are equal, the server's warnings that it ignored one of them are dropped.
     ///
     /// # Errors
-    /// The server's refusal; an unusable response.
+    /// The server's error response; an unusable certificate.
     pub(super) async fn certify_by(
         &self,
         issuing: &IssuingRole,
@@ -398,7 +398,8 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
     Ok(ReceivedCertificate { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
 }
 
-/// Returns a UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of keys in order.
+/// Returns a UUID of version 7 (RFC 9562): it begins with the time, so that the server inserts new keys at the end of
+/// its index.
 fn idempotency_key() -> String {
     let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).unwrap_or_default();

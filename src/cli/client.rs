@@ -30,7 +30,7 @@ const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Maximum pause that is accepted from `Retry-After`. A larger value may be a mistake, and must not delay work that is
 /// due.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
-/// First and maximum pause before a request is repeated.
+/// The first pause before a request is repeated, and the maximum pause before further repetitions.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 const CACERT_ARGUMENT: &str = "--cacert or SIGNET_CACERT";
@@ -204,7 +204,7 @@ impl AuthenticatedClient {
     /// Sends a request and returns the `data` of the response.
     ///
     /// # Errors
-    /// Those of [`AuthenticatedClient::ask`]; any status other than 200.
+    /// Those of [`AuthenticatedClient::ask`]; `BadGateway` for any status other than 200.
     pub(super) async fn data(&self, question: ClientRequest<'_>) -> Result<Value> {
         let reply = self.ask(question).await?;
         if reply.status != 200 {
@@ -266,8 +266,8 @@ impl ServerEndpoint {
         server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
-    /// Sends a GET below `/v1` without a token; returns the status and the JSON body. With `accepts_any_certificate` any
-    /// certificate is accepted, because the caller only needs to know if the server responds.
+    /// Sends a GET below `/v1` without a token. Returns the status and the JSON body. With `accepts_any_certificate`
+    /// any TLS certificate is accepted, for callers that only need to know whether the server responds.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].

@@ -16,7 +16,7 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use super::output::try_print;
 
-/// File name of a copy. Names sort by time.
+/// Format of the file name of a copy. Sorted names are in the order of time.
 const COPY_NAME_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
@@ -31,7 +31,7 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
 /// Finds the newest copy in a folder.
 ///
 /// # Errors
-/// `NotFound` when there is none; `Unavailable` when the folder cannot be read.
+/// `NotFound` when there is no copy; `Unavailable` when the folder cannot be read.
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {

@@ -279,7 +279,7 @@ impl TemporaryFolder {
             return Ok(Self(None));
         }
         let path = std::env::temp_dir().join(format!("signet-dev-{}", random::base62(16)));
-        // Not recursive: an existing folder would belong to another process.
+        // Not recursive, so that an existing folder, which belongs to another process, is an error.
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -295,7 +295,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // A failure loses nothing: the system clears its temporary folders.
+            // A failure is ignored, because the system clears its temporary folders.
             let _ = std::fs::remove_dir_all(path);
         }
     }

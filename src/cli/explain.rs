@@ -1,7 +1,7 @@
 //! `signet explain`: asks the running server whether a token may do something on a path, and which
 //! policy rule decides that.
 //!
-//! The token in question is named by its accessor or read from standard input, but never from the arguments, which are
+//! The token in question is given by its accessor or read from standard input. It is no argument, because arguments are
 //! visible to all users of the machine.
 
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ fn render_rule(rule: &Value) -> String {
     format!("{}: {}", render_places(&rule["written"]), join_texts(&rule["capabilities"]))
 }
 
-/// Renders the paths of a rule, each with its policy.
+/// Renders the paths of a policy rule, each with the name of its policy.
 fn render_places(written: &Value) -> String {
     let place = |place: &Value| {
         let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();

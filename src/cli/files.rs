@@ -1,9 +1,9 @@
 //! Files that commands write: new files, which replace nothing, and complete replacements of files.
 //!
-//! Both are written to a temporary file in the same folder, synced and renamed, so that readers see only complete files
-//! and a full disk leaves nothing behind. A replacement keeps the owner and the mode, except that a file with secrets
-//! is readable at most by its group. A symbolic link stays and its target is replaced, if `resolved_path` allows
-//! following the link. `lock` keeps other commands from replacing files of the same folder.
+//! Both kinds are written to a temporary file in the same folder, synced and renamed, so that readers see only complete
+//! files and a full disk leaves nothing behind. A replacement keeps the owner and the mode, except that a file with
+//! secrets is readable at most by its group. A symbolic link stays and its target is replaced, if `resolved_path`
+//! allows following the link. `lock` keeps other commands from replacing files of the same folder.
 
 mod lock;
 mod resolved_path;

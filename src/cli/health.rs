@@ -34,7 +34,7 @@ pub(crate) struct HealthArguments {
     server: ServerEndpoint,
 }
 
-/// Sends the request; fails with a finding if the server is not ready.
+/// Sends the request. Fails with a finding (exit status 3) if the server responds that it is not ready or live.
 pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure> {
     let probe = match &arguments.config {
         Some(file) => HealthProbe::of(&config::load(file)?, arguments.server.timeout()),

@@ -203,7 +203,7 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
     Err(reply.refusal(&hint))
 }
 
-/// Renders an imported CRL as JSON and as text.
+/// Renders the result of an imported CRL as JSON and as text.
 fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
     let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     let object = json!({
@@ -378,7 +378,7 @@ struct FolderCrl {
     head: ForeignCrl,
 }
 
-/// Parses a CRL completely, and verifies it if a certificate of its issuer is in the folder.
+/// Parses a CRL completely. Verifies its signature if a certificate of its issuer is in the folder.
 fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;

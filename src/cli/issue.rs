@@ -353,7 +353,7 @@ impl IssueFiles {
     }
 }
 
-/// `true` if `--existing keep` keeps the file.
+/// `true` if the file exists and is not empty, so that `--existing keep` keeps it.
 fn has_content(file: &Path) -> bool {
     path_exists(file) && !is_empty(file)
 }

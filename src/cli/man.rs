@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ManArguments, definition: Command) -> Result<()> {
     write_pages(&definition, folder).map_err(|e| Error::of_io(folder.display(), "written to", e))
 }
 
-/// Writes the page of a command and those of its subcommands. The synopsis is the usage of `--help`.
+/// Writes the page of a command and the pages of its subcommands. The synopsis is the usage line of `--help`.
 fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
     for subcommand in command.get_subcommands() {
         write_pages(subcommand, folder)?;

@@ -1,4 +1,5 @@
-//! `signet status`: shows what is set up, what ends next and what is wrong, as far as the token may read it.
+//! `signet status`: shows what is set up, which certificates and tokens end next, and what is wrong, as far as the
+//! token may read it.
 //!
 //! It uses only routes that every client can call. Paths that the token may not read are listed as such, and not
 //! treated as missing.
@@ -45,7 +46,7 @@ pub(crate) struct StatusArguments {
     caller: AuthenticatedClient,
 }
 
-/// Prints the status; fails with a finding if something is wrong.
+/// Prints the status. Fails with a finding (exit status 3) if something is wrong.
 pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure> {
     let mut status = StatusReport { now: Clock::system().now().unix_timestamp(), ..StatusReport::default() };
     status.check_server(&arguments.caller).await?;

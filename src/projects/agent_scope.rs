@@ -30,7 +30,7 @@ pub enum PoolUser<'u> {
     Organization,
     /// A project, whose workspaces inherit the pool. `None` while the project is being created.
     Project(Option<&'u str>),
-    /// A workspace (`None` while it is being created) and its project.
+    /// A workspace and its project. The workspace is `None` while it is being created.
     Workspace(Option<&'u str>, &'u str),
 }
 

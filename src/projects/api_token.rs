@@ -26,7 +26,7 @@ pub enum TokenOwner {
     User(i64),
     /// A team.
     Team(i64),
-    /// An organization, with one token of each kind.
+    /// An organization, which has at most one token of each kind.
     Organization(i64, OrganizationTokenKind),
 }
 
@@ -40,7 +40,7 @@ pub enum OrganizationTokenKind {
 }
 
 impl OrganizationTokenKind {
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -66,7 +66,7 @@ pub struct ApiToken {
     pub created_by: Option<(String, String)>,
     /// Creation time.
     pub created_at: Time,
-    /// Time of the last use, at a resolution of one minute.
+    /// Time of the last recorded use. Uses are recorded at most once a minute.
     pub last_used_at: Option<Time>,
     /// The expiry; `None` for never.
     pub expired_at: Option<Time>,
@@ -351,7 +351,7 @@ impl ApiTokenExpiry {
     }
 }
 
-/// Returns a page of the tokens of the teams that the member may manage, newest first.
+/// Returns a page of the tokens of all teams that the member may manage, newest first.
 ///
 /// # Errors
 /// `NotFound` when the member may not manage teams.

@@ -1,7 +1,7 @@
 //! Rights on single projects that the member's teams were granted. The rights of all teams are united.
 //!
-//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load those on known projects
-//! ([`load_for_projects`]).
+//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load the grants on the projects that
+//! they need ([`load_for_projects`]).
 
 use super::member::Member;
 use super::rejection::{WorkError, WorkResult};
@@ -32,7 +32,7 @@ impl ProjectGrants {
         Self(grants)
     }
 
-    /// Adds one grant.
+    /// Adds one grant. Rights on a project that is already present are united.
     #[must_use]
     pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));

@@ -29,7 +29,7 @@ pub enum MembershipStatus {
 }
 
 impl MembershipStatus {
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -38,7 +38,7 @@ impl MembershipStatus {
     }
 }
 
-/// A membership as stored, with the teams that the caller sees.
+/// A membership as stored, with those teams of the user that the caller sees.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Row id.

@@ -1,7 +1,7 @@
 //! Organizations, which own all other resources.
 //!
-//! [`change`] validates their attributes, [`settings`] has the attributes without effect, and [`removal`] removes
-//! deleted ones. [`member`](super::member) has the rights of a caller.
+//! [`change`] validates their attributes, [`settings`] has the attributes that have no effect, and [`removal`] removes
+//! deleted organizations. [`member`](super::member) has the rights of a caller.
 
 pub mod change;
 pub mod removal;
@@ -33,7 +33,7 @@ pub struct Organization {
     pub mode: ExecutionMode,
     /// `true` if user tokens are accepted in this organization.
     pub user_tokens_enabled: bool,
-    /// `true` if administrators of a workspace may delete it even if it holds state.
+    /// `true` if administrators of a workspace may delete the workspace even if it holds state.
     pub allow_force_delete: bool,
     /// The attributes that are stored but have no effect ([`settings`]), as a JSON object.
     pub settings: String,

@@ -78,7 +78,8 @@ impl PageRequest {
     }
 }
 
-/// Returns the ids of a page and the number of matching rows. An incomplete first page needs no count query.
+/// Returns the ids of a page and the number of matching rows. If the first page is not full, it contains all rows, so
+/// no query counts them.
 ///
 /// # Errors
 /// Those of the store.
@@ -214,14 +215,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter with one condition. `{}` is replaced by its parameter.
+    /// Creates a filter with one condition, in which `{}` stands for `value`.
     pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);
         filter
     }
 
-    /// Adds a condition. `{}` is replaced by its parameter.
+    /// Adds a condition, in which `{}` stands for `value`.
     pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
         let placeholder = self.parameter(value);
         self.and_sql(&condition.replace("{}", &placeholder));

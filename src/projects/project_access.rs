@@ -21,7 +21,7 @@ pub enum ProjectAccessLevel {
     Custom,
 }
 
-/// The levels, in the order of the columns in the table of keys.
+/// The levels, in the order of the values in each row of `keys::PROJECT_KEYS`.
 const LEVELS: [(&str, ProjectAccessLevel); 5] = [
     ("read", ProjectAccessLevel::Read),
     ("write", ProjectAccessLevel::Write),
@@ -36,7 +36,7 @@ impl ProjectAccessLevel {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }

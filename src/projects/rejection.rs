@@ -18,7 +18,7 @@ pub enum FaultSource {
 /// One problem of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The title, if it differs from that of the kind.
+    /// The title, if it differs from the default title of the kind.
     pub title: Option<&'static str>,
     /// The text, which names the field, the problem and the rule.
     pub detail: Cow<'static, str>,
@@ -188,7 +188,7 @@ impl ApiRejection {
     }
 }
 
-/// The reason why work stopped.
+/// The reason why work in a session stopped.
 #[derive(Debug)]
 pub enum WorkError {
     /// A rule rejected the request.

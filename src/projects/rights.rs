@@ -128,7 +128,7 @@ impl Flag {
         Self::ManageAgentPools,
     ];
 
-    /// Returns the name of the flag in documents.
+    /// Returns the name of the flag in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ManagePolicies => "manage-policies",

@@ -43,7 +43,7 @@ impl Visibility {
         [Self::Secret, Self::Organization].into_iter().find(|one| one.name() == word)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -119,7 +119,7 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Work
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
-/// Returns those `references` of the form `teams/team-…` whose team is deleted or hidden from the member.
+/// Of `references`, returns those of the form `teams/team-…` whose team is deleted or hidden from the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -272,7 +272,7 @@ pub struct TeamChange {
 }
 
 impl TeamChange {
-    /// Reads and validates the attributes. The flags are checked later against those of the team.
+    /// Reads and validates the attributes. The flags are checked later, together with the stored flags of the team.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let name = attributes.text("name");
         match &name {
@@ -372,7 +372,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkRe
 /// Changes a team.
 ///
 /// # Errors
-/// As [`create`]; `Conflict` for a change of the name or the rights of the owners team.
+/// As [`create`]; `Conflict` when the request changes the name or the rights of the owners team.
 pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> WorkResult<Team> {
     // The row lock serializes concurrent changes of flags, because each change keeps the stored flags that it does not
     // set.

@@ -52,7 +52,7 @@ pub fn from_text(text: &str) -> Option<NewToken> {
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal and returns its row id. `maker` is the reference to the creator, such as `users/user-…`.
+/// Stores a token with its seal and returns its row id. `maker` refers to the creator, such as `users/user-…`.
 ///
 /// # Errors
 /// Those of the store.
@@ -104,7 +104,7 @@ fn hash(secret: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the default expiry: the same calendar time two years later, 1 March for 29 February, truncated to
-/// milliseconds like the creation time in documents.
+/// milliseconds like the creation time in responses.
 pub fn two_years_after(now: Time) -> Time {
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     let year = now.year() + 2;

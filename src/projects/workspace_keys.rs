@@ -23,7 +23,7 @@ pub enum WorkspaceAccessLevel {
     Custom,
 }
 
-/// The levels, in the order of the columns in the table of keys.
+/// The levels, in the order of the values in each row of `WORKSPACE_KEYS`.
 const LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
     ("read", WorkspaceAccessLevel::Read),
     ("plan", WorkspaceAccessLevel::Plan),
@@ -38,7 +38,7 @@ impl WorkspaceAccessLevel {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// Returns the name, as stored and in documents.
+    /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
         LEVELS[self.column()].0
     }

@@ -1,4 +1,4 @@
-//! Checks the store, the seal key that opens it, and the connection to a database with its TLS.
+//! Checks the store, the seal key that opens the store, and the connection to a database with its TLS.
 
 use std::os::unix::fs::MetadataExt as _;
 

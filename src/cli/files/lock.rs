@@ -18,7 +18,7 @@ use super::staged::{FileContent, OnExisting, StagedFile};
 const LOCK_FILE_NAME: &str = ".signet.lock";
 /// Maximum wait for the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of the attempts to take the lock.
+/// Pause between two attempts to take the lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prevents other commands from replacing files of a folder, until it is dropped.

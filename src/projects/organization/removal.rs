@@ -8,7 +8,7 @@ use super::super::id;
 use super::super::rejection::WorkResult;
 use super::super::tx::{MAX_ROWS_PER_SESSION, Tx};
 
-/// Maximum number of rows of one table that a step processes.
+/// Maximum number of rows of an owned table, such as teams, that one step removes with their dependent rows.
 const MAX_ROWS_PER_STEP: i64 = 100;
 
 /// A table whose rows belong to an organization. `parts` are the tables with dependent rows: table, key columns, and

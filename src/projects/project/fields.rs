@@ -25,7 +25,7 @@ pub struct ProjectFields {
 
 impl ProjectFields {
     /// Reads and validates attributes, in the order name, description, duration, mode. `pool` is the relationship to
-    /// the agent pool. A create has no `stored` project and requires a name. Faults are added to `attributes`.
+    /// the agent pool. `stored` is `None` for a create, which requires a name. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,7 +1,8 @@
 //! Members of teams.
 //!
-//! A team's row is locked before its members change; several teams are locked in row order. The locks keep the stored
-//! numbers of members correct. They also prevent concurrent requests from removing the last members of the owners team.
+//! A team's row is locked before its members change; several teams are locked in the order of their row ids. The locks
+//! keep the stored numbers of members correct. They also prevent concurrent requests from removing the last members of
+//! the owners team.
 
 use std::collections::{HashMap, HashSet};
 
