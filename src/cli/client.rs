@@ -615,7 +615,7 @@ mod tests {
         ] {
             assert_eq!(refused(body), said);
         }
-        // Any length, and cuts within a character.
+        // A text of any length, also cut within a character.
         let long = "\u{20ac}".repeat(1 << 20);
         assert_eq!(
             refused(long.as_bytes()).chars().count(),

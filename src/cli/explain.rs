@@ -1,8 +1,8 @@
 //! `signet explain`: asks the running server whether a token may do something on a path, and which
 //! policy rule decides that.
 //!
-//! The token in question is given by its accessor or read from standard input. It is no argument, because arguments are
-//! visible to all users of the machine.
+//! The token in question is identified by its accessor, or read from standard input. The token itself is never an
+//! argument, because arguments are visible to all users of the machine.
 
 use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};

@@ -607,7 +607,8 @@ mod tests {
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // A tenth of the remaining lifetime for any request of the server, and a minute after the end.
+        // The maximum pause is a tenth of the remaining lifetime, whatever pause the server requests, and a minute
+        // after the end.
         for (left, max_pause) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
             assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [max_pause, max_pause], "{left}");
         }

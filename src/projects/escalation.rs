@@ -32,7 +32,7 @@ pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team)
     Err(ApiRejection::forbidden("the team has rights that you lack; managing it requires all of its rights").into())
 }
 
-/// Returns the row ids of the teams whose rights the member all has.
+/// Returns the row ids of the teams that have no right beyond the member's own rights.
 ///
 /// # Errors
 /// Those of the store.

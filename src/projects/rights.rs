@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn flags_keep_their_bits() {
-        // Bits are stored: new flags may be appended, existing ones must keep their position.
+        // The bits are stored, so new flags may only be appended, and existing flags must keep their bit.
         for (bit, flag) in Flag::ALL.into_iter().enumerate() {
             assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }

@@ -159,7 +159,7 @@ mod tests {
         assert!(FolderLock::try_lock(&file).unwrap().is_none());
         drop(taken);
         assert_eq!(count(folder.path()), 0);
-        // A lock on the folder itself does not matter, and a leftover file is reused.
+        // A lock on the folder itself has no effect, and a leftover lock file is reused.
         let open = File::open(folder.path()).unwrap();
         fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::fs::write(&lock, "").unwrap();

@@ -266,7 +266,8 @@ mod tests {
         replace(&at("link/b.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
-        // Through a dangling link the target is created, unless the link itself stays or is removed.
+        // With a dangling symbolic link, the target of the link is created, except in the modes in which the link
+        // itself stays or is removed.
         symlink("real/c.pem", at("c.pem")).unwrap();
         let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Reject);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
@@ -298,7 +299,8 @@ mod tests {
         link("nowhere.pem", "none.pem", 1234);
         link("folder", "way", 1234);
         link("theirs.pem", "of-another.pem", 1235);
-        // The root folder belongs to root; the owner of the folder that contains the link does not matter.
+        // A link to the root folder is rejected, because that folder belongs to root. The owner of the folder that
+        // contains the link does not matter.
         std::fs::create_dir(at("own")).unwrap();
         chown(at("own"), Some(1234), Some(1234)).unwrap();
         link("/", "own/top", 1234);
@@ -322,7 +324,7 @@ mod tests {
         write_new(&file, &[b"1"], FileContent::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
         assert_eq!(write_new(&file, &[b"2"], FileContent::Secret).unwrap_err().kind(), Kind::Conflict);
-        // A file that appears during the write is not replaced either.
+        // A file that appears while the temporary file is written is not replaced either.
         let late = folder.path().join("b.pem");
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
@@ -350,7 +352,7 @@ mod tests {
         let file = folder.path().join("key.pem");
         let refused = std::thread::spawn(move || {
             let user = fs::Uid::from_raw(user);
-            // Applies to this thread only.
+            // The system call changes the user of this thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             StagedFile::new(&file, FileContent::Secret, OnExisting::Reject).err().map(|error| error.text().to_owned())
         });
