@@ -52,9 +52,9 @@ impl ProjectGrants {
 }
 
 /// Returns an SQL condition on `team_project_access a`: its project exists in the organization whose row id is
-/// parameter `org`. A deleted project belongs to an ended organization until its rows are removed. The project of each
-/// grant is looked up only while an ended organization exists, because the lookups cost many times as much as reading
-/// the grants.
+/// parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed. The
+/// project of each grant is looked up only while an ended organization exists, because the lookups cost many times as
+/// much as reading the grants.
 pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)

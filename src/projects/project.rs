@@ -235,7 +235,7 @@ async fn load_with_grants(
     granted: &ProjectGrants,
 ) -> WorkResult<Vec<Project>> {
     // The condition on the organization excludes projects that were deleted meanwhile: they belong to an ended
-    // organization.
+    // (deleted) organization.
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut SqlRow| {
         let mut project = Project::read(row)?;
