@@ -1,8 +1,8 @@
 //! Reading of credential files, and which files may be read.
 //!
-//! A request names a file on the server. To give no access to other files, only two are accepted: the file from the
-//! server's environment, and files in the configured credentials folder without symbolic links on the way. The path is
-//! checked before anything is opened, and each component again while it is opened.
+//! A request names a file on the server. So that requests cannot read other files, only two kinds are accepted: the
+//! file from the server's environment, and files in the configured credentials folder without symbolic links on the
+//! way. The path is checked before anything is opened, and each component again while it is opened.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) enum CredentialFile {
     /// In the credentials folder.
     Inside {
         folder: PathBuf,
-        /// The path relative to the folder, which consists of plain names.
+        /// The path relative to the folder; it has no `..` or other special components.
         path: PathBuf,
     },
 }

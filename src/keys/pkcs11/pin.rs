@@ -11,7 +11,7 @@ use crate::secret::Secret;
 /// Salted digest of a PIN.
 pub(super) type PinFingerprint = [u8; 32];
 
-/// Counter that orders rejections and permissions in this process.
+/// Counter that orders rejections of PINs and permissions to try them again.
 static EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn next_event() -> u64 {
@@ -21,7 +21,7 @@ pub(super) fn next_event() -> u64 {
 /// The PIN of one version of a configuration.
 pub(super) struct Pin {
     secret: Secret,
-    /// The event of its last write or test.
+    /// Number of the event (write or test signature) that last permitted an attempt.
     permitted: AtomicU64,
     refused: AtomicBool,
 }
