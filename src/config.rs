@@ -95,13 +95,13 @@ pub struct TlsFiles {
 /// Settings of the automatic renewal of the TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
-    /// Path of the mount that issues it.
+    /// Path of the mount that issues the certificate.
     pub mount: String,
-    /// Role for issuing it.
+    /// Role of the mount with which the certificate is issued.
     pub role: String,
-    /// Host names in it.
+    /// Host names in the certificate.
     pub hosts: Vec<String>,
-    /// IP addresses in it.
+    /// IP addresses in the certificate.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -232,7 +232,7 @@ fn fail_on_problems(problems: Vec<String>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// Adds the variable to each problem whose value comes from the environment, because the file is not to blame.
+/// Adds the name of the environment variable to each problem whose value comes from there and not from the file.
 fn name_variables(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
@@ -293,8 +293,8 @@ fn read_from_environment<T>(
     fail_on_problems(name_variables(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
 
-/// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
-/// the environment overrides both forms in the file.
+/// Collects the value of each setting: from the environment, else the file, else the default. A secret can be given
+/// directly or by its file; either form in the environment overrides both forms in the configuration file.
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let is_in_env =
         |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());

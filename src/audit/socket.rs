@@ -77,7 +77,7 @@ impl SocketSink {
             None => self.connect()?,
         };
         check_open(&mut *stream)?;
-        // An incomplete line ends the connection.
+        // After a partial write the connection is closed: the next line must not follow an incomplete one.
         write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| {
             let _ = shutdown(&*stream, Shutdown::Both);
         })?;
@@ -102,7 +102,7 @@ fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) ->
     Ok(())
 }
 
-/// Fails if the peer has closed the connection. A peer that keeps sending has not.
+/// Fails if the peer has closed the connection. A peer that keeps sending counts as open after a few reads.
 fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     const READS: usize = 16;
     ioctl_fionbio(&*stream, true)?;

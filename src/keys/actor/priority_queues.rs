@@ -120,7 +120,7 @@ impl PriorityQueues {
                 own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
             }
             JobPriority::Lookup => own_queue,
-            // At most one lookup goes before each of them.
+            // At most one lookup starts before each job of this queue.
             JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;

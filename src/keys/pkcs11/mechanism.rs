@@ -1,7 +1,7 @@
 //! The module call for each kind of signature, and the encoding of its input and output.
 //!
-//! A mechanism that hashes gets the message and signs with its built-in hash only; all others get a digest. For PKCS
-//! #1, this server adds the DigestInfo (RFC 8017 9.2). ECDSA mechanisms return two concatenated numbers, which are
+//! A mechanism that hashes gets the message and signs with its built-in hash only; all others get a digest. For
+//! PKCS #1, this server adds the DigestInfo (RFC 8017 9.2). ECDSA mechanisms return two concatenated numbers, which are
 //! converted to DER (RFC 3279 2.2.3).
 
 use std::ffi::c_ulong;
