@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// Maximum sleep of the thread between checks for the end of the run.
+/// Maximum time that the thread sleeps before it checks for the end of the run.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// The pace of requests. The fields are options of the command line and fields of plan files.
@@ -52,7 +52,8 @@ impl Schedule {
         Self { rate, ramp: ramp.as_secs_f64(), end: time.as_secs_f64(), max }
     }
 
-    /// Returns the due time of a request: the time at which the area below the rate equals its number.
+    /// Returns the due time of a request, relative to the start: the time at which the area below the rate curve equals
+    /// the number of the request.
     pub(crate) fn due(&self, number: u64) -> Duration {
         let number = number as f64;
         let in_ramp = self.rate * self.ramp / 2.0;
