@@ -238,7 +238,7 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Never accepts an entry; counts the missed ones.
+    /// A device that never accepts an entry and counts the missed ones.
     #[derive(Default)]
     struct Hung(AtomicUsize);
 

@@ -455,7 +455,7 @@ mod tests {
         queue.ended(1);
         assert_eq!(queue.take(), Some((2, 101)), "the caller with fewer running jobs comes first");
         queue.ended(1);
-        // Each has one running job, so the caller served last comes second.
+        // Each caller has one running job, so the caller that was served last comes second.
         queue.ended(2);
         assert_eq!((queue.take(), queue.take()), (Some((1, 3)), Some((2, 102))));
         assert_eq!(queue.clear().iter().map(VecDeque::len).sum::<usize>(), 6);

@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn search_without_a_result_ends_at_lowest_rate_or_step_limit() {
         assert_eq!(found(200_000.0, 0.0), (None, MAX_STEPS));
-        // Starting from 110, the halves down to 20 are tried: 55 and 27.5.
+        // After the closed loop, the search starts at 110 and halves the rate down to 20: it tries 55 and 27.5.
         assert_eq!(found(100.0, 0.0), (None, 3));
     }
 }

@@ -162,7 +162,8 @@ mod tests {
         assert_eq!([0, 1, 250].map(|n| even.due(n).as_millis()), [0, 10, 2500]);
         assert_eq!(even.all(), 1000);
         let ramp = of(100.0, 4, 10, u64::MAX);
-        // The ramp halves the requests during its time to 200; a quarter of them is due in its first half.
+        // During the ramp, half as many requests are due as without it: 200. A quarter of them is due in its first
+        // half.
         assert_eq!([0, 50, 200, 300].map(|n| ramp.due(n).as_millis()), [0, 2000, 4000, 5000]);
         assert_eq!((ramp.due_before(2.0), ramp.due_before(4.0), ramp.all()), (50, 200, 800));
         assert_eq!(of(100.0, 4, 10, 70).all(), 70);
@@ -182,7 +183,7 @@ mod tests {
             assert!(pacer.begun.elapsed() >= schedule.due(gone), "{gone} went too early");
             gone += 1;
         }
-        // What was released at the very end may not have been taken.
+        // Requests that were released at the very end may not have been taken.
         assert!((150..=200).contains(&gone), "{gone}");
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         let refused = fill(&open.place(), Stock { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
         assert!(refused.starts_with("revoke: 0 of 20 requests succeeded"), "{refused}");
         assert!(!double.auto_rebuild("pki"), "it is put back whatever happens");
-        // In a run, each such response counts as an error.
+        // In a run, each response that confirms no revocation counts as an error.
         let order = format!(
             "scenario = \"revoke\"\nclients = 2\nrequests = 20\nseconds = 20\n[target]\naddr = \"{}\"\n",
             double.addr

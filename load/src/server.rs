@@ -302,7 +302,7 @@ mod tests {
     fn program(folder: &Path, text: &str) -> PathBuf {
         let path = folder.join("server");
         let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1.2.3 && exit\n{text}\n");
-        // Another process writes it: a file that this process has open for writing cannot be executed (ETXTBSY).
+        // Another process writes the file: a file that this process has open for writing cannot be executed (ETXTBSY).
         let write = "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\"";
         assert!(Command::new("sh").arg("-c").arg(write).arg(&path).arg(text).status().unwrap().success());
         path

@@ -267,7 +267,7 @@ mod tests {
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {
-            // More than the capacity of a pipe, slowly.
+            // Reads late, and more than the capacity of a pipe.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let mut all = vec![0; 1 << 20];
             io::Read::read_exact(&mut reader, &mut all).unwrap();

@@ -143,13 +143,13 @@ mod tests {
                 DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
-            // It works for three seconds at a time.
+            // The device works for three seconds at a time.
             if second % 4 == 3 {
                 logged += u32::from(health.record_failure(now));
             }
         }
         assert_eq!(logged, 1);
-        // It works for longer than the shortest trial.
+        // The device works for longer than the shortest trial.
         let mut health = DeviceHealth::default();
         let mut fails = 0;
         for second in 0..3600 {

@@ -62,7 +62,7 @@ pub(super) struct Mask {
     unmasked_accessors: bool,
 }
 
-/// Parts of one value that are not written as usual.
+/// Deviations from the rule that every string of a value is hashed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Exceptions<'a> {
     /// Names of members whose strings, at any depth, are not hashed.

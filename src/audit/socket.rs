@@ -174,7 +174,7 @@ mod tests {
         let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the other side gives up.
+            // Reads slowly until the other side gives up.
             while stream.read(&mut [0; 64 * 1024]).is_ok_and(|read| read > 0) {
                 std::thread::sleep(Duration::from_millis(40));
             }

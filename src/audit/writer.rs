@@ -556,7 +556,7 @@ mod tests {
         AuditWriter::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
-    /// Fails slowly while it is bad.
+    /// An output whose writes fail slowly while `bad` is set.
     struct Moody {
         bad: Arc<AtomicBool>,
         slow: Duration,
@@ -573,7 +573,7 @@ mod tests {
         }
     }
 
-    /// A writer with an output that is bad, and takes this long to fail.
+    /// A writer with an output that fails, each time after the duration `slow`.
     fn bad(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (sender, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
@@ -586,7 +586,7 @@ mod tests {
     async fn entries_of_one_event_loop_pass_are_one_write() {
         let (writer, writes) = writer();
         let later = async {
-            // Long enough for a thread that was already woken.
+            // Long enough for a thread that was woken before to finish.
             thread::sleep(Duration::from_millis(100));
             writer.write(b"two\n").await
         };

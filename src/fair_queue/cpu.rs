@@ -222,7 +222,7 @@ mod tests {
 
     type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
 
-    /// A queued job, or its refusal.
+    /// Queues a job. Returns its future, or the error if the queue refuses it.
     fn pushed(queue: &CpuQueue, caller: QueueCaller, number: u32) -> Result<Pushed> {
         let queue = queue.clone();
         let mut job: Pushed = Box::pin(async move { queue.run(caller, move || number).await });

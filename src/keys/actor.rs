@@ -55,7 +55,7 @@ impl SignerActor {
     }
 
     /// Applies a changed configuration. Later jobs use the new backend; calls in progress end on the old one.
-    /// `max_parallel` limits the sum of both.
+    /// `max_parallel` limits the calls on both backends together.
     ///
     /// # Errors
     /// `Internal` when a blocking backend would replace an asynchronous one or vice versa: that needs a new actor.

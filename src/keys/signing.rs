@@ -212,7 +212,7 @@ mod tests {
     use crate::keys::local::KeySpec;
     use crate::x509::algorithm::{Curve, Hash};
 
-    /// Signs with a local key; `answer` produces the signature.
+    /// A signer whose response comes from `answer`, usually signed with a local key.
     struct Double {
         key: Arc<PrivateKey>,
         wants: SigningInputKind,

@@ -13,7 +13,7 @@ pub const MANAGED_KEYS: &str = "managed-key";
 /// The store of the managed-key registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a
 /// document changed).
 pub trait KeyStore: Send + Sync {
-    /// Commits one unit of writes atomically and durably.
+    /// Commits a unit durably: all of its writes or none.
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>>;
 
     /// All system documents of one kind.

@@ -227,7 +227,7 @@ mod tests {
         assert!(all.iter().all(|token| token.as_ref().is_ok_and(|token| token.secret.expose() == b"t1")));
         let refused = tokens.get(None, fetch(3600)).await.unwrap();
         assert!(tokens.get(Some(&refused), fetch(0)).await.unwrap().secret.expose() == b"t2");
-        // That token has expired.
+        // The token `t2` has a lifetime of 0 and has expired.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
         assert_eq!(fetched.get(), 3);
     }

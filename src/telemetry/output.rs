@@ -227,7 +227,7 @@ mod tests {
             PIPE.push(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe without a reader");
-        // An event waits only briefly, and the next ones not at all.
+        // The first event waits only briefly, and the next ones not at all.
         (0..20).for_each(|_| PIPE.write(b"unread\n"));
         assert!(started.elapsed() < Duration::from_secs(5), "an event waited for a pipe without a reader");
         drop(unread);

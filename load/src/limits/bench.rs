@@ -423,7 +423,8 @@ mod tests {
 
     #[test]
     fn decision_is_the_median_difference_or_not_measured() {
-        // The machine becomes slower from round to round; the medians of both sides differ by 1.5.
+        // The machine becomes slower from round to round. The medians of both costs differ by 1.5, the median
+        // difference is 2.
         let row = decision_row(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
         let row = decision_row(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);

@@ -158,7 +158,7 @@ mod tests {
         let start = Instant::now();
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
-            // Many keys and test signatures try every second.
+            // Nine callers try every second.
             seconds
                 .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
                 .collect::<Vec<u64>>()

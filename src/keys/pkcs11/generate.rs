@@ -20,7 +20,7 @@ use crate::x509::writer::{OID, build};
 
 const KEY_ID_BYTES: usize = 20;
 
-/// Generates the key of a configuration, unless it exists by now.
+/// Generates the key that a configuration names, unless the key exists by now.
 ///
 /// # Errors
 /// `Invalid` when keys may not be generated, or the mechanism does not support this type of key.

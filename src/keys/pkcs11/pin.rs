@@ -75,7 +75,7 @@ mod tests {
         assert!(!pin.may_be_tried(Some(refused_at)) && !pin.may_be_tried(None));
         pin.permit();
         assert!(pin.may_be_tried(Some(refused_at)));
-        // Other configurations with the same PIN, written before and after the rejection.
+        // Two other configurations with the same PIN, one written before the rejection and one after it.
         let before = Pin::new(Secret::new("1234"));
         let after = next_event();
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));

@@ -99,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// Log lines of ten minutes in which the objects in `failing` fail each second, until all outages are over.
+    /// Returns the log lines of ten minutes, and until all outages are over. In each second, the objects that `failing`
+    /// names fail.
     fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let others = OutageTable::new();
         let start = Instant::now();
