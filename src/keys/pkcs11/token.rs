@@ -222,7 +222,8 @@ impl Pkcs11Token {
     }
 
     /// Returns a permit for one more session with `pin`. Waits if the token has no free session. Also waits briefly for
-    /// sessions with another PIN, such as that of an older configuration, to end. The caller must not hold a `ModulePass`.
+    /// sessions with another PIN, such as that of an older configuration, to end. The caller must not hold a
+    /// `ModulePass`.
     pub(super) fn reserve_session(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
         let fingerprint = pin.fingerprint(&self.salt);
         let since = Instant::now();
